@@ -53,6 +53,15 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def one_nonce() -> Iterator[None]:
+    """Give all runs of a test one nonce."""
+    from tests.tools.ledgers import under_nonce
+
+    with under_nonce(b"the same nonce"):
+        yield
+
+
+@pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Connect sources of Kafka to a topic without a broker, optionally with its micro-batches."""
     from penstock.pipeline.sources.kafka import Kafka

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
-from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,14 @@ from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.output import checkpoint, registration
+from penstock.pipeline.output import registration
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
 from tests.tools.deployments import configured, sections
 from tests.tools.ledgers import apart, charges_in, ledger_of
+from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import run_locally as run
 
 N_HOURS = 6
@@ -111,14 +112,14 @@ def test_two_runs_differ_in_every_window_and_are_both_charged(tmp_path):
     assert len({charge.data for charge in charges}) == 2 * N_HOURS
 
 
-def test_two_hosts_with_one_key_configuration_and_path_publish_different_vectors(tmp_path, monkeypatch):
+def test_two_hosts_with_one_key_configuration_and_path_publish_different_vectors(tmp_path):
     hosts = [tmp_path / "one", tmp_path / "other"]
     new_key_file(tmp_path / "noise.key")
     for host in hosts:
         host.mkdir()
         shutil.copy(tmp_path / "noise.key", host)
-        monkeypatch.chdir(host)
-        assert run(configured(deployed(Path()))).exit_code == DONE
+        with chdir(host):
+            assert run(configured(deployed(Path()))).exit_code == DONE
     folders = [Result(host / "out") for host in hosts]
     digests = {json.loads((f.folder / "public/manifest.json").read_text())["configuration_digest"] for f in folders}
     assert len(digests) == 1
@@ -145,19 +146,12 @@ def parts_of(folder: Path) -> dict[Path, bytes]:
 def test_a_killed_run_goes_on_with_its_nonce(tmp_path, monkeypatch, runner, changes):
     value, written = deployed(tmp_path, **changes), []
 
-    def fatally(write: Callable[..., None]) -> Callable[..., None]:
-        def writing(writer: RunWriter, batch: Any, *further: Any) -> None:
-            write(writer, batch, *further)
-            written.append(batch)
-            raise RuntimeError("killed")
+    def die(_: RunWriter, batch: Any) -> None:
+        written.append(batch)
+        raise RuntimeError("killed")
 
-        return writing
-
-    with monkeypatch.context() as fatal:
-        for write in (RunWriter.releases, RunWriter.traces):
-            fatal.setattr(RunWriter, write.__name__, fatally(write))
-        with pytest.raises(Exception, match=r"RuntimeError|killed"):
-            run(configured(value), runner=runner)
+    with after_writes(die), pytest.raises(Exception, match=r"RuntimeError|killed"):
+        run(configured(value), runner=runner)
     assert written
     parts = parts_of(tmp_path / "out")
     charges = list(Ledger(ledger_of(tmp_path / "out")).postings())
@@ -175,8 +169,8 @@ def test_a_killed_run_goes_on_with_its_nonce(tmp_path, monkeypatch, runner, chan
 
 
 @pytest.mark.parametrize("changes", [{}, TRACES], ids=["counts", "traces"])
-def test_every_runner_releases_the_same_under_one_nonce(tmp_path, monkeypatch, changes):
-    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"the same nonce")
+@pytest.mark.usefixtures("one_nonce")
+def test_every_runner_releases_the_same_under_one_nonce(tmp_path, changes):
     value, actual = deployed(tmp_path, **changes), []
     runners: list[dict[str, Any]] = [{"runner": "local"}, {"runner": "local", "n_shards": 3}, {}, {"n_shards": 3}]
     for number, options in enumerate(runners):

@@ -16,8 +16,9 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, most_for_noise, most_for_share
 from penstock.pipeline.counting.contributions import ContributionRows
+from penstock.pipeline.monitoring.metrics import CHECKPOINT_BYTES, LAST_WINDOW, RunMetrics, listening
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.local import StreamLoop
+from tests.tools.listeners import Told
 from tests.tools.small_configuration import made_up_events, small_sections
 
 HOUR = 3_600_000
@@ -228,17 +229,14 @@ def test_a_stream_goes_on_in_the_middle_of_a_period(tmp_path, monkeypatch, remem
     expected = run(loads(json.dumps(values)), tmp_path / "whole", runner="local").folder
     source = {"type": "stream", "of": values["source"], "block_rows": 20, "checkpoint": "0s"}
     config = loads(json.dumps(values | {"source": source}))
-    right = StreamLoop._save
+    registry = RunMetrics()
 
-    def save_and_die(loop):
-        right(loop)
-        if loop.n_counted == 2:
+    def killed(measure, _):
+        if measure is CHECKPOINT_BYTES and registry.value(LAST_WINDOW) == 2:
             raise Killed
 
-    with monkeypatch.context() as fatal:
-        fatal.setattr(StreamLoop, "_save", save_and_die)
-        with pytest.raises(Killed):
-            run(config, tmp_path / "out")
+    with listening(registry, Told(killed)), pytest.raises(Killed):
+        run(config, tmp_path / "out")
     if not remembers:
         monkeypatch.setattr(PeriodQuota, "state", lambda self: {})
         monkeypatch.setattr(PeriodQuota, "__init__", _forgetful)

@@ -11,10 +11,9 @@ import pytest
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output import checkpoint
-from penstock.pipeline.sources import stream
 from tests.tools.deployments import configured, sections
 from tests.tools.ledgers import apart, charges_in, under_nonces_of
+from tests.tools.listeners import after_slices
 from tests.tools.small_configuration import run_locally as run
 
 HOUR = 3_600_000
@@ -107,8 +106,8 @@ def values(folder):
     return pl.read_parquet(folder / "public" / "releases.parquet").sort("window", "cell")
 
 
-def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"of both runs")
+@pytest.mark.usefixtures("one_nonce")
+def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_path):
     value = sections(tmp_path) | {
         "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4}
     }
@@ -140,30 +139,23 @@ def test_epochs_between_windows_and_after_the_end(tmp_path):
 
 
 @pytest.fixture
-def interrupted(tmp_path, monkeypatch):
+def interrupted(tmp_path):
     """A stream that failed after some windows had been released."""
     value = sections(tmp_path)
     value["source"] = {"type": "stream", "of": value["source"], "order": "time", "checkpoint": "1ms"}
     value["source"]["of"]["block_rows"] = 1
-    whole, n = stream._cut, 0
 
-    def cut(*arguments):
-        nonlocal n
-        for piece in whole(*arguments):
-            n += 1
-            if n > 4:
-                raise DataError("the disk is gone")
-            yield piece
+    def fail(n_slices, _):
+        if n_slices == 4:
+            raise DataError("the disk is gone")
 
-    monkeypatch.setattr(stream, "_cut", cut)
-    with pytest.raises(DataError):
+    with after_slices(fail), pytest.raises(DataError):
         run(configured(value))
-    monkeypatch.setattr(stream, "_cut", whole)
     assert charges_in(tmp_path / "out")
     return value
 
 
-def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path, monkeypatch):
+def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path):
     add_key_epoch(tmp_path / "noise.key", THREE + 2 * HOUR)
     assert run(configured(interrupted), resume=True).exit_code == 0
     # All of it is what a run from the beginning with the longer key and the same nonces releases.

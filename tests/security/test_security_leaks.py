@@ -15,12 +15,11 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.ingest import CELL, ingested
 from penstock.pipeline.counting.users import user_codes
-from penstock.pipeline.output import checkpoint
 from penstock.pipeline.run import run
-from penstock.pipeline.sources import stream
 from penstock.pipeline.sources.base import EventBlock, Reject
 from tests.tools.deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
 from tests.tools.ledgers import apart
+from tests.tools.listeners import after_slices
 
 
 def stream_of(value: dict, **changes) -> dict:
@@ -43,20 +42,17 @@ def remains(tmp_path, caplog, capfd):
 
 @pytest.mark.parametrize("user", [USER, NUMBER])
 @pytest.mark.parametrize("kind", ["files", "stream by time", "stream as it comes"])
-def test_nothing_is_left_of_a_person(tmp_path, remains, user, kind, monkeypatch):
+def test_nothing_is_left_of_a_person(tmp_path, remains, user, kind):
     value = sections(tmp_path, user)
     if kind != "files":
         value = stream_of(value, order="time" if kind == "stream by time" else "arrival")
         value["allow_no_guarantee"] = True
-    # What is on disk only for a while is searched too, at the end of every slice.
-    cut = stream._cut
 
-    def searched(*arguments):
-        yield from cut(*arguments)
+    def search(*_):
         assert remains(tmp_path / "out") == []
 
-    monkeypatch.setattr(stream, "_cut", searched)
-    assert remains(run(configured(value)).folder) == []
+    with after_slices(search):  # what is on disk only for a while is searched too
+        assert remains(run(configured(value)).folder) == []
 
 
 def test_the_search_finds_what_a_simulation_keeps(tmp_path):
@@ -89,24 +85,15 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, remains, monkeypatch,
     assert remains(tmp_path / "out") == []
 
 
-def test_a_stream_that_is_interrupted_and_resumed(tmp_path, remains, monkeypatch):
+def test_a_stream_that_is_interrupted_and_resumed(tmp_path, remains):
     value = stream_of(sections(tmp_path), order="time")
-    calls = []
-    cut = stream._cut
 
-    def interrupted(*arguments):
-        for piece in cut(*arguments):
-            calls.append(piece)
-            if len(calls) == 1:
-                yield piece
-                raise DataError("the disk is gone")
-            yield piece
+    def fail(*_):
+        raise DataError("the disk is gone")
 
-    monkeypatch.setattr(stream, "_cut", interrupted)
-    with pytest.raises(DataError):
+    with after_slices(fail), pytest.raises(DataError):
         run(configured(value))
     assert remains(tmp_path / "out") == []
-    monkeypatch.setattr(stream, "_cut", cut)
     assert run(configured(value), resume=True).exit_code == 0
     assert remains(tmp_path / "out") == []
 
@@ -146,8 +133,8 @@ def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
     assert twice.rejects == once.rejects
 
 
-def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "nonce_of_run", lambda *_: b"the same nonce")
+@pytest.mark.usefixtures("one_nonce")
+def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path):
     value = sections(tmp_path, allow_no_guarantee=True)
     released = [
         pl.read_parquet(run(configured(apart(one, name)), tmp_path / name).folder / "public" / "releases.parquet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -53,6 +53,11 @@ def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
     return value | {"output": value["output"] | {"ledger_source": name}}
 
 
+def under_nonce(nonce: bytes) -> AbstractContextManager[object]:
+    """Give every run that begins in a block this nonce."""
+    return patch.object(checkpoint, "nonce_of_run", lambda *_: nonce)
+
+
 @contextmanager
 def under_nonces_of(folder: Path) -> Iterator[None]:
     """Step every window under the nonce recorded for it by a resumed run."""
@@ -67,7 +72,7 @@ def under_nonces_of(folder: Path) -> Iterator[None]:
     }
     nonce, usual = bytes.fromhex(run["nonce"]), Ledger.nonce
     with (
-        patch.object(checkpoint, "nonce_of_run", lambda *_: nonce),
+        under_nonce(nonce),
         patch.object(Ledger, "nonce", lambda self, window: made.get(window) or usual(self, window)),
     ):
         yield

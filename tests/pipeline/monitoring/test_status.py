@@ -18,8 +18,8 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import status
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.output.files import LOCK, alone_in
-from penstock.pipeline.runners import local
 from tests.tools.checkout import ROOT
+from tests.tools.listeners import interrupted
 from tests.tools.small_configuration import run_locally as run
 
 NINE = datetime(2024, 1, 1, 9, tzinfo=UTC).timestamp()
@@ -47,17 +47,10 @@ def configured(folder: Path):
 
 
 @pytest.fixture
-def stopped(tmp_path, monkeypatch):
+def stopped(tmp_path):
     """Folder of a stream that was stopped as its clock passed ten past nine: nine windows were final by then."""
-    count = local.StreamLoop._count
-
-    def stop(self, piece):
-        count(self, piece)
-        if self.latest >= (NINE + 600) * 1000:
-            self.stop.set()
-
-    monkeypatch.setattr(local.StreamLoop, "_count", stop)
-    result = run(configured(tmp_path))
+    with interrupted(lambda _, latest: latest >= NINE + 600):
+        result = run(configured(tmp_path))
     assert result.exit_code == 4
     return result
 

@@ -16,8 +16,8 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, Store, by_window
-from penstock.pipeline.output.writer import RunWriter
 from tests.tools.ledgers import charges_in
+from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
@@ -100,16 +100,14 @@ def test_a_finite_run_has_its_public_files_in_the_store(tmp_path, memory, runner
     assert Memory.WRITES[-1] == ("rename", "memory://bucket/run/manifest.json")
 
 
-def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, memory, monkeypatch):
+def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, memory):
     seen = []
-    releases = RunWriter.releases
 
-    def noted(writer, batch, final_at=None):
-        releases(writer, batch, final_at)
+    def note(*_):
         seen.append({name for name in names(memory) if name.startswith("releases/")})
 
-    monkeypatch.setattr(RunWriter, "releases", noted)
-    run(configured(tmp_path / "run", streamed=True))
+    with after_writes(note):
+        run(configured(tmp_path / "run", streamed=True))
     assert seen[-1] == WINDOWS
     assert all(earlier <= later for earlier, later in pairwise(seen))
     begun = {name for name in names(memory) if name.startswith("manifests/")}

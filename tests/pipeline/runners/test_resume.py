@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -28,9 +27,9 @@ from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.releasing import account, release
-from penstock.pipeline.runners import local
 from tests.tools.killed_run import run_in_a_process
-from tests.tools.ledgers import apart, charges_in, ledger_of, under_nonces_of
+from tests.tools.ledgers import apart, charges_in, ledger_of, under_nonce, under_nonces_of
+from tests.tools.listeners import after_slices, interrupted
 from tests.tools.small_configuration import run_locally as run
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -355,24 +354,23 @@ def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder
 
 
 @pytest.fixture
-def interrupted(folder, monkeypatch):
+def stopped(folder):
     """Configuration of a deployment's stream that was interrupted after four slices."""
     value = sections(folder, stream=True, deployment=True)
     value["source"]["of"] |= {"block_rows": 100}
-    with monkeypatch.context() as patched:
-        interrupt_at(4, patched)
+    with interrupted(lambda n_slices, _: n_slices == 5):
         assert run(configured(value)).exit_code == INTERRUPTED
     return value
 
 
-def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, interrupted):
+def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, stopped):
     """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
-    value = interrupted
+    value = stopped
     out, n_charged = folder / "out", len(charges_in(folder / "out"))
     assert 0 < n_charged < N_WINDOWS
     assert run(configured(value), resume=True).exit_code == 0
     drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
-    with patch.object(checkpoint, "nonce_of_run", lambda *_: drawn):
+    with under_nonce(drawn):
         alone = run(configured(apart(value, "alone")), folder / "alone").folder
     first, second = (pl.read_parquet(at / "public" / "releases.parquet") for at in (out, alone))
     for window in range(1, N_WINDOWS + 1):
@@ -380,9 +378,9 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
         assert same == (window <= n_charged)
 
 
-def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, interrupted):
+def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, stopped):
     """Neither under another name, nor in its place once the original has gone on."""
-    value = interrupted
+    value = stopped
     out, ledger = folder / "out", ledger_of(folder / "out")
     heads = {ledger: ledger.read_bytes(), ledger.with_suffix(".head"): ledger.with_suffix(".head").read_bytes()}
     for name in ("copy", "old"):
@@ -413,8 +411,8 @@ def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, 
         run(configured(known), folder / "copy", resume=True)
 
 
-def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, interrupted):
-    value = interrupted
+def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, stopped):
+    value = stopped
     other = value | {"output": value["output"] | {"ledger": str(folder / "other"), "new_ledger": True}}
     assert run(configured(other), folder / "second").exit_code == 0
     assert run(configured(value), resume=True).exit_code == 0
@@ -422,32 +420,21 @@ def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unkno
         assert "total" in json.loads((folder / name / "public" / "manifest.json").read_text())
 
 
-def interrupt_at(slice_number: int, monkeypatch) -> list[int]:
-    """Stop streams after a slice, as a signal does; numbers of the slices that have been counted."""
-    count, counted = local.StreamLoop._count, []
-
-    def stop(self, piece):
-        count(self, piece)
-        counted.append(piece.number)
-        if piece.number == slice_number:
-            self.stop.set()
-
-    monkeypatch.setattr(local.StreamLoop, "_count", stop)
-    return counted
-
-
-def test_an_interrupted_stream_goes_on_where_it_stopped(folder, monkeypatch):
+def test_an_interrupted_stream_goes_on_where_it_stopped(folder):
     value = sections(folder, stream=True)
-    alone = run(configured(value), folder / "alone")
-    counted = interrupt_at(4, monkeypatch)
-    first = run(configured(value))
+    slices, counted = [], []
+    with after_slices(lambda _, latest: slices.append(latest)):
+        alone = run(configured(value), folder / "alone")
+    with after_slices(lambda _, latest: counted.append(latest)), interrupted(lambda n_slices, _: n_slices == 5):
+        first = run(configured(value))
     assert first.exit_code == INTERRUPTED
     released = pl.read_parquet(first.folder / "public" / "releases.parquet")["window"].unique().sort().to_list()
     assert released == list(range(1, len(released) + 1))
     assert 0 < len(released) < N_WINDOWS
     assert first.manifest["rows"]["rows"] < alone.manifest["rows"]["rows"]
-    assert run(configured(value), resume=True).exit_code == 0
-    assert counted == list(range(len(counted)))  # no slice was counted twice
+    with after_slices(lambda _, latest: counted.append(latest)):
+        assert run(configured(value), resume=True).exit_code == 0
+    assert counted == slices  # none was counted twice
     assert outputs(first.folder) == outputs(alone.folder)
     compare(alone, first.folder)
 
@@ -460,8 +447,8 @@ def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(fol
     value, out = sections(folder, stream=True), folder / "out"
     with monkeypatch.context() as other:
         other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, version))
-        interrupt_at(4, other)
-        assert run(configured(value)).exit_code == INTERRUPTED
+        with interrupted(lambda n_slices, _: n_slices == 5):
+            assert run(configured(value)).exit_code == INTERRUPTED
     before = charges_in(out), outputs(out)["public/releases.parquet"]
     # This code knows version 2 alone: neither an older one nor a newer one.
     with monkeypatch.context() as other:

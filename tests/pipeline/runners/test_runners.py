@@ -8,10 +8,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -31,6 +34,7 @@ from penstock.pipeline.runners.flink.jobs import job_server, latest_checkpoint
 from penstock.pipeline.sources.stream import Stream
 from tests.integration.flink_runs import needs_flink
 from tests.tools.ledgers import charges_in
+from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import made_up_events, small_sections
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -260,7 +264,6 @@ def test_every_runner_leaves_what_the_plain_loop_leaves(
     config: RunConfig,
     expected: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     runner: Runner,
     killed: bool,
 ) -> None:
@@ -269,11 +272,8 @@ def test_every_runner_leaves_what_the_plain_loop_leaves(
             runner(config, tmp_path / "out", killed)
         return
     if killed:
-        with monkeypatch.context() as fatal:
-            for write in (RunWriter.releases, RunWriter.traces):
-                fatal.setattr(RunWriter, write.__name__, fatally(write))
-            with pytest.raises(RuntimeError):
-                runner(config, tmp_path / "out", False)
+        with after_writes(die), pytest.raises(RuntimeError):
+            runner(config, tmp_path / "out", False)
     assert left_by(runner(config, tmp_path / "out", killed)) == expected
 
 
@@ -322,26 +322,19 @@ def test_flink_leaves_what_the_plain_loop_leaves(
         with monkeypatch.context() as fatal:
             if killed == "at its end":
                 fatal.setattr(jobs, "has_ended", fatally_ended)
-            else:
-                for write in (RunWriter.releases, RunWriter.traces):
-                    fatal.setattr(RunWriter, write.__name__, fatally_on_flink(write, behind_a_checkpoint=endless))
-            with pytest.raises(PenstockError, match="killed"):
+            writes = nullcontext() if killed == "at its end" else after_writes(partial(die_on_flink, endless))
+            with writes, pytest.raises(PenstockError, match="killed"):
                 on_flink(resume=False)
     if killed == "at its end":
         cancel_on_the_way(monkeypatch)
     assert left_by(on_flink(resume=killed is not None)) == expected
 
 
-def fatally_on_flink(write: Callable[..., None], behind_a_checkpoint: bool) -> Callable[..., None]:
+def die_on_flink(behind_a_checkpoint: bool, writer: RunWriter, written: Any) -> None:
     """Fail permanently after a checkpoint, or at the last window."""
-
-    def write_and_die(writer: RunWriter, written: Any, *rest: Any) -> None:
-        write(writer, written, *rest)
-        is_last = not behind_a_checkpoint or written.releases[-1].window == writer.plan.grid.n_windows
-        if is_last or latest_checkpoint(writer.plan) is not None:
-            raise PenstockError("killed")
-
-    return write_and_die
+    is_last = not behind_a_checkpoint or written.releases[-1].window == writer.plan.grid.n_windows
+    if is_last or latest_checkpoint(writer.plan) is not None:
+        raise PenstockError("killed")
 
 
 def fatally_ended(plan: Plan) -> bool:
@@ -369,23 +362,14 @@ def cancel_on_the_way(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "has_ended", ended)
 
 
-def fatally(write: Callable[..., None]) -> Callable[..., None]:
-    """Write, then die."""
-
-    def write_and_die(*arguments: Any) -> None:
-        write(*arguments)
-        raise Killed
-
-    return write_and_die
+def die(*_: Any) -> None:
+    """Stand for the end of the process."""
+    raise Killed
 
 
-def test_the_plain_loop_resumes_too(
-    config: RunConfig, expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as fatal:
-        fatal.setattr(RunWriter, "accounts", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            local(config, tmp_path / "out", False)
+def test_the_plain_loop_resumes_too(config: RunConfig, expected: dict[str, Any], tmp_path: Path) -> None:
+    with patch.object(RunWriter, "accounts", die), pytest.raises(Killed):
+        local(config, tmp_path / "out", False)
     assert left_by(local(config, tmp_path / "out", True)) == expected
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.output import checkpoint
+from penstock.pipeline.monitoring.metrics import CHECKPOINT_BYTES, LAST_WINDOW, ROWS, RunMetrics, listening
 from penstock.pipeline.run import run
-from penstock.pipeline.runners import local
+from tests.tools.listeners import interrupted
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -45,32 +45,23 @@ def endless(folder, n_users: int, events_per_hour: float = 1.0, window: str = "1
     }
 
 
-def watch(monkeypatch, value: dict, n_windows: int) -> dict[str, np.ndarray]:
+def watch(value: dict, n_windows: int) -> dict[str, np.ndarray]:
     """Run until so many windows are due; memory and state once in a while."""
     figures: dict[str, list[float]] = {"windows": [], "events": [], "memory": [], "state": []}
-    n_events = 0
-    count, release = local.StreamLoop._count, local.StreamLoop._release
+    registry = RunMetrics()
 
-    def counted(self, piece):
-        nonlocal n_events
-        n_events += piece.block.n_rows
-        count(self, piece)
-
-    def look(self, window):
+    def look(_: int, latest: float) -> bool:
         last = figures["windows"][-1] if figures["windows"] else 0
+        window = registry.value(LAST_WINDOW) or 0
         if window >= last + n_windows / 100:
             figures["windows"].append(window)
-            figures["events"].append(n_events)
+            figures["events"].append(registry.total(ROWS))
             figures["memory"].append(resident())
-            saved = checkpoint.path(self.plan)
-            figures["state"].append(saved.stat().st_size if saved.exists() else 0)
-        if window >= n_windows:
-            self.stop.set()
-        release(self, window)
+            figures["state"].append(registry.value(CHECKPOINT_BYTES) or 0)
+        return window >= n_windows
 
-    monkeypatch.setattr(local.StreamLoop, "_release", look)
-    monkeypatch.setattr(local.StreamLoop, "_count", counted)
-    assert run(loads(json.dumps(value))).exit_code == INTERRUPTED
+    with listening(registry), interrupted(look):
+        assert run(loads(json.dumps(value))).exit_code == INTERRUPTED
     return {name: np.array(values) for name, values in figures.items()}
 
 
@@ -80,8 +71,8 @@ def watch(monkeypatch, value: dict, n_windows: int) -> dict[str, np.ndarray]:
     [(100, 1.0, 20_000), (100_000, 5.0, 200)],
     ids=["20,000 windows", "100 million events"],
 )
-def test_memory_and_state_stay_flat(tmp_path, monkeypatch, n_users, events_per_hour, n_windows):
-    actual = watch(monkeypatch, endless(tmp_path, n_users, events_per_hour), n_windows)
+def test_memory_and_state_stay_flat(tmp_path, n_users, events_per_hour, n_windows):
+    actual = watch(endless(tmp_path, n_users, events_per_hour), n_windows)
     middle = len(actual["memory"]) // 2
     early, late = actual["memory"][10:middle].max(), actual["memory"][middle:].max()
     print({name: values[[10, middle, -1]].tolist() for name, values in actual.items()})

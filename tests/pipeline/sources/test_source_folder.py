@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import signal
 import time
 import zipfile
 from collections.abc import Iterator
@@ -26,9 +27,9 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterErr
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
+from penstock.pipeline.monitoring.metrics import CHECKPOINT, ROWS, Listener, listening
 from penstock.pipeline.output import manifest
 from penstock.pipeline.run import check_runner
-from penstock.pipeline.runners import local
 from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam.coders import BlockCoder, Cursor, CursorCoder
 from penstock.pipeline.runners.beam.graph import build
@@ -43,6 +44,7 @@ from penstock.pipeline.sources.reading import services
 from penstock.pipeline.sources.reading.file_systems import LocalFiles, RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
 from tests.tools.ledgers import windows_in
+from tests.tools.listeners import interrupted
 from tests.tools.small_configuration import run_locally as run
 
 START = datetime(2024, 1, 1, tzinfo=UTC).timestamp()
@@ -177,17 +179,9 @@ def test_an_endless_run_reads_what_comes_and_ends_windows_by_the_clock(tmp_path)
     assert actual.watermarks[0] == max(path.stat().st_mtime_ns // 1_000_000, actual.before)
 
 
-def test_an_interrupted_run_goes_on_in_the_middle_of_a_file(incoming, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on_in_the_middle_of_a_file(incoming, tmp_path):
     alone = run(configured(sections(tmp_path)), tmp_path / "alone")
-    count = local.StreamLoop._count
-
-    def stop(self, piece):
-        count(self, piece)
-        if piece.number == 0:  # the first block of the first file
-            self.stop.set()
-
-    with monkeypatch.context() as once:
-        once.setattr(local.StreamLoop, "_count", stop)
+    with interrupted(lambda n_slices, _: n_slices == 1):  # the first block of the first file
         assert run(configured(sections(tmp_path))).exit_code == INTERRUPTED
     (incoming / "a.csv").rename(incoming / "away")
     with pytest.raises(DataError, match=r"a\.csv: is gone, and was not read to its end; put it back"):
@@ -199,22 +193,24 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_file(incoming, tmp_path, 
         assert (result.folder / name).read_bytes() == (alone.folder / name).read_bytes()
 
 
-def test_what_was_read_is_in_a_checkpoint_in_time_though_nothing_follows(incoming, tmp_path, monkeypatch):
+def test_what_was_read_is_in_a_checkpoint_in_time_though_nothing_follows(incoming, tmp_path):
     value = sections(tmp_path, until="2200-01-01T00:00:00Z", checkpoint="300ms")
     value["windows"]["size"] = "365d"
-    save, began = local.StreamLoop._save, time.monotonic()
 
-    def saved(self):
-        save(self)
-        if self.rows.rows == 10 and not self.stop.is_set():
-            self.stop.set()
+    class Watch(Listener):
+        began, n_rows = time.monotonic(), 0.0
 
-    def beat():
-        assert time.monotonic() - began < 20, "the last rows are in no checkpoint"
+        def record(self, measure, amount, value=""):
+            self.n_rows += amount if measure is ROWS else 0
+            if measure is CHECKPOINT and self.n_rows == 10:
+                self.n_rows = 0
+                os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(local.StreamLoop, "_save", saved)
-    monkeypatch.setattr(local.metrics, "beat", beat)
-    assert run(configured(value)).exit_code == INTERRUPTED
+        def beat(self):
+            assert time.monotonic() - self.began < 20, "the last rows are in no checkpoint"
+
+    with listening(Watch()):
+        assert run(configured(value)).exit_code == INTERRUPTED
 
 
 def test_what_was_read_after_the_checkpoint_is_read_again_as_it_was(incoming, tmp_path):
