@@ -256,8 +256,8 @@ def test_a_result_draws_itself(tmp_path):
         result.map(9)
 
 
-def test_without_matplotlib_drawings_name_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+def test_without_matplotlib_drawings_name_the_extra(tmp_path, without):
+    without("matplotlib.figure")
     result = penstock.run(sections(tmp_path), runner="local")
     with pytest.raises(penstock.PenstockError, match=r"pip install 'penstock\[plot\]'"):
         result.plot()

@@ -11,7 +11,7 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -234,8 +234,9 @@ class Health(Listener):
     ('ended', True, False)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.state = "starting"
+        self._clock = clock
         self._beat: float | None = None
 
     def enter(self, state: str) -> None:
@@ -246,12 +247,12 @@ class Health(Listener):
 
     def beat(self) -> None:
         """Record a heartbeat; after the first one, further ones are expected within `PATIENCE`."""
-        self._beat = time.monotonic()
+        self._beat = self._clock()
 
     @property
     def live(self) -> bool:
         """Return whether the process is alive."""
-        is_stalled = self._beat is not None and time.monotonic() - self._beat > PATIENCE
+        is_stalled = self._beat is not None and self._clock() - self._beat > PATIENCE
         return self.state != "failed" and not is_stalled
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,10 @@ class RunWriter:
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
     """
 
-    sleep = staticmethod(time.sleep)
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(
+        self, plan: Plan, *, clock: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.plan, self._clock, self._sleep = plan, clock, sleep
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
@@ -152,6 +152,6 @@ class RunWriter:
         What is caught up with is late already and leaves immediately.
         """
         delay = self.plan.config.output.delay / 1000
-        left = final_at + delay - time.time()
+        left = final_at + delay - self._clock()
         if 0 < left <= delay:
-            self.sleep(left)
+            self._sleep(left)

@@ -15,9 +15,9 @@ LOWEST, DEFAULT = 10_000, 32_768
 _ANY = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def free_ports(n_ports: int) -> list[int]:
+def free_ports(n_ports: int, *, anybodys: Path = _ANY) -> list[int]:
     """Return unused ports outside the ephemeral range."""
-    first = int(_ANY.read_text().split()[0]) if _ANY.exists() else DEFAULT
+    first = int(anybodys.read_text().split()[0]) if anybodys.exists() else DEFAULT
     highest = first if first >= 2 * LOWEST else DEFAULT  # where nearly all are given to anybody, there are no others
     drawn, ports = random.SystemRandom(), list[int]()  # tests that run side by side draw others, whatever their seed
     with ExitStack() as listeners:

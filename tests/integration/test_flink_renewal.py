@@ -54,7 +54,7 @@ def test_a_renewed_job_releases_the_same(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(Stream, "starts", lambda *_: [{}, *({"more": np.asarray(n)} for n in range(n_more))])
     monkeypatch.setattr(Stream, "micro_batches", micro_batches)
     monkeypatch.setattr(read, "write_json", counting)
-    monkeypatch.setattr(read, "TURN", -1.0)
+    monkeypatch.setitem(read.Replay.__init__.__kwdefaults__, "turn", -1.0)
     monkeypatch.setattr(read, "REST", 1e-6)
     monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(0.1, wait(self))))
     monkeypatch.setattr(renewal, "TURNS", n_turns // 3)

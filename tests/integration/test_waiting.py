@@ -58,10 +58,9 @@ def test_a_savepoint_that_fails_says_why(asked, tmp_path):
 
 
 @pytest.mark.parametrize(("anybodys", "highest"), [("20050\t60999", 20_050), ("1024\t65535", ports.DEFAULT)])
-def test_free_ports_are_given_to_nobody_by_chance(tmp_path, monkeypatch, anybodys, highest):
+def test_free_ports_are_given_to_nobody_by_chance(tmp_path, anybodys, highest):
     (tmp_path / "range").write_text(anybodys)
-    monkeypatch.setattr(ports, "_ANY", tmp_path / "range")
-    actual = ports.free_ports(50)
+    actual = ports.free_ports(50, anybodys=tmp_path / "range")
     assert len(set(actual)) == 50
     assert ports.LOWEST <= min(actual) <= max(actual) < highest
     with socket.socket() as listener:

@@ -180,16 +180,22 @@ def case(folder, name):
     return configured(folder, {"type": name} | CASES[name], places=PLACES, **changes)
 
 
+@pytest.fixture
+def halve_noise(monkeypatch):
+    """Function after which every run draws half of its noise."""
+    right = RunKeys.noise
+    return lambda: monkeypatch.setattr(RunKeys, "noise", lambda keys: HalvedNoise.of(right(keys)))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
-def test_half_of_the_noise_is_convicted_and_the_right_noise_is_not(name, tmp_path, monkeypatch):
+def test_half_of_the_noise_is_convicted_and_the_right_noise_is_not(name, tmp_path, halve_noise):
     config = case(tmp_path, name)
     honest = audit(config)
     assert 0 <= honest.bound.amount <= honest.bound.claim
     assert not honest.convicted
     assert honest.runs_for_half is not None
-    right = RunKeys.noise
-    monkeypatch.setattr(RunKeys, "noise", lambda keys: HalvedNoise.of(right(keys)))
+    halve_noise()
     assert audit(config).convicted
 
 
@@ -262,7 +268,7 @@ def test_charges_beyond_the_promise_are_convicted_whatever_is_guessed(tmp_path):
     assert "charged:  ε = 0.2 of 0.1" in actual.as_text()
 
 
-def test_it_says_what_it_could_have_found(tmp_path, monkeypatch):
+def test_it_says_what_it_could_have_found(tmp_path, halve_noise):
     config = configured(tmp_path, {"type": "discrete_laplace", "epsilon": 2.0}, places=PLACES, **NO_LANDMARKS)
     one = audit(config, n_runs=1)
     assert one.expected < 2.0
@@ -271,8 +277,7 @@ def test_it_says_what_it_could_have_found(tmp_path, monkeypatch):
     assert enough.n_runs == 4 * enough.runs_for_half
     assert one.expected <= enough.expected < 2.0 < enough.expected_of_half
     assert abs(enough.bound.amount - enough.expected) < 0.4
-    right = RunKeys.noise
-    monkeypatch.setattr(RunKeys, "noise", lambda keys: HalvedNoise.of(right(keys)))
+    halve_noise()
     broken = audit(config)
     assert abs(broken.bound.amount - broken.expected_of_half) < 0.8
     assert not audit(
@@ -308,7 +313,7 @@ def test_a_stretch_of_ones_own_costs_the_sum_of_its_charges(tmp_path):
         audit(configured(tmp_path, adaptive, **NO_LANDMARKS), windows=4)
 
 
-def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys, monkeypatch):
+def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys, halve_noise):
     import yaml
 
     sections = small_sections(tmp_path, made_up_events(300), 20, mechanism={"type": "discrete_laplace", "epsilon": 1.0})
@@ -333,8 +338,7 @@ def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys, mo
     assert main(["audit", str(path), "--runs", "1", "--out", str(out)]) == DONE
     assert json.loads(out.read_text()) == shown
     assert main(["audit", str(path), "--out", str(tmp_path)]) == WRONG_USE
-    right = RunKeys.noise
-    monkeypatch.setattr(RunKeys, "noise", lambda keys: HalvedNoise.of(right(keys)))
+    halve_noise()
     assert main(["audit", str(path), "--json"]) == FAILED
 
 
@@ -356,7 +360,7 @@ def test_people_whom_a_bound_would_not_leave_are_not_planted(tmp_path):
         audit(replace(config, bounding=bounding, budget_period=3 * 3_600_000))
 
 
-def test_a_person_of_a_budget_period_is_planted_as_often_as_the_bound_leaves_one(tmp_path, monkeypatch):
+def test_a_person_of_a_budget_period_is_planted_as_often_as_the_bound_leaves_one(tmp_path, halve_noise):
     config = configured(
         tmp_path, {"type": "period_uniform", "epsilon": 2.0}, n_windows=16, places=PLACES, **NO_LANDMARKS
     )
@@ -365,6 +369,5 @@ def test_a_person_of_a_budget_period_is_planted_as_often_as_the_bound_leaves_one
     honest = audit(config, n_runs=20)
     assert honest.unit == "one person in one cell of 4 windows"
     assert 0.8 < honest.bound.amount <= honest.bound.claim == pytest.approx(2.0)
-    right = RunKeys.noise
-    monkeypatch.setattr(RunKeys, "noise", lambda keys: HalvedNoise.of(right(keys)))
+    halve_noise()
     assert audit(config, n_runs=20).convicted

@@ -435,9 +435,14 @@ def test_nobody_tells_two_places_apart_better_than_is_claimed(name, tmp_path):
     assert name == "gaussian_trace" or claim <= EPSILON * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", TRACES)
-def test_half_of_the_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
+@pytest.fixture
+def halved_traces(monkeypatch):
     monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
+
+
+@pytest.mark.usefixtures("halved_traces")
+@pytest.mark.parametrize("name", TRACES)
+def test_half_of_the_noise_of_traces_is_convicted(name, tmp_path):
     actual, claim = traces_bound(name, tmp_path)
     assert actual > claim
 
@@ -452,8 +457,8 @@ def test_a_budget_in_rho_keeps_two_places_as_near_as_is_claimed(name, tmp_path):
     assert actual <= claim <= epsilon_of(RHO, DELTA) * (1 + 1e-9)
 
 
+@pytest.mark.usefixtures("halved_traces")
 @pytest.mark.parametrize("name", GAUSSIAN[:2])
-def test_half_of_the_gaussian_noise_of_traces_is_convicted(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(traces, "NoiseSource", HalvedTraces)
+def test_half_of_the_gaussian_noise_of_traces_is_convicted(name, tmp_path):
     actual, claim = traces_bound(name, tmp_path, rho=RHO)
     assert actual > claim

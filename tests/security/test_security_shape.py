@@ -11,7 +11,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.output import files, writer
+from penstock.pipeline.output import files
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.local import StreamLoop
 from tests.tools.deployments import configured, sections
@@ -66,9 +66,7 @@ def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, 
     assert manifests[0] == manifests[1]
 
 
-def departures(
-    tmp_path: Path, name: str, n_people: int, monkeypatch: pytest.MonkeyPatch, delay: str = "0s"
-) -> list[tuple[str, float]]:
+def departures(tmp_path: Path, name: str, n_people: int, delay: str = "0s") -> list[tuple[str, float]]:
     """Parts of a live stream's releases and when each leaves, in seconds after the first event is due.
 
     One person, or as many as are asked for, in the same minutes: when events come is the same, how many is not.
@@ -93,18 +91,18 @@ def departures(
         return run_loop(loop)
 
     write_part = files.write_part
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(StreamLoop, "run", begin)
         patched.setattr(files, "write_part", write)
         run(configured(value), tmp_path / name)
     return left
 
 
-def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one(tmp_path, monkeypatch):
+def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one(tmp_path):
     """Every window once, in order, none before it is final; how long counting takes is not hidden."""
     late = []
     for name, n_people in (("crowd", 3000), ("one", 1)):
-        left = departures(tmp_path, name, n_people, monkeypatch)
+        left = departures(tmp_path, name, n_people)
         windows = [(window, at) for stem, at in left for window in files.windows_of(stem)]
         assert [window for window, _ in windows] == list(range(1, 7))
         late.append([round(at - 0.5 * window, 3) for window, at in windows])
@@ -112,20 +110,18 @@ def test_a_live_stream_releases_no_window_before_its_time_for_a_crowd_or_for_one
     print("late by, in seconds:", *late)
 
 
-def test_a_delayed_release_leaves_when_its_time_has_come_however_long_it_took(tmp_path, monkeypatch):
+def test_a_delayed_release_leaves_when_its_time_has_come_however_long_it_took(tmp_path):
     """To make a crowd's takes 0.7 s and one person's 0.1 s: both leave a second after their window was final."""
     value = sections(tmp_path) | {"output": {"path": str(tmp_path / "out"), "delay": "1s", "ledger_source": "events"}}
     value["source"] = {"type": "stream", "of": value["source"], "speed": "60x"}
     (tmp_path / "events.csv").write_text(PLACEHOLDERS)
-    step = RunWriter(make_plan(configured(value)))
     now = 0.0
 
     def sleep(seconds: float) -> None:
         nonlocal now
         now += seconds
 
-    monkeypatch.setattr(writer.time, "time", lambda: now)
-    monkeypatch.setattr(RunWriter, "sleep", staticmethod(sleep))
+    step = RunWriter(make_plan(configured(value)), clock=lambda: now, sleep=sleep)
     left = []
     for taken in (0.7, 0.1, 0.0, 1.5):
         now = 100.0 + taken
@@ -143,9 +139,9 @@ def test_a_delay_is_shorter_than_from_one_window_to_the_next(tmp_path):
         configured(value | {"output": {"path": "out", "delay": "60s", "ledger_source": "x"}})
 
 
-def test_a_delayed_stream_releases_the_same_not_before_its_time(tmp_path, monkeypatch):
+def test_a_delayed_stream_releases_the_same_not_before_its_time(tmp_path):
     """A window in half a second; all but the last one, which leaves with the end of the file, wait 0.3 s."""
-    left = departures(tmp_path, "one", 1, monkeypatch, delay="300ms")
+    left = departures(tmp_path, "one", 1, delay="300ms")
     windows = [(window, at) for stem, at in left for window in files.windows_of(stem)]
     assert [window for window, _ in windows] == list(range(1, 7))
     assert min(at - 0.5 * window for window, at in windows[:-1]) >= 0.3

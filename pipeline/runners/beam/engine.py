@@ -29,7 +29,7 @@ _EMBEDDED = "embed"
 _SECONDS = 30.0
 
 
-def engine_behind(endpoint: str) -> str:
+def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
     """Name the engine behind a job endpoint, such as ``Flink``, or ``unknown``.
 
     Raises `DataError` if none answers.
@@ -40,7 +40,7 @@ def engine_behind(endpoint: str) -> str:
         service = beam_job_api_pb2_grpc.JobServiceStub(channel)
         try:
             options = service.DescribePipelineOptions(
-                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=_SECONDS, wait_for_ready=True
+                beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=seconds, wait_for_ready=True
             ).options
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNIMPLEMENTED:
@@ -49,7 +49,7 @@ def engine_behind(endpoint: str) -> str:
         if names := sorted({match[1].capitalize() for option in options if (match := _ENGINE.fullmatch(option.group))}):
             return " or ".join(names)
         try:
-            service.GetState(beam_job_api_pb2.GetJobStateRequest(job_id=_NO_SUCH_JOB), timeout=_SECONDS)
+            service.GetState(beam_job_api_pb2.GetJobStateRequest(job_id=_NO_SUCH_JOB), timeout=seconds)
         except grpc.RpcError as error:
             return "Prism" if error.details() == _PRISM else "unknown"
     return "unknown"

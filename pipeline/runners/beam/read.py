@@ -269,8 +269,9 @@ class _OpenReaders(dict[int, Reader]):
 class Replay(Step):
     """Read a live source without end, in turns of a second; the engine keeps position and watermark."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, turn: float = TURN) -> None:
         super().__init__(plan)
+        self._turn_seconds = turn
         self._shared = Shared()  # one object for all instances of the step in a process
         self._open: _OpenReaders | None = None
 
@@ -305,7 +306,7 @@ class Replay(Step):
         self.readers[cursor.reader] = reader
 
     def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
-        turn_ends = time.monotonic() + TURN
+        turn_ends = time.monotonic() + self._turn_seconds
         furthest = (
             max(reader.cursor.latest, self.plan.grid.calendar.from_ms) + TURN_WINDOWS * self.plan.grid.calendar.step
         )

@@ -1,6 +1,5 @@
 """The membership game: samples, equality with the dense computation, and results of defenses."""
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -328,7 +327,7 @@ def test_of_more_people_than_samples_the_attack_is_the_same_by_samples():
     assert labels.sum() == labels.size / 2
 
 
-def test_without_scikit_learn_the_attack_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+def test_without_scikit_learn_the_attack_names_the_extra(without):
+    without("sklearn.linear_model")
     with pytest.raises(MissingLibrary, match=r"pip install 'penstock\[attacks\]'"):
         fit_logistic(np.eye(2), np.array([True, False]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import chdir
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def test_a_draft_runs_and_uses_every_row(tmp_path):
     assert result.manifest["windows"]["planned"] == 48
 
 
-def test_a_draft_on_many_files_is_called_after_their_folder(tmp_path, monkeypatch):
+def test_a_draft_on_many_files_is_called_after_their_folder(tmp_path):
     folder = tmp_path / "trips"
     folder.mkdir()
     written(folder, NAMED[:31], "may.csv")
@@ -53,9 +54,9 @@ def test_a_draft_on_many_files_is_called_after_their_folder(tmp_path, monkeypatc
     for path in (str(folder), f"{folder}/", f"{folder}/*.csv", f"{tmp_path}/t*/*.csv"):
         named = "t" if "t*" in path else "trips"
         assert loads(draft(path).text).name == named
-    monkeypatch.chdir(folder)
-    assert main(["init", "*.csv"]) == DONE
-    assert loads((folder / "trips.yaml").read_text()).output.path == "runs/trips"
+    with chdir(folder):
+        assert main(["init", "*.csv"]) == DONE
+        assert loads(Path("trips.yaml").read_text()).output.path == "runs/trips"
 
 
 def test_times_are_local_to_the_zone_that_was_given(tmp_path):

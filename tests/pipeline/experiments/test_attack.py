@@ -30,7 +30,6 @@ from penstock.pipeline.experiments.games.membership import (
     targets_of,
 )
 from penstock.pipeline.experiments.pieces import RecordFolder
-from penstock.pipeline.output import manifest
 from tests.tools.small_configuration import run_locally as run
 
 CITY = """
@@ -163,9 +162,9 @@ def test_another_game_starts_afresh(noisy, whole, tmp_path):
     assert attack(replace(noisy, seed=4), other, folder=tmp_path).n_resumed == 0
 
 
-def test_other_code_of_penstock_starts_afresh(noisy, whole, tmp_path, monkeypatch):
+def test_other_code_of_penstock_starts_afresh(noisy, whole, tmp_path, other_code):
     shutil.copytree(whole.folder / "operator", tmp_path / "operator")
-    monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
+    other_code()
     assert attack(noisy, SMALL, folder=tmp_path).n_resumed == 0
 
 

@@ -271,11 +271,16 @@ CITY = [
 ]
 
 
+@pytest.fixture
+def small_game(monkeypatch):
+    for name, value in {"samples": 120, "targets": 3}.items():
+        monkeypatch.setitem(GAME, name, value)
+
+
+@pytest.mark.usefixtures("small_game")
 def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_before_it_is_tried(
-    configuration, tmp_path, capsys, monkeypatch
+    configuration, tmp_path, capsys
 ):
-    monkeypatch.setitem(GAME, "samples", 120)
-    monkeypatch.setitem(GAME, "targets", 3)
     few = ["choose", str(configuration), *CITY, "--protect", "window", "--delta", "0", "--out", str(tmp_path)]
     assert main([*few, "--epsilon", "8", "--advantage", "0.5"]) == DONE
     messages = capsys.readouterr()
@@ -300,11 +305,8 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     assert any(line.startswith("best      none: every candidate is refused") for line in message)
 
 
-def test_a_limit_on_the_advantage_takes_candidates_away_and_changes_nothing_else(
-    configuration, tmp_path, capsys, monkeypatch
-):
-    monkeypatch.setitem(GAME, "samples", 120)
-    monkeypatch.setitem(GAME, "targets", 3)
+@pytest.mark.usefixtures("small_game")
+def test_a_limit_on_the_advantage_takes_candidates_away_and_changes_nothing_else(configuration, tmp_path, capsys):
     few = [*CITY, "--protect", "window", "--delta", "0", "--epsilon", "8", "--for", "places"]
     answers = {}
     for name, limit in (("free", []), ("limited", ["--advantage", "0.5"])):

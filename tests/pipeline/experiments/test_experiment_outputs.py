@@ -162,9 +162,9 @@ def test_figures_show_what_is_asked_for_and_are_the_same_every_time(experiment, 
     assert (again.folder / "figures/line.svg").read_text() == line
 
 
-def test_an_experiment_goes_on_without_the_plotting_library(experiment, tmp_path: Path, monkeypatch):
+def test_an_experiment_goes_on_without_the_plotting_library(experiment, tmp_path: Path, without):
     chosen = experiment(GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE + FIGURES)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    without("matplotlib")
     outcome = run_experiment(chosen, tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, outcome.manifest["figures"], outcome.manifest["choice"]["chart"]) == (0, [], None)
     assert "penstock[plot]" in runner.summary(outcome)

@@ -17,7 +17,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
-from penstock.pipeline.experiments import runner, trial
+from penstock.pipeline.experiments import trial
 from penstock.pipeline.experiments.measures import measure, trial_record
 from penstock.pipeline.experiments.pieces import DIED, run_tasks
 from penstock.pipeline.experiments.runner import run_experiment
@@ -96,22 +96,23 @@ def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_pat
         measure("landmark_budget/profit").compute(finished)
 
 
-def test_a_source_is_read_once_for_all_trials_that_share_it(experiment, tmp_path: Path, monkeypatch):
+def test_a_source_is_read_once_for_all_trials_that_share_it(experiment, tmp_path: Path):
     read = []
-    monkeypatch.setattr(
-        trial, "read_memberships", lambda *a, packages=trial.read_memberships: read.append(a) or packages(*a)
-    )
+
+    def told(done: int, failed: int, n_read: int) -> None:
+        read.append(n_read)
+
     text = GRID.replace('"mechanism[0].epsilon": [1, 9]', "bounding.max_cells: [1, 2]")
-    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
-    assert (outcome.exit_code, outcome.manifest["cells"], len(read)) == (0, 8, 1)
+    outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1, listener=told)
+    assert (outcome.exit_code, outcome.manifest["cells"], read[-1]) == (0, 8, 1)
     assert values(outcome.folder)["people"].n_unique() == 1
     # Another source is another file.
-    run_experiment(experiment(text, "base.source.n_users=61"), tmp_path / "out", n_jobs=1)
-    assert len(read) == 2
+    run_experiment(experiment(text, "base.source.n_users=61"), tmp_path / "out", n_jobs=1, listener=told)
+    assert read[-1] == 1
     assert len(list((tmp_path / "out" / "people").glob("*.parquet"))) == 2
 
 
-def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experiment, tmp_path: Path, monkeypatch):
+def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experiment, tmp_path: Path, other_code):
     whole = run_experiment(experiment(), tmp_path / "whole", n_jobs=1).folder
 
     def interrupt(done: int, failed: int, counts: int) -> None:
@@ -122,17 +123,20 @@ def test_an_interrupted_experiment_goes_on_and_ends_with_the_same_bytes(experime
         run_experiment(experiment(), tmp_path / "resumed", n_jobs=1, listener=interrupt)
     broken = next((tmp_path / "resumed" / "cells").glob("*.json"))
     broken.write_text(broken.read_text()[:20])  # as a crashed disk might leave it
-    ran = []
-    monkeypatch.setattr(runner, "trial_record", lambda *a, packages=runner.trial_record: ran.append(a) or packages(*a))
-    outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1)
-    assert (outcome.manifest["resumed"], len(ran)) == (2, 6)
+    done = []
+
+    def told(n_done: int, failed: int, counts: int) -> None:
+        done.append(n_done)
+
+    outcome = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1, listener=told)
+    assert (outcome.manifest["resumed"], sorted(set(done))) == (2, [*range(2, 9)])
     for name in ("results.parquet", "summary.parquet", "summary.csv"):
         assert (whole / name).read_bytes() == (tmp_path / "resumed" / name).read_bytes()
-    ran.clear()
+    done.clear()
     assert run_experiment(experiment(), tmp_path / "resumed", n_jobs=1).manifest["resumed"] == 8
-    run_experiment(experiment(GRID, "seeds=3"), tmp_path / "resumed", n_jobs=1)
-    assert len(ran) == 4  # the new seed of four settings
-    monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
+    run_experiment(experiment(GRID, "seeds=3"), tmp_path / "resumed", n_jobs=1, listener=told)
+    assert sorted(set(done)) == [*range(8, 13)]  # the new seed of four settings
+    other_code()
     again = run_experiment(experiment(), tmp_path / "resumed", n_jobs=1).manifest
     assert again["resumed"] == 0
 
@@ -231,11 +235,7 @@ def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
         run_experiment(experiment(), tmp_path / "mine", n_jobs=1)
 
 
-def test_random_groups(experiment, tmp_path: Path, monkeypatch):
-    passes = []
-    monkeypatch.setattr(
-        trial, "read_memberships", lambda *a, packages=trial.read_memberships: passes.append(a) or packages(*a)
-    )
+def test_random_groups(experiment, tmp_path: Path):
     text = """\
 name: e
 question: which
@@ -250,7 +250,7 @@ seeds: 3
 """
     actual = experiment(text + "group_size: 20\n")
     outcome = run_experiment(actual, tmp_path / "out", n_jobs=1)
-    assert (outcome.exit_code, len(passes)) == (0, 1)
+    assert (outcome.exit_code, len(list((outcome.folder / "people").glob("*.parquet")))) == (0, 1)
     people = people_of(actual.trials[0].config, tmp_path)
     groups = set()
     for one in actual.trials:

@@ -224,7 +224,7 @@ def test_beam_counts_the_same(small_run, tmp_path):
     assert gauges["last_window"] == 6
 
 
-def test_health_follows_the_run(monkeypatch):
+def test_health_follows_the_run():
     health = Health()
     assert (health.state, health.live, health.ready) == ("starting", True, False)
     with listening(health), serve(health_pages(health)) as address:
@@ -238,10 +238,9 @@ def test_health_follows_the_run(monkeypatch):
         assert (health.state, status(f"{address}/healthz/live")) == ("failed", 503)
 
 
-def test_a_stream_that_gives_no_sign_of_life_is_not_live(monkeypatch):
-    health = Health()
+def test_a_stream_that_gives_no_sign_of_life_is_not_live():
     now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    health = Health(clock=lambda: now[0])
     with listening(health), running():
         now[0] += 1000
         assert health.live  # a finite run gives none

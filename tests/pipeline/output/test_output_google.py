@@ -96,8 +96,8 @@ def test_a_topic_that_refuses_ends_the_run_and_is_asked_again_by_a_new_client(to
     assert topics.clients[0]["client_options"] == {"api_endpoint": "europe-west1-pubsub.googleapis.com:443"}
 
 
-def test_the_missing_client_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "google.cloud.pubsub_v1", None)
+def test_the_missing_client_is_named(tmp_path, without):
+    without("google.cloud.pubsub_v1")
     with pytest.raises(MissingLibrary, match=r"penstock\[pubsub\]"):
         run(published(tmp_path / "run", TOPICS))
 

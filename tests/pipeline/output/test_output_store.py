@@ -219,9 +219,9 @@ def test_windows_have_the_same_bytes_however_they_were_put_together():
 
 
 @pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcp"), ("s3", "aws"), ("azfs", "azure"), ("hdfs", "hadoop")])
-def test_a_library_that_is_missing_is_named(monkeypatch, scheme, extra):
+def test_a_library_that_is_missing_is_named(without, scheme, extra):
     module = {"gs": "google.cloud.storage", "s3": "boto3", "azfs": "azure.storage.blob", "hdfs": "hdfs"}[scheme]
-    monkeypatch.setitem(__import__("sys").modules, module, None)
+    without(module)
     with pytest.raises(MissingLibrary, match=rf"pip install 'apache-beam\[{extra}\]'"):
         Objects(StoreOutput(path=f"{scheme}://bucket/run")).put("run.json", b"")
 

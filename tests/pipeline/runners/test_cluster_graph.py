@@ -33,7 +33,7 @@ from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.beam import distributed, read
+from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam.coders import (
     BlockCoder,
     Cursor,
@@ -349,17 +349,16 @@ def test_a_reader_that_failed_is_never_taken_for_one_at_its_end(
             list(Replay(plan).process(b"", CursorTracker(Cursor()), ManualWatermarkEstimator(None)))
 
 
-def turn_of(plan: Plan, tracker: ThreadsafeRestrictionTracker) -> Iterator[TimestampedValue]:
+def turn_of(plan: Plan, tracker: ThreadsafeRestrictionTracker, seconds: float = -1.0) -> Iterator[TimestampedValue]:
     """A turn, with what the engine gives it."""
-    return Replay(plan).process(b"", RestrictionTrackerView(tracker), ManualWatermarkEstimator(None))
+    return Replay(plan, turn=seconds).process(b"", RestrictionTrackerView(tracker), ManualWatermarkEstimator(None))
 
 
 def names_of(blocks: Iterable[TimestampedValue]) -> list[str]:
     return [block.value.name for block in blocks]
 
 
-def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "TURN", -1.0)
+def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path) -> None:
     plan, cursor = plan_in(tmp_path), Cursor()
     for number in range(2):
         tracker = ThreadsafeRestrictionTracker(CursorTracker(cursor))
@@ -373,7 +372,6 @@ def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
 ) -> None:
     """Flink's runner counts whole seconds, and passes watermarks on only while nothing is read."""
-    monkeypatch.setattr(read, "TURN", -1.0)
     plan = plan_in(tmp_path)
     source = type(plan.config.source)
     original = source.micro_batches
@@ -388,12 +386,11 @@ def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
 
 
 @pytest.mark.parametrize("seconds", [-1.0, np.inf], ids=["ends after a slice", "goes on"])
-def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
-    monkeypatch.setattr(read, "TURN", seconds)
+def test_a_turn_that_was_given_up_shares_no_reader_with_its_successor(tmp_path: Path, seconds: float) -> None:
     plan = plan_in(tmp_path)
-    given_up, successor = (turn_of(plan, ThreadsafeRestrictionTracker(CursorTracker(Cursor()))) for _ in range(2))
+    given_up, successor = (
+        turn_of(plan, ThreadsafeRestrictionTracker(CursorTracker(Cursor())), seconds) for _ in range(2)
+    )
     first = names_of(islice(given_up, 1))
     more = names_of(islice(given_up, 1))
     assert (first, more) == (["000/000000000000"], ["000/000000000001"] if seconds > 0 else [])

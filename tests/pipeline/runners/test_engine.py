@@ -86,11 +86,10 @@ def configured(folder: Path):
     ],
 )
 def test_an_engine_that_was_never_shown_to_hold_watermarks_is_refused_by_name(
-    service, tmp_path, monkeypatch, groups, unknown_job, name
+    service, tmp_path, groups, unknown_job, name
 ):
     service.groups, service.unknown_job = groups, unknown_job
     assert engine.engine_behind(service.endpoint) == name
-    monkeypatch.setattr(beam, "run", lambda *_: pytest.fail("it was begun"))
     options = [f"--job_endpoint={service.endpoint}"]
     if name == "Flink":
         assert engine.unverified_engine("flink", options, is_allowed=False) is None
@@ -126,10 +125,9 @@ def test_a_runner_that_starts_prism_is_refused_as_well(tmp_path):
     assert engine.unverified_engine("DataflowRunner", [], is_allowed=False) is None
 
 
-def test_an_endpoint_where_nobody_answers_is_said(monkeypatch):
-    monkeypatch.setattr(engine, "_SECONDS", 0.5)
+def test_an_endpoint_where_nobody_answers_is_said():
     with pytest.raises(DataError, match="no job service answers at localhost:1"):
-        engine.engine_behind("localhost:1")
+        engine.engine_behind("localhost:1", seconds=0.5)
 
 
 @pytest.mark.integration

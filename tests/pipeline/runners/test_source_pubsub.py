@@ -232,8 +232,8 @@ def test_other_settings_are_refused(tmp_path):
         configured(tmp_path, **{"source.format": "avro"})
 
 
-def test_the_missing_library_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "google.cloud.pubsub", None)
+def test_the_missing_library_is_named(tmp_path, without):
+    without("google.cloud.pubsub")
     with pytest.raises(MissingLibrary, match=r"apache-beam\[gcp\]"):
         build(beam.Pipeline(runner=BundleBasedDirectRunner()), plan_in(tmp_path / "run"))
 

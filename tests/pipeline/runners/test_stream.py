@@ -16,8 +16,9 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
-from penstock.pipeline.monitoring import metrics
+from penstock.pipeline.monitoring.metrics import ROWS, WINDOWS, listening
 from penstock.pipeline.runners import local
+from tests.tools.listeners import Told
 from tests.tools.small_configuration import grid
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -180,15 +181,14 @@ def test_wrong_parameters_are_explained(stream_run, change, message):
         stream_run([("u", at(1), "a")], source=change)
 
 
-def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run, monkeypatch):
+def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run):
     """At 3600 times real time five idle hours take five seconds, in which windows must not wait."""
     seen = []
-    monkeypatch.setattr(metrics, "read_rows", lambda counts: seen.append((counts.rows, 0)))
-    monkeypatch.setattr(metrics, "released", lambda batch, _: seen.append((0, len(batch.releases))))
     events = [("u", at(5), "a"), ("v", at(310), "b")]
-    stream = stream_run(events, source={"speed": "3600x"})
-    second = next(i for i, (n, _) in enumerate(seen) if n and any(m for _, m in seen[:i]))
-    assert sum(windows for _, windows in seen[:second]) >= 2
+    with listening(Told(lambda measure, amount: seen.append((measure, amount)))):
+        stream = stream_run(events, source={"speed": "3600x"})
+    rows = [number for number, (measure, _) in enumerate(seen) if measure is ROWS]
+    assert sum(amount for measure, amount in seen[: rows[1]] if measure is WINDOWS) >= 2
     assert released(stream) == released(small_run(events, "finite"))
 
 

@@ -402,8 +402,8 @@ def test_no_messages_are_an_empty_block():
     assert joined([], kafka()).frame.schema == block(kafka(), event()).frame.drop("arrival").schema
 
 
-def test_the_missing_client_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
+def test_the_missing_client_is_named(without):
+    without("confluent_kafka")
     with pytest.raises(MissingLibrary, match=r"penstock\[kafka\]"):
         kafka_client.library()
 

@@ -1,7 +1,5 @@
 """H3 cells: equality with the library for every row, for lists and boxes."""
 
-import sys
-
 import numpy as np
 import polars as pl
 import pytest
@@ -89,8 +87,8 @@ def test_polygons_are_closed_rings_of_longitude_and_latitude():
         assert all(-123 < lon < -122 and 37 < lat < 38 for lon, lat in ring)
 
 
-def test_without_the_library_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "h3", None)
+def test_without_the_library_the_error_names_the_extra(without):
+    without("h3")
     with pytest.raises(PenstockError, match=r"penstock\[h3\]"):
         _ = H3(resolution=7, **BOX).cells
 

@@ -1,0 +1,15 @@
+"""Another version of penstock under the same number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from penstock.pipeline.output import manifest
+
+
+@pytest.fixture
+def other_code(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Function after which the code of penstock is another one."""
+    return lambda: monkeypatch.setattr(manifest, "code_digest", lambda: "other code of the same version")
