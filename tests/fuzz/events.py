@@ -15,8 +15,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from mutation import mutated
-
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.sources.cabspotting import Cabspotting
@@ -28,6 +26,7 @@ from penstock.pipeline.sources.gowalla import Gowalla
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import open_inputs
 from penstock.pipeline.sources.tdrive import Tdrive
+from tests.fuzz.mutation import mutated
 
 CSV = """user,time,latitude,longitude,place
 ann,2024-01-01T10:00:00Z,37.75,-122.45,"a, b"

@@ -23,7 +23,6 @@ from unittest.mock import patch
 
 import numpy as np
 import polars as pl
-from worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError, DataError
 from penstock.pipeline import STOPPED
@@ -33,6 +32,7 @@ from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import has_truth
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.run import run
+from tests.fuzz.worlds import KINDS, START, Change, Rows, World, change, one_in_every_cell, smaller
 
 #: Neighbours of each world.
 N_CHANGES = 3

@@ -1,4 +1,4 @@
-"""Fuzz what reads other people's input: ``python tests/fuzz/run.py --seconds 90 [--seed N] [--target NAME ...]``.
+"""Fuzz what reads other people's input: ``python -m tests.fuzz.run --seconds 90 [--seed N] [--target NAME ...]``.
 
 ``--target neighbours`` tries neighbouring inputs instead: what one person can move is what is charged.
 
@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from neighbours import COMPARED
-from targets import HOSTILE, TARGETS
+
+from tests.fuzz.neighbours import COMPARED
+from tests.fuzz.targets import HOSTILE, TARGETS
 
 #: Seconds of the processor, and of the clock for one that hangs, that a round may take; bytes of address space.
 SECONDS, HANGS = 30, 600
@@ -66,7 +67,7 @@ def round_of(name: str, seed: int, number: int) -> bool:
         TARGETS[name](random.Random(f"{seed}/{name}/{number}"), folder)
     except (Exception, pl.exceptions.PanicException):
         traceback.print_exc()
-        print(f"to repeat: python tests/fuzz/run.py --target {name} --seed {seed} --first {number} --rounds 1")
+        print(f"to repeat: python -m tests.fuzz.run --target {name} --seed {seed} --first {number} --rounds 1")
         return False
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from events import archives, hold, messages, parquet, rows
-from mutation import WORDS, mutated
-from neighbours import neighbours
 
 from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.load import loads_experiment
+from tests.fuzz.events import archives, hold, messages, parquet, rows
+from tests.fuzz.mutation import WORDS, mutated
+from tests.fuzz.neighbours import neighbours
 
 Target = Callable[[random.Random, Path], None]
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 
 import numpy as np
 import polars as pl
 import pytest
-
-from tests.tools.checkout import ROOT
-
-sys.path.append(str(ROOT / "tests" / "fuzz"))
-
-from neighbours import TRIES, tried
-from worlds import KINDS
 
 from penstock.accountants.core import charges
 from penstock.mechanisms.sampling import Sampling
@@ -23,6 +15,8 @@ from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.output import writer
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
+from tests.fuzz.neighbours import TRIES, tried
+from tests.fuzz.worlds import KINDS
 
 #: Worlds of each kind beyond the first; `.ci/fuzz` tries many more.
 FURTHER_ROUNDS = {"files": range(1, 6), "samples": (), "nonces": ()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -17,12 +18,10 @@ from penstock.pipeline.sources.reading import inputs
 from penstock.pipeline.sources.reading.inputs import open_inputs
 from tests.tools.checkout import ROOT
 
-FUZZ = ROOT / "tests" / "fuzz" / "run.py"
-
 
 def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(FUZZ), "--seconds", "60", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tests.fuzz.run", "--seconds", "60", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_no_target_finds_a_fault_in_its_first_rounds():
@@ -33,16 +32,17 @@ def test_no_target_finds_a_fault_in_its_first_rounds():
 
 def test_a_fault_is_found_and_can_be_repeated(tmp_path):
     broken = tmp_path / "broken.py"
-    code = f"import sys; sys.path.insert(0, {str(FUZZ.parent)!r}); sys.argv = ['run.py', *sys.argv[1:]]\n"
-    code += "import targets, run\n"
+    code = "import sys\nfrom tests.fuzz import run, targets\n"
     code += "def keys(random_, folder):\n    if random_.random() < 0.2:\n        raise ValueError('a fault')\n"
     broken.write_text(code + "targets.TARGETS['keys'] = keys\nsys.exit(run.main())\n")
     words = [sys.executable, str(broken), "--target", "keys", "--seed", "3"]
-    done = subprocess.run([*words, "--rounds", "30"], capture_output=True, text=True, check=False)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([*words, "--rounds", "30"], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1
     repeat = next(line for line in done.stdout.splitlines() if line.startswith("to repeat"))
     number = repeat.split("--first ")[1].split()[0]
-    again = subprocess.run([*words, "--first", number, "--rounds", "1"], capture_output=True, text=True, check=False)
+    words += ["--first", number, "--rounds", "1"]
+    again = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     assert "ValueError: a fault" in again.stderr
     assert "1 faults" in again.stdout
 
