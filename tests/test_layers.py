@@ -100,6 +100,50 @@ def circle(imports: list[Import]) -> list[str]:
     return []
 
 
+#: What modules fill as they are imported, plug-ins of folders included; fields of classes; who listens to a run now.
+FILLED = {
+    "mechanisms/core/plugin.py": {"OUTSIDE"},
+    "evaluation/metrics.py": {"METRICS"},
+    "pipeline/config/build.py": {"_KNOWN"},
+    "pipeline/config/rules.py": {"RULES"},
+    "pipeline/monitoring/metrics.py": {"_LISTENERS"},
+}
+CHANGES = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "remove", "discard", "clear"}
+
+
+def changed_globals(tree: ast.Module) -> set[str]:
+    """Names of a module that its functions bind again, or change in place."""
+    named = {
+        target.id
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    inside = [node for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.Lambda) for node in ast.walk(one)]
+    changed = {name for node in inside if isinstance(node, ast.Global) for name in node.names}
+    for node in inside:
+        is_change = (isinstance(node, ast.Attribute) and node.attr in CHANGES) or (
+            isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load)
+        )
+        if is_change and isinstance(node.value, ast.Name):
+            changed.add(node.value.id)
+    return changed & named
+
+
+def test_no_global_holds_what_a_run_learns():
+    example = "held, kept, n = {}, [], 0\nHELD = {}\nKEPT = []\nN = 0\nFIXED = {}\nFIXED['a'] = 1\n"
+    example += "def f(a):\n    global N\n    HELD[a] = 1\n    KEPT.append(a)\n    own = []\n    own.append(FIXED[a])\n"
+    assert changed_globals(ast.parse(example)) == {"HELD", "KEPT", "N"}
+    actual = {
+        path.relative_to(ROOT).as_posix(): changed
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if (changed := changed_globals(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert actual == FILLED
+
+
 def test_packages_import_one_way():
     wrong = upward(own_imports(), PACKAGES, 0)
     assert not wrong, "\n".join(wrong)

@@ -127,25 +127,19 @@ class Listener:
         """Record a heartbeat of a stream."""
 
 
-#: Listeners of this process while their blocks run (`listening`).
+#: Listeners of this process while their blocks run (`listening`); none of the run's figures is here.
 _LISTENERS: list[Listener] = []
 
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners for the duration of a block."""
+    """Register listeners for the duration of a block; of equal ones one is told."""
     _LISTENERS.extend(listeners)
     try:
         yield
     finally:
         for listener in listeners:
             _LISTENERS.remove(listener)
-
-
-def add_listener(listener: Listener) -> None:
-    """Register a listener for the rest of the process, unless an equal one is registered."""
-    if listener not in _LISTENERS:
-        _LISTENERS.append(listener)
 
 
 class RunMetrics(Listener):
@@ -266,13 +260,13 @@ class Health(Listener):
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
     """Report a measure to all listeners."""
-    for listener in _LISTENERS:
+    for listener in dict.fromkeys(_LISTENERS):
         listener.record(measure, amount, value)
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
     """Pass the counts of a cluster's workers to all listeners."""
-    for listener in _LISTENERS:
+    for listener in dict.fromkeys(_LISTENERS):
         listener.take_over(measure, level, value)
 
 
@@ -294,13 +288,13 @@ def draining() -> None:
 
 
 def _enter(state: str) -> None:
-    for listener in _LISTENERS:
+    for listener in dict.fromkeys(_LISTENERS):
         listener.enter(state)
 
 
 def beat() -> None:
     """Report that a stream is alive."""
-    for listener in _LISTENERS:
+    for listener in dict.fromkeys(_LISTENERS):
         listener.beat()
 
 

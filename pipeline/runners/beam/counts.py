@@ -110,6 +110,7 @@ class FindContributions(WritingStep):
     def teardown(self) -> None:
         """Stop the threads."""
         self.pool.shutdown(cancel_futures=True)
+        super().teardown()
 
     def start_bundle(self) -> None:
         """Clear the leftovers of a failed bundle."""

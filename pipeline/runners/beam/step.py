@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
@@ -16,7 +16,7 @@ from apache_beam.metrics.metric import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
-from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, add_listener
+from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, listening
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_permanent, note_failure
@@ -57,11 +57,16 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Unpack the plan, read the noise key if it was not shipped, and `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
-        add_listener(BeamMetrics())
+        self._listening = ExitStack()
+        self._listening.enter_context(listening(BeamMetrics()))
         self.prepare()
 
     def prepare(self) -> None:
         """Create the unpicklable members of the step."""
+
+    def teardown(self) -> None:
+        """Report to Beam no longer."""
+        self._listening.close()
 
 
 class WritingStep(Step):
