@@ -5,7 +5,7 @@ shows it). So one reader has the whole source here, as in the plain loop.
 
 Prism splits a bundle that makes no progress for a tenth of a second, in the middle of a key, too, and then runs both
 parts at the same time: of the two states that they leave, one is lost (``splitBundle`` of its ``elementmanager.go``).
-Row counts and accounts were short on a busy machine. So bundles are not split here.
+Row counts and accounts were short on a busy machine. So bundles are not split (`engine.UNSPLIT`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
 
 
-#: Option that has a key's elements processed by one bundle at a time.
-UNSPLIT = "--experiments=prism_disable_sdf_split"
-
-
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     """Run a plan on a new Prism process; parts of the output files are merged afterwards.
 
@@ -51,8 +47,8 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     with served("Prism", command, folder) as endpoint:
         logs.event("Prism started", beam=beam_version)
         defaults = [f"--job_endpoint={endpoint}", f"--job_name={plan.config.name}", "--environment_type=LOOPBACK"]
-        defaults += [UNSPLIT, *(["--streaming"] if plan.streaming else [])]
-        return submit(plan, [*defaults, *beam_options], "Prism") == ENDED
+        streaming = ["--streaming"] if plan.streaming else []
+        return submit(plan, [*defaults, *streaming, *beam_options], "Prism") == ENDED
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:

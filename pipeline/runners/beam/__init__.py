@@ -103,12 +103,14 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
+    from penstock.pipeline.runners.beam.engine import UNSPLIT
+
     if plan.streaming:
         from penstock.pipeline.runners.beam.service import options_of
 
         beam_options = options_of(plan, beam_options)
     try:
-        return beam.Pipeline(runner=runner, options=PipelineOptions(list(beam_options), save_main_session=False))
+        return beam.Pipeline(runner=runner, options=PipelineOptions([UNSPLIT, *beam_options], save_main_session=False))
     except (ValueError, ImportError) as error:
         message, *missing = str(error).splitlines()
         raise ConfigError(tuple(f"--runner {runner}: {line}" for line in missing or [message])) from None

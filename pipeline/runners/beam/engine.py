@@ -22,6 +22,8 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 
 #: Engines that were shown to hold the minimum of their readers' watermarks (``tests/integration/test_kafka_flink.py``).
 VERIFIED = ("Flink",)
+#: Option that has Prism process the elements of a key in one bundle at a time, whoever started it; others ignore it.
+UNSPLIT = "--experiments=prism_disable_sdf_split"
 _ENGINE = re.compile(r"org\.apache\.beam\.runners\.(\w+)\.\w*PipelineOptions")
 _NO_SUCH_JOB, _PRISM = "penstock", "job with id penstock not found"
 #: Beam's own server, in the process of the driver.

@@ -23,6 +23,7 @@ from penstock.pipeline import atomic
 from penstock.pipeline.atomic import private_opener
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
+from penstock.pipeline.runners.beam.engine import UNSPLIT
 from penstock.pipeline.runners.beam.graph import build, check_complete, has_ended, settle
 from penstock.pipeline.runners.beam.pool import worker_pool
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
@@ -157,7 +158,7 @@ def submit(
     """
     if plan.resumed:
         forget_failure(plan.folder)
-    options = PipelineOptions(list(words), save_main_session=False)
+    options = PipelineOptions([UNSPLIT, *words], save_main_session=False)
     with contextlib.ExitStack() as begun:
         portable = options.view_as(PortableOptions)
         if portable.environment_type == "LOOPBACK":

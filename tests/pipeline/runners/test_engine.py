@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -37,10 +39,15 @@ class Service(beam_job_api_pb2_grpc.JobServiceServicer):
     def __init__(self) -> None:
         self.groups: list[str] = []
         self.unknown_job = ""
+        self.options: dict[str, Any] = {}
 
     def DescribePipelineOptions(self, request, context):
         options = [beam_job_api_pb2.PipelineOptionDescriptor(name="a", group=group) for group in self.groups]
         return beam_job_api_pb2.DescribePipelineOptionsResponse(options=options)
+
+    def Prepare(self, request, context):
+        self.options = dict(request.pipeline_options)
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "that was all")
 
     def GetState(self, request, context):
         context.abort(grpc.StatusCode.UNKNOWN, self.unknown_job.format(request.job_id))
@@ -117,6 +124,20 @@ def test_an_unverified_engine_stands_in_the_manifests(service, tmp_path, monkeyp
     service.groups = [FLINK]
     run(configured(tmp_path / "out"), runner="flink", beam_options=options, resume=True)
     assert "Prism, unverified" in (tmp_path / "out" / "public" / "manifest.json").read_text()
+
+
+@pytest.mark.parametrize("runner", ["flink", "PortableRunner"])
+def test_prism_behind_an_endpoint_is_told_to_leave_keys_whole(service, tmp_path, runner):
+    """What splits them loses their state; see `penstock.pipeline.runners.prism`."""
+    service.unknown_job = "job with id {} not found"
+    options = [f"--job_endpoint={service.endpoint}", "--environment_type=LOOPBACK", "--experiments=of_ones_own"]
+    config = configured(tmp_path / "out")
+    if runner != "flink":
+        config = replace(config, source=config.source.of)  # such runners take finite input
+    with pytest.raises(grpc.RpcError, match="that was all"):
+        run(config, runner=runner, beam_options=options, unverified_engine=True)
+    experiments = set(service.options["beam:option:experiments:v1"])
+    assert {"of_ones_own", "prism_disable_sdf_split"} <= experiments
 
 
 def test_a_runner_that_starts_prism_is_refused_as_well(tmp_path):
