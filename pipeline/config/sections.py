@@ -126,7 +126,7 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` for a path in an object store: it would become a folder named ``gs:``.
+    """Raise `ParameterError` for a path in an object store, a folder named ``gs:`` otherwise, or with too long a name.
 
     >>> check_local("path", "runs/example")
     >>> check_local("path", "gs://bucket/run")
@@ -136,9 +136,13 @@ def check_local(field: str, path: str) -> None:
     if "://" in path:
         expected = "a path of a file system with locks and atomic renames (a disk, NFS), which object stores lack; "
         raise ParameterError(field, path, expected + "output.store publishes what is public to one")
+    if max(len(os.fsencode(part)) for part in path.split(os.sep)) > LONGEST_NAME:
+        raise ParameterError(field, path, f"a path of names of at most {LONGEST_NAME} bytes")
 
 
-_SOURCE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
+#: Bytes of a file's name: file systems take 255, and heads, locks and temporary files have longer ones.
+LONGEST_NAME = 200
+_SOURCE_NAME = re.compile(rf"\w[\w.-]{{,{LONGEST_NAME - 1}}}", re.ASCII)
 
 #: Keys of the output that name a sink: where something is published says nothing of what it is.
 SINKS = ("kafka", "store", "pubsub")
@@ -207,7 +211,8 @@ class Output(Checked):
         check_local("path", self.path)
         check_local("ledger", self.ledger or "")
         if self.ledger_source is not None and not _SOURCE_NAME.fullmatch(self.ledger_source):
-            raise ParameterError("ledger_source", self.ledger_source, "letters, digits, '.', '_' and '-' only")
+            expected = f"at most {LONGEST_NAME} letters, digits, '.', '_' and '-'"
+            raise ParameterError("ledger_source", self.ledger_source, expected)
         if self.ledger_span is not None and self.ledger_budget is None:
             raise ParameterError("ledger_budget", None, "given with ledger_span: what a person's events in it may cost")
         target = os.path.realpath(self.path)

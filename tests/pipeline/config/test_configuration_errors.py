@@ -582,6 +582,19 @@ DEPLOYMENT = {
 }
 
 WRONG_DEPLOYMENT = {
+    "a ledger whose file would have too long a name": (
+        "ledger_source: cabs",
+        "ledger_source: " + "c" * 201,
+        [
+            f"23: output.ledger_source: '{'c' * 76}... is "
+            "not allowed; it must be at most 200 letters, digits, '.', '_' and '-'"
+        ],
+    ),
+    "an output folder of too long a name": (
+        "path: runs/example",
+        "path: " + "d" * 201,
+        [f"22: output.path: '{'d' * 76}... is not allowed; it must be a path of names of at most 200 bytes"],
+    ),
     "a mechanism without guarantee": (
         "type: landmark_uniform\n    epsilon: 1.0",
         "type: raw",
