@@ -60,14 +60,14 @@ def public_plan(config: RunConfig) -> Plan | None:
     return outline(config, NoiseKey.from_seed(0))
 
 
-def rehearse(config: RunConfig) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, all of a short run; None as in `public_plan`."""
+def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
+    """Release windows of zeros through the configured steps, all of a run of few counts; None as in `public_plan`."""
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MAX_COUNTS // n_cells))
     is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
-    is_whole = is_fixed and n_in_run is not None and n_in_run * n_cells <= MAX_TOTAL_COUNTS
+    is_whole = is_fixed and n_in_run is not None and n_in_run * n_cells <= max_counts
     if n_in_run is not None:
         n_windows = n_in_run if is_whole else min(n_windows, n_in_run)
     nobody = np.zeros((max(1, MIN_COUNTS // (n_windows * n_cells)), n_windows, n_cells), np.int64)

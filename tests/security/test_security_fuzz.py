@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.reading import inputs
-from penstock.pipeline.sources.reading.inputs import open_inputs
+from penstock.pipeline.sources.reading.inputs import Limits, open_inputs
 from tests.tools.checkout import ROOT
 
 
@@ -47,20 +46,16 @@ def test_a_fault_is_found_and_can_be_repeated(tmp_path):
     assert "1 faults" in again.stdout
 
 
-def read(path: Path) -> list[str]:
+def read(path: Path, limits: Limits = Limits()) -> list[str]:
     names = []
-    for name, stream in open_inputs([str(path)], ("*.csv",)):
+    for name, stream in open_inputs([str(path)], ("*.csv",), limits=limits):
         names.append(name.split("!")[-1])
         while stream.read(1 << 16):
             pass
     return names
 
 
-@pytest.fixture
-def small_limits(monkeypatch):
-    monkeypatch.setattr(inputs, "FREE_BYTES", 1 << 20)
-    monkeypatch.setattr(inputs, "EXPANSION", 20)
-    monkeypatch.setattr(inputs, "MAX_MEMBERS", 50)
+SMALL = Limits(1 << 20, 20, 50)
 
 
 def tar_of(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
@@ -73,7 +68,7 @@ def tar_of(path: Path, members: dict[str, bytes], mode: str = "w") -> Path:
 
 
 @pytest.mark.parametrize("form", ["tar", "tar.gz", "zip"])
-def test_members_that_are_small_bombs_share_one_allowance(tmp_path, small_limits, form):
+def test_members_that_are_small_bombs_share_one_allowance(tmp_path, form):
     members = {f"{i}.csv.gz": gzip.compress(b"x" * (1 << 18)) for i in range(20)}
     path = tmp_path / f"in.{form}"
     if form == "zip":
@@ -83,14 +78,14 @@ def test_members_that_are_small_bombs_share_one_allowance(tmp_path, small_limits
     else:
         tar_of(path, members, "w:gz" if form == "tar.gz" else "w")
     # Each of them alone is within it.
-    assert 1 << 18 < inputs.FREE_BYTES + inputs.EXPANSION * path.stat().st_size < 20 << 18
+    assert 1 << 18 < SMALL.free_bytes + SMALL.expansion * path.stat().st_size < 20 << 18
     with pytest.raises(DataError, match="out of proportion"):
-        read(path)
+        read(path, SMALL)
 
 
-def test_too_many_members_are_refused(tmp_path, small_limits):
+def test_too_many_members_are_refused(tmp_path):
     with pytest.raises(DataError, match="more than 50 members"):
-        read(tar_of(tmp_path / "in.tar", {f"{i}.txt": b"" for i in range(60)}))
+        read(tar_of(tmp_path / "in.tar", {f"{i}.txt": b"" for i in range(60)}), SMALL)
 
 
 @pytest.mark.parametrize("name", ["../a.csv", "/a.csv", "b/../../a.csv", "..\\a.csv", "C:/a.csv", "\\a.csv"])

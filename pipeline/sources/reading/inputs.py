@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -105,11 +105,13 @@ def _digest(file: str) -> str:
 # Decompressed bytes are counted, and an input that expands out of proportion (a decompression bomb) is refused.
 
 
-#: An input may grow to this many bytes plus this many times its own size, all its members together.
-FREE_BYTES = 64 << 20
-EXPANSION = 200
-#: An archive of more members is refused.
-MAX_MEMBERS = 1_000_000
+class Limits(NamedTuple):
+    """Limits on what one file unpacks to: so many bytes plus so many times its size, and so many members."""
+
+    free_bytes: int = 64 << 20
+    expansion: int = 200
+    members: int = 1_000_000
+
 
 _GZIP, _ZSTD, _XZ, _BZIP2, _ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh", b"PK\x03\x04"
 #: What the libraries raise for damaged or hostile files: LookupError and ValueError for headers that make no sense,
@@ -131,7 +133,9 @@ _DAMAGE = (
 )
 
 
-def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tuple[str, IO[bytes]]]:
+def open_inputs(
+    files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
+) -> Iterator[tuple[str, IO[bytes]]]:
     """Open inputs in turn; each must be consumed before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
@@ -143,7 +147,7 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
     for file in files:
         try:
             with open(file, "rb") as raw:
-                allowance = _Allowance(file)
+                allowance = _Allowance(file, limits)
                 stream = _decompress(file, raw, allowance)
                 if stream.peek(4).startswith(_ZIP):
                     members = _zip_members(stream)
@@ -165,9 +169,9 @@ def open_inputs(files: Iterable[str], patterns: tuple[str, ...]) -> Iterator[tup
 class _Allowance:
     """Remaining bytes and members that a file and its contents may unpack to."""
 
-    def __init__(self, file: str) -> None:
-        self.limit = self.left = FREE_BYTES + EXPANSION * os.path.getsize(file)
-        self.members = MAX_MEMBERS
+    def __init__(self, file: str, limits: Limits) -> None:
+        self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
+        self.max_members = self.members = limits.members
 
     def spend(self, name: str, n_bytes: int) -> None:
         """Count unpacked bytes; `DataError` if there are too many."""
@@ -182,7 +186,7 @@ class _Allowance:
         """Count a member of an archive; `DataError` if there are too many, or it points outside."""
         self.members -= 1
         if self.members < 0:
-            raise DataError(f"{file}: has more than {MAX_MEMBERS:,} members; unpack it yourself if you trust it")
+            raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
         parts = member.replace("\\", "/").split("/")
         if member.startswith(("/", "\\")) or ".." in parts or ":" in parts[0]:
             raise DataError(f"{file}: member {member!r} points outside the archive")
