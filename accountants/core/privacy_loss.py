@@ -44,7 +44,9 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
     return {"events": table, "n_kinds": np.asarray(n_kinds)}
 
 
-def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: float) -> float | None:
+def from_loss_distributions(
+    table: NDArray[np.float64], n_kinds: int, delta: float, *, n_parts: int = N_PARTS
+) -> float | None:
     """ε at δ of everything in a table of `remember`, rounded up; None if the table is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
@@ -63,7 +65,7 @@ def from_loss_distributions(table: NDArray[np.float64], n_kinds: int, delta: flo
             is_one = kind == GAUSSIAN and rate == 1  # Gaussian releases together are one of more, or less noise
             loss = _Loss.of(KINDS[int(kind)], sensitivity * np.sqrt(count if is_one else 1.0), scale)
             parts.append((loss, rate, 1 if is_one else int(count)))
-    step = _step(parts)
+    step = _step(parts, n_parts)
     # With sampling, whether a person is removed or added makes a difference.
     directions = (True, False) if any(rate < 1 for _, rate, _ in parts) else (True,)
     return max(
@@ -112,9 +114,9 @@ class _Loss(NamedTuple):
         return cls(discrete, float(losses[0]), True)
 
 
-def _step(parts: Sequence[tuple[_Loss, float, int]]) -> float:
+def _step(parts: Sequence[tuple[_Loss, float, int]], n_parts: int) -> float:
     """Grid spacing: any is sound; each release is overstated by less than one spacing."""
-    return max(FINEST, sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1) / N_PARTS)
+    return max(FINEST, sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1) / n_parts)
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:

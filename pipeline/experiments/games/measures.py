@@ -73,7 +73,9 @@ def check_recoverable(config: RunConfig) -> None:
         raise ParameterError("mechanism", MECHANISMS.name_of(type(coarse[0])), expected)
 
 
-def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int) -> Recovery:
+def recovered(
+    plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int, *, max_people: int = MAX_PEOPLE
+) -> Recovery:
     """Trajectories of all people, recovered from a run's release.
 
     `released` (n_windows, n_cells): what it released.
@@ -83,8 +85,8 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     """
     check_recoverable(plan.config)
     presence = read_presence(plan, plan.grid.n_windows).raw
-    if len(presence) > MAX_PEOPLE:
-        expected = f"at most {MAX_PEOPLE:,} people, to recover trajectories: fewer windows, or a smaller source"
+    if len(presence) > max_people:
+        expected = f"at most {max_people:,} people, to recover trajectories: fewer windows, or a smaller source"
         raise ParameterError("source", f"{len(presence):,} people", expected)
     positions, known = knowledge(plan, windows)
     return trajectory_recovery(presence[:, np.asarray(windows) - 1], released, positions, **known, seed=seed)

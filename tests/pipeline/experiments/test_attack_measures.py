@@ -178,6 +178,5 @@ def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(
     with pytest.raises(ParameterError, match="whose cells have a place"):
         recovery_figure(actual, "distance", plan)
     assert recovery_figure(actual, "gain", plan) == actual.gain
-    monkeypatch.setattr(attack_measures, "MAX_PEOPLE", 10)
     with pytest.raises(ParameterError, match="at most 10 people"):
-        recovered(plan, np.zeros((24, 9)), range(1, 25), 0)
+        recovered(plan, np.zeros((24, 9)), range(1, 25), 0, max_people=10)

@@ -42,6 +42,7 @@ from penstock.pipeline.experiments.games.reconstruction import (
     tuned,
 )
 from penstock.pipeline.output.tables import ACCOUNTS
+from penstock.pipeline.sources.citibike import Citibike
 from tests.tools.small_configuration import run_locally as run
 
 CITY = """
@@ -446,11 +447,11 @@ def test_what_cannot_be_retraced_is_refused_before_anything_is_read(mechanism, o
         prepare_reconstruction(configuration(mechanism, *overrides), ReconstructionGame(**game))
 
 
-def test_a_source_without_people_is_refused(monkeypatch):
+def test_a_source_without_people_is_refused(tmp_path):
     config = configuration("{type: raw}")
-    monkeypatch.setattr(type(config.source), "has_people", False)
-    with pytest.raises(ParameterError, match=r"source: 'synthetic' .* every trip is a new person"):
-        prepare_reconstruction(config, SMALL)
+    trips = Citibike(path=str(tmp_path), from_=config.source.from_, until=config.source.until)
+    with pytest.raises(ParameterError, match=r"source: 'citibike' .* every trip is a new person"):
+        prepare_reconstruction(replace(config, source=trips), SMALL)
 
 
 def test_too_few_people_in_the_training_part(tmp_path):

@@ -15,7 +15,7 @@ from apache_beam.io.filesystem import FileMetadata, FileSystem
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import StoreOutput
-from penstock.pipeline.output.sinks.store import Objects, Store, by_window
+from penstock.pipeline.output.sinks.store import Objects, by_window
 from tests.tools.ledgers import charges_in
 from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import run_locally as run
@@ -41,6 +41,8 @@ class Memory(FileSystem):  # type: ignore[misc]
     OBJECTS: dict[str, bytes] = {}  # noqa: RUF012
     #: Every change, in order.
     WRITES: list[tuple[str, ...]] = []  # noqa: RUF012
+    #: End of a name that no object gets.
+    REFUSED = "nothing"
 
     @classmethod
     def scheme(cls) -> str:
@@ -71,6 +73,8 @@ class Memory(FileSystem):  # type: ignore[misc]
 
     def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
         for source, target in zip(source_file_names, destination_file_names):
+            if target.endswith(self.REFUSED):
+                raise OSError("the store is gone")
             self.WRITES.append(("rename", target))
             self.OBJECTS[target] = self.OBJECTS.pop(source)
 
@@ -84,6 +88,7 @@ class Memory(FileSystem):  # type: ignore[misc]
 def memory() -> dict[str, bytes]:
     Memory.OBJECTS.clear()
     Memory.WRITES.clear()
+    Memory.REFUSED = "nothing"
     return Memory.OBJECTS
 
 
@@ -129,40 +134,29 @@ def test_nothing_is_written_twice_by_a_run_that_is_repeated(tmp_path, memory):
     assert len(Memory.WRITES) == n_writes
 
 
-def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory, monkeypatch):
+def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory):
     config = configured(tmp_path / "run")
-    rename = Memory.rename
-
-    def fail(system, sources, targets):
-        if targets[0].endswith("manifest.json"):
-            raise OSError("the store is gone")
-        rename(system, sources, targets)
-
-    monkeypatch.setattr(Memory, "rename", fail)
+    Memory.REFUSED = "manifest.json"
     with pytest.raises(DataError, match=r"run/manifest\.json: cannot be published .*the store is gone"):
         run(config)
-    monkeypatch.setattr(Memory, "rename", rename)
+    Memory.REFUSED = "nothing"
     assert run(config, resume=True).exit_code == 0
     assert {name for name in names(memory) if not name.endswith(".tmp")} == FINITE
 
 
-def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, memory, monkeypatch):
+def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, memory):
     run(configured(tmp_path / "whole" / "run", streamed=True))
     undisturbed = dict(memory)
     memory.clear()
-    releases = Store.releases
 
-    def killed(store, table):
-        releases(store, table)
+    def killed(*_):
         if "releases/000000000003.parquet" in names(memory):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Store, "releases", killed)
     config = configured(tmp_path / "run", streamed=True)
-    with pytest.raises(KeyboardInterrupt):
+    with after_writes(killed), pytest.raises(KeyboardInterrupt):
         run(config)
     assert names(memory) < names(undisturbed)
-    monkeypatch.setattr(Store, "releases", releases)
     run(config, resume=True)
     assert memory == undisturbed
 

@@ -25,7 +25,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.output.sinks.messages import Publisher
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
 from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam import jobs as beam_jobs
@@ -213,15 +212,15 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
         raise_failure(plan.folder)
 
 
-def test_a_topic_is_told_what_the_file_says(tmp_path, monkeypatch):
+def test_a_topic_is_told_what_the_file_says(tmp_path):
     plan = plan_in(tmp_path)
     reported: list[pa.Table] = []
-    monkeypatch.setattr(Publisher, "releases", lambda _, table: reported.append(table))
     loop = ReleaseLoop(plan)
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
         step = WriteBatches(plan)
         step.setup()
+        step.writer._sinks = [SimpleNamespace(releases=reported.append)]
         list(step.process(Batch(batch.releases, batch.charges)))
     written = list((tmp_path / "public" / "parts" / "releases").iterdir())
     assert len(written) == 1
