@@ -1,4 +1,4 @@
-"""Brute force over length scales, for goals of conditional inferential privacy."""
+"""Brute force over length scales, for goals of conditional inferential privacy; traces that are accounted, and rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 
 RADIUS, LONGEST = 40.0, 300.0
@@ -30,4 +31,26 @@ def largest_loss(
         conditional_inferential_loss(times, secret, sigma, scale, RADIUS, 2.0, noise_covariance=covariance, **prior)[0]
         for scale in scales
         for secret in family
+    )
+
+
+def rows_of(rows, name):
+    return [row.value for row in rows if row.name == name]
+
+
+def view(mechanism, scale):
+    """Two traces as they leave a mechanism; the noise is called what the mechanism calls it."""
+    n = len(scale)
+    return TraceView(
+        subjects=["a", "b"],
+        starts=np.array([0, 4]),
+        times=60_000 * np.arange(n),
+        landmarks=np.zeros(n, bool),
+        periods=np.zeros(n, int),
+        epsilon=np.full(n, np.inf),
+        rho=np.full(n, np.inf),
+        scale=scale,
+        action=np.full(n, "published"),
+        noise=mechanism.family.name,
+        mechanism=mechanism,
     )

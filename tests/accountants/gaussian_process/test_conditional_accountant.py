@@ -10,7 +10,6 @@ import pytest
 
 from penstock.accountants.conditional_inferential import ConditionalInferential
 from penstock.accountants.core.accountant import AccountingFacts
-from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.goal import planned_deviations, planned_sigma
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
@@ -24,6 +23,7 @@ from penstock.mechanisms.core.run import collect, release_traces, run_traces
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales, PlannedNoise
 from penstock.mechanisms.core.traces import PointSchedule, traces_of
+from tests.tools.conditional_losses import rows_of, view
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}
 RADIUS, SIGMA = 40.0, 80.0
@@ -35,10 +35,6 @@ ALONE = PRIOR | {"length_scale": LengthScales(exactly=120.0)}
 
 def books(**parameters):
     return ConditionalInferential(radius=RADIUS, **(ALONE | parameters))
-
-
-def rows_of(rows, name):
-    return [row.value for row in rows if row.name == name]
 
 
 def exact(times, secret, order=2.0):
@@ -86,24 +82,6 @@ def test_figures_depend_on_no_position_and_repetitions_add_nothing():
     repeated = books().trace_rows("x", times, np.where(np.arange(6) % 2, np.inf, SIGMA))
     assert rows_of(repeated, "loss")[::2] == rows_of(plain, "loss")
     assert rows_of(repeated, "loss")[1::2] == rows_of(plain, "loss")
-
-
-def view(mechanism, scale):
-    """Two traces as they leave a mechanism; the noise is called what the mechanism calls it."""
-    n = len(scale)
-    return TraceView(
-        subjects=["a", "b"],
-        starts=np.array([0, 4]),
-        times=60_000 * np.arange(n),
-        landmarks=np.zeros(n, bool),
-        periods=np.zeros(n, int),
-        epsilon=np.full(n, np.inf),
-        rho=np.full(n, np.inf),
-        scale=scale,
-        action=np.full(n, "published"),
-        noise=mechanism.family.name,
-        mechanism=mechanism,
-    )
 
 
 def test_every_trace_has_books_of_its_own():

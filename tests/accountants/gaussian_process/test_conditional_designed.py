@@ -31,8 +31,7 @@ from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.goals import plan_conditional
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
-from tests.accountants.gaussian_process.test_conditional_accountant import rows_of, view
-from tests.tools.conditional_losses import LONGEST, PRIOR, RADIUS, SECRETS, largest_loss
+from tests.tools.conditional_losses import LONGEST, PRIOR, RADIUS, SECRETS, largest_loss, rows_of, view
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.small_configuration import walk_source
 

@@ -21,7 +21,7 @@ from penstock.pipeline.config.columns import Stated
 from penstock.pipeline.config.draft import draft
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.rehearsal import expected_losses, rehearse
-from tests.pipeline.sources.test_source_citibike import NEW, OLD, new, old
+from tests.tools.citibike_files import NEW, OLD, new, old
 
 NAMED = ["rider,lat,lon,tapped_at"] + [
     f"r{i % 7},{47.30 + i % 10 / 100},{8.50 + i % 6 / 100},2024-05-{1 + i % 2:02d} {i % 24:02d}:30:00"

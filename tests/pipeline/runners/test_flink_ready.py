@@ -18,7 +18,7 @@ from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.flink.runner import check_ready
 from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.reading.offsets import OffsetRange
-from tests.pipeline.sources.test_kafka_offsets import NOON, Topic, source
+from tests.tools.scripted_topic import NOON, Topic, source
 from tests.tools.small_configuration import published
 
 
