@@ -177,7 +177,7 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
     """Offsets of each text or binary, and the end of the last, in the shared buffer."""
-    texts = texts.cast(pa.large_binary())
+    texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
     return begins, np.frombuffer(data, np.uint8) if data else np.zeros(0, np.uint8)
