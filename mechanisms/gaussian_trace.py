@@ -54,8 +54,8 @@ class GaussianTrace(Scheduled):
     Notes
     -----
     The pure ε is infinite. State: the last release; of designed noise also a secret, the draws of up to ``n_points``
-    points. O(n_users) a timestamp, designed O(n_users·n_points). Planning is what costs: O(n_points³) for each secret
-    and some hundred iterations, once for all traces with equal gaps.
+    points. O(n_users) a timestamp, designed O(n_users·n_points). Planning is what costs: some hundred
+    iterations of O(n_points³), seconds for 100 points, once for all traces with equal gaps.
 
     Examples
     --------

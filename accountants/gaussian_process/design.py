@@ -8,6 +8,9 @@ definite with the given trace by construction (Tsuda, Rätsch and Warmuth, *Matr
 2005); the maximum is smoothed by a softmax over all eigenvalues of all cases, sharpened as progress slows. The best
 Σ may be singular; a tenth of the tolerance of its trace is spread evenly, so that it stays well conditioned.
 
+All secrets S of a prior K share one factor: with A = Σ + K, Z = A⁻¹K and the posterior covariance P = ΣZ,
+(Σ + D_S)⁻¹ M_S = Z_S P_SS⁻¹ (Woodbury), since D_S is K less a matrix of rank |S|.
+
 Certificate: for weights P_c ⪰ 0 with Σ tr P_c = 1, X_c = (Σ + D_c)⁻¹ M_c and Y = Σ w_c·X_c P_c X_cᵀ, convexity gives
 
     every Σ' of trace τ has a largest loss of at least  Σ w_c·tr(P_c M_cᵀ X_c) + ⟨Y, Σ⟩ − τ·λ_max(Y).
@@ -20,11 +23,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, checked_times, secret_family
-from penstock.accountants.gaussian_process.loss import Response, conditional_response, loss_per_eigenvalue
+from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, Indices, checked_times, secret_family
+from penstock.accountants.gaussian_process.loss import loss_per_eigenvalue, well_conditioned
 from penstock.mechanisms.core.plugin import ParameterError
 
 FIRST_SHARPNESS = 20.0
@@ -68,7 +71,7 @@ def designed_covariance(
     Returns
     -------
     array (n, n)
-        Positive definite. O(n³) for each secret and iteration, 50 to 4,000 iterations.
+        Positive definite. O(n³ + n²·Σ|S|) an iteration, 50 to 4,000 iterations.
 
     Raises
     ------
@@ -89,15 +92,33 @@ def designed_covariance(
     return minimise_worst_loss(cases(prior, times, secrets, radius, order), total_variance, tolerance).covariance
 
 
+class Case(NamedTuple):
+    """Secrets of one size under one prior: its covariance, shape (n, n), and their points, shape (n_secrets, size)."""
+
+    weight: float
+    covariance: Array
+    secrets: NDArray[np.intp]
+
+
 def cases(
     prior: GaussianProcess, times: ArrayLike, secrets: Any, radius: float = 1.0, order: float = 2.0
-) -> list[tuple[float, Response]]:
-    """Weight and response of every secret, for `minimise_worst_loss`."""
-    points = checked_times(times)
+) -> list[Case]:
+    """Secrets by their size, for `minimise_worst_loss`."""
+    points, of_size = checked_times(times), dict[int, list[Indices]]()
     covariance = prior.covariance(points)
+    for indices in secret_family(secrets, len(points)):
+        of_size.setdefault(len(indices), []).append(indices)
+        if len(indices) < len(points):
+            well_conditioned(covariance[np.ix_(indices, indices)])
+    # Where every point is a secret, none has to be told from others: any prior will do.
+    unrelated = (prior.variance + prior.nugget) * np.eye(len(points))
     return [
-        (loss_per_eigenvalue(len(indices), radius, order), conditional_response(covariance, indices))
-        for indices in secret_family(secrets, len(points))
+        Case(
+            loss_per_eigenvalue(size, radius, order),
+            covariance if size < len(points) else unrelated,
+            np.array([np.sort(indices) for indices in sets], np.intp),
+        )
+        for size, sets in of_size.items()
     ]
 
 
@@ -115,22 +136,22 @@ class Design(NamedTuple):
 
 
 def minimise_worst_loss(
-    cases: Sequence[tuple[float, Response]],
+    cases: Sequence[Case],
     total_variance: float,
     tolerance: float = 1e-2,
     n_iterations: int = 5_000,
 ) -> Design:
-    """Noise covariance of a given trace with the least possible largest loss over (weight, response) cases."""
+    """Noise covariance of a given trace with the least possible largest loss over all secrets."""
     # Stops once the largest loss is proved to be within the relative `tolerance` of the optimum, or after
-    # `n_iterations`: then the covariance is a valid design all the same, and `lower_bound` says how good. O(n³) an
-    # iteration and case; seldom above a thousand iterations.
+    # `n_iterations`: then the covariance is a valid design all the same, and `lower_bound` says how good. Seldom above
+    # a thousand iterations.
     if not (math.isfinite(total_variance) and total_variance > 0):
         raise ParameterError("total_variance", total_variance, "a finite number above 0")
     if not 0 < tolerance < 1:
         raise ParameterError("tolerance", tolerance, "a number between 0 and 1")
-    n_eigenvalues = sum(response.mean.shape[1] for _, response in cases)
+    n_eigenvalues = sum(case.secrets.size for case in cases)
     sharpness, sharpest = FIRST_SHARPNESS, max(FIRST_SHARPNESS, 4.0 * math.log(n_eigenvalues + 1) / tolerance)
-    exponent, step = np.zeros_like(cases[0][1].residual), 1.0
+    exponent, step = np.zeros_like(cases[0].covariance), 1.0
     white = WHITE_SHARE * tolerance
     now = _evaluate(exponent, cases, total_variance, white, sharpness)
     best, lower_bound = now, now.lower_bound
@@ -152,19 +173,21 @@ def minimise_worst_loss(
     return best._replace(lower_bound=lower_bound)
 
 
-def _evaluate(
-    exponent: Array, cases: Sequence[tuple[float, Response]], total_variance: float, white: float, sharpness: float
-) -> Design:
+def _evaluate(exponent: Array, cases: Sequence[Case], total_variance: float, white: float, sharpness: float) -> Design:
     logs, axes = linalg.eigh(exponent)
     shares = np.exp(logs - logs[-1])
     mixed = (1.0 - white) * shares / shares.sum() + white / len(shares)
     covariance = (axes * (total_variance * mixed)) @ axes.T
     losses, directions = [], []
-    for weight, response in cases:
-        solved = linalg.cho_solve(linalg.cho_factor(covariance + response.residual), response.mean)
-        eigenvalues, vectors = linalg.eigh(weight * (response.mean.T @ solved))
-        losses.append(eigenvalues)
-        directions.append(math.sqrt(weight) * (solved @ vectors))
+    for weight, prior, secrets in cases:
+        gain = linalg.cho_solve(linalg.cho_factor(covariance + prior), prior)
+        posterior, explained, block = covariance @ gain, prior @ gain, (secrets[:, :, None], secrets[:, None, :])
+        solved = np.linalg.solve(posterior[block], gain.T[secrets])
+        matrix = weight * np.linalg.solve(prior[block], explained[block]) @ np.linalg.inv(posterior[block])
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (matrix + matrix.swapaxes(1, 2)))
+        losses.append(eigenvalues.ravel())
+        rows = math.sqrt(weight) * vectors.swapaxes(1, 2) @ solved
+        directions.append(rows.reshape(-1, len(covariance)).T)
     loss, direction = np.concatenate(losses), np.concatenate(directions, axis=1)
     worst = float(loss.max())
     powers = np.exp(sharpness * (loss / worst - 1.0))

@@ -124,7 +124,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 
     Releases of a beginning of the trace are a marginal of all of them, so their losses are no larger.
 
-    Returns (n, n), in square metres; diagonal and infinite if no noise is enough. O(n³) for each secret and
+    Returns (n, n), in square metres; diagonal and infinite if no noise is enough. O(n³) for each
     iteration of each of at most six designs (some hundred iterations), and what `planned_sigma` takes for each.
 
     Examples

@@ -50,14 +50,15 @@ def conditional_response(covariance: Array, secret: Indices) -> Response:
     mean[secret, np.arange(len(secret))] = 1.0
     if rest.size:
         crossed = covariance[np.ix_(secret, rest)]
-        response = linalg.cho_solve(_well_conditioned(covariance[np.ix_(secret, secret)]), crossed).T
+        response = linalg.cho_solve(well_conditioned(covariance[np.ix_(secret, secret)]), crossed).T
         mean[rest] = response
         conditional = covariance[np.ix_(rest, rest)] - response @ crossed
         residual[np.ix_(rest, rest)] = 0.5 * (conditional + conditional.T)
     return Response(mean, residual)
 
 
-def _well_conditioned(covariance: Array) -> tuple[Array, bool]:
+def well_conditioned(covariance: Array) -> tuple[Array, bool]:
+    """Cholesky factor of the prior covariance of a secret; raises `ParameterError` where it is rounding noise."""
     try:
         factor = linalg.cholesky(covariance, lower=True)
         reciprocal_condition, _ = linalg.lapack.dpocon(factor, np.abs(covariance).sum(axis=0).max(), uplo="L")

@@ -10,7 +10,7 @@ import pytest
 from penstock.accountants.gaussian_process.design import cases, designed_covariance, minimise_worst_loss
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
-from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, conditional_response
 from penstock.mechanisms.core.plugin import ParameterError
 
 TIMES = np.arange(10.0)
@@ -137,7 +137,9 @@ def test_the_design_is_certified_and_no_other_noise_beats_the_certificate(family
 
 def test_one_secret_has_a_closed_form():
     """Σ_g = (w·M·Mᵀ/γ − D)₊ with the γ that gives the trace: the exact optimum to compare with."""
-    ((weight, response),) = one = cases(GaussianProcess(length_scale=1.5), TIMES, [[3, 4]])
+    prior = GaussianProcess(length_scale=1.5)
+    ((weight, *_),) = one = cases(prior, TIMES, [[3, 4]])
+    response = conditional_response(prior.covariance(np.asarray(TIMES)), np.array([3, 4]))
     low, high = 1e-6, 1e6
     for _ in range(200):
         goal = math.sqrt(low * high)
