@@ -220,19 +220,28 @@ def cabs() -> list[str]:
 
 def elsewhere() -> list[str]:
     rows = table("filter_elsewhere")
-    taxis = rows.filter(pl.col("data").str.starts_with("T-Drive"))["error_over_best_at_1"].item()
-    at_1, at_5 = (rows[f"error_over_best_at_{epsilon}"] for epsilon in (1, 5))
-    others = at_1.filter(at_1 != taxis)
     few = rows["mean_count"] < 0.5
-    ends = []
-    for epsilon, is_few in ((1, ~few), (1, few), (5, ~few), (5, few)):
-        held = rows[f"percent_in_intervals_at_{epsilon}"].filter(is_few)
-        ends += [f"{end:g}" for end in (held.min(), held.max())]
+
+    def ranges(name: str, form: str = "g") -> str:
+        return " and ".join(
+            f"{values.min():{form}} to {values.max():{form}}"
+            for values in (rows[name].filter(~few), rows[name].filter(few))
+        )
+
+    ratio, half, held, worst, wide = [], [], [], [], []
+    for epsilon in (1, 5):
+        ratio.append(ranges(f"error_over_best_at_{epsilon}", ".2f"))
+        half.append(f"{(rows[f'error_over_best_at_{epsilon}'] <= 0.5).sum()} of 14")
+        held.append(ranges(f"percent_in_intervals_at_{epsilon}"))
+        worst.append(ranges(f"percent_in_worst_tenth_at_{epsilon}"))
+        width = rows[f"half_width_above_98_at_{epsilon}"]
+        wide.append(f"{(width > 1).sum()} of 14, up to {width.max():g}")
     return [
-        f"| {others.min():.2f} to {others.max():.2f}, an hour of taxis {taxis:.2f} | {at_5.min():.2f} to "
-        f"{at_5.max():.2f} |",
-        f"| of these at most half | {(at_1 <= 0.5).sum()} of 14 | {(at_5 <= 0.5).sum()} of 14 |",
-        "| {} to {} %, and {} to {} % where hardly anyone is counted | {} to {} %, and {} to {} % |".format(*ends),
+        "| mean absolute error ÷ that of the best of six published mechanisms | {} | {} |".format(*ratio),
+        "| of these at most half | {} | {} |".format(*half),
+        "| percent of the counts in the 95 % intervals | {} | {} |".format(*held),
+        "| the same, worst tenth by released value | {} | {} |".format(*worst),
+        "| half-widths above 1 in tenths of more than 98 % | {} | {} |".format(*wide),
     ]
 
 
