@@ -17,7 +17,7 @@ from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.redaction import explained, redact_errors
-from penstock.pipeline.output import checkpoint, files
+from penstock.pipeline.output import checkpoint, files, registration
 from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.cells import write_cells
 from penstock.pipeline.output.files import LOCK, alone_in
@@ -267,6 +267,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
     )
     atomic.write_json(plan.folder / "operator" / "manifest.json", manifest)
+    registration.note_end(plan)
     return _done(plan, manifest)
 
 

@@ -203,8 +203,8 @@ def _check_entered(plan: Plan) -> None:
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
         raise DataError(
-            f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, or an older copy was "
-            "put in its place"
+            f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy was put "
+            "in its place, or output.ledger or output.ledger_source is not what the run began with"
         )
     registration.register_run(plan)
 

@@ -317,6 +317,14 @@ def resume_run(plan: Plan) -> None:
         known.note(transaction.identity, resumed=True)
 
 
+def note_end(plan: Plan) -> None:
+    """Record how many entries the ledger of a deployment has at the end of a run."""
+    if plan.keys.run_id:
+        known = KnownLedgers(plan)
+        with known.locked():
+            known.note(identity_of(known.ledger) or "", resumed=True)
+
+
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     """Charge a trace run with its promise, in all slots that it overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
@@ -417,19 +425,19 @@ class KnownLedgers:
     def check_original(self) -> None:
         """Raise `DataError` for an older copy in place of a ledger, and `ConfigError` for a copy beside the original.
 
-        An older copy lacks starts that were noted: a run, or its continuation, is noted once it stands in the ledger. A
-        copy is one whatever event source it is said to be of; one that lacks nothing may be acknowledged.
+        An older copy lacks entries that were noted when a run began, went on or ended. A copy is one whatever event
+        source it is said to be of; one that lacks nothing may be acknowledged.
         """
-        identity, n_entered = identity_of(self.ledger), self._n_starts()
+        identity, n_entries = identity_of(self.ledger), self._n_entries()
         for file in self.files:
             for ledgers in self._read(file).values():
                 noted = ledgers.get(identity or "", {})
                 if noted and not self.output.new_ledger and self._is_original_of(Path(noted["path"]), identity):
                     text = f"{self.ledger} is a copy of {noted['path']}, which goes on counting; name that one"
                     raise ConfigError((f"output.ledger: {text}",))
-                if (n_noted := noted.get("starts", noted.get("runs", 0))) > n_entered:
+                if (n_noted := noted.get("entries", 0)) > n_entries:
                     raise DataError(
-                        f"{self.ledger}: has {n_entered} of the {n_noted} starts of runs that {file} knows of: an "
+                        f"{self.ledger}: has {n_entries} of the {n_noted} entries that {file} knows of: an "
                         "older copy was put in its place; put the latest one back"
                     )
 
@@ -449,9 +457,9 @@ class KnownLedgers:
                 )
             )
 
-    def _n_starts(self) -> int:
-        """Number of starts and continuations of runs in the ledger."""
-        return sum(entry.kind in ("run", "nonce") for entry in Ledger(self.ledger).checked_entries())
+    def _n_entries(self) -> int:
+        """Number of entries in the ledger."""
+        return len(Ledger(self.ledger).checked_entries())
 
     def caution(self) -> str | None:
         """Warn of an earlier use of the key without a ledger."""
@@ -466,7 +474,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Record the start or resumption of a run on a ledger.
+        """Record the start, resumption or end of a run on a ledger.
 
         Raises `ConfigError` for a new run where that can be written nowhere.
         """
@@ -481,7 +489,7 @@ class KnownLedgers:
         ledger |= {
             "path": os.path.abspath(self.ledger),
             "runs": ledger["runs"] + is_new,
-            "starts": self._n_starts(),
+            "entries": self._n_entries(),
         }
         try:
             write_json(path, known, private=True)

@@ -618,16 +618,23 @@ def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, v
     for name, data in older.items():
         (tmp_path / name).write_bytes(data)
     with pytest.raises(
-        DataError, match=r"has 1 of the 2 starts of runs that .* knows of: an older copy was put in its place"
+        DataError, match=r"has 8 of the 15 entries that .* knows of: an older copy was put in its place"
     ):
         run(configured(value), tmp_path / "third")
-    notes = tmp_path / "noise.key.ledgers"  # as they were before they counted continuations
-    known = json.loads(notes.read_text())
-    for noted in known["events"].values():
-        del noted["starts"]
-    notes.write_text(json.dumps(known))
-    with pytest.raises(DataError, match=r"has 1 of the 2 starts of runs that .*noise.key.ledgers knows of"):
-        run(configured(value), tmp_path / "third")
+
+
+def test_a_ledger_that_was_put_back_as_it_was_during_a_run_begins_no_other(tmp_path, value):
+    """No head is left that tells: they were put back as well."""
+    value["output"]["ledger_budget"] = 3.0
+    run(configured(value), tmp_path / "first")
+    *kept, last, _ = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
+    (tmp_path / "ledger").write_bytes(b"".join([*kept, last]))
+    for head in (tmp_path / "ledger.head", tmp_path / "first" / "operator" / "ledger.head"):
+        head.write_text(json.loads(last)["chain"] + "\n")
+    with pytest.raises(
+        DataError, match=r"entries that .*noise.key.ledgers knows of: an older copy was put in its place"
+    ):
+        run(configured(value), tmp_path / "second")
 
 
 @pytest.mark.parametrize("left", [b"", b'{"entry": "led'])

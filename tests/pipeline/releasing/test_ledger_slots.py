@@ -224,6 +224,8 @@ def test_what_is_decided_of_a_window_stays(tmp_path: Path) -> None:
     for again in (ledger, ledger_in(tmp_path)):
         with pytest.raises(LedgerExhausted), again.transaction() as budget:
             budget.check(charge(2, 0.0))
+        with pytest.raises(DataError, match="the input of window 2 is not what it was"), again.transaction() as budget:
+            budget.charge(charge(2, 0.0))  # nor is it released for nothing by one who did not look
 
 
 def test_a_window_that_was_charged_is_stepped_under_its_nonce(tmp_path: Path) -> None:
