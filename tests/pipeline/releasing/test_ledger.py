@@ -20,7 +20,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
 from penstock.pipeline.cli.ledger import _remaining
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import make_plan, state_folder
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.registration import terms_of
@@ -169,6 +169,21 @@ def test_traces_count_run_by_run(tmp_path, value):
 TRACE_RUN = {"windows": {"type": "timestamps"}, "landmarks": None, "bounding": None, "accountants": []}
 
 
+def test_traces_go_on_with_the_input_that_they_began_with_and_no_other(tmp_path, value):
+    """They go on under their first nonce."""
+    config = configured(
+        changed(value, **TRACE_RUN, mechanism={"type": "planar_laplace", "epsilon": 0.01}, on_exhausted="stop")
+    )
+    nonce = checkpoint.nonce_of_run(config, tmp_path / "run", resume=False)
+    checkpoint.begin(make_plan(config, tmp_path / "run", nonce))
+    events = (tmp_path / "events.csv").read_text()
+    (tmp_path / "events.csv").write_text(events.replace("T03:10", "T03:11"))
+    with pytest.raises(DataError, match="the input of window 1 is not what it was"):
+        run(config, tmp_path / "run", resume=True)
+    (tmp_path / "events.csv").write_text(events)
+    assert run(config, tmp_path / "run", resume=True).exit_code == DONE
+
+
 @pytest.mark.parametrize(
     ("mechanism", "other", "shared"),
     [
@@ -224,6 +239,11 @@ def test_a_ledger_and_its_head_from_one_backup_are_found_by_the_folder_and_the_p
     for file, data in zip(files, older):
         file.write_bytes(data)
     (later / "operator" / "manifest.json").unlink()
+    for folder, resume in ((later, True), (tmp_path / "third", False)):
+        with pytest.raises(DataError, match=r"has 9 of the 15 entries that .* knows of: an older copy was put in its"):
+            run(configured(value), folder, resume=resume)
+    for notes in (tmp_path / "noise.key.ledgers", state_folder() / "ledgers.json"):
+        notes.unlink()
     with pytest.raises(DataError, match=r"by the head of its chain in .*/second/operator/ledger.head"):
         run(configured(value), later, resume=True)
     capsys.readouterr()
@@ -621,20 +641,6 @@ def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, v
         DataError, match=r"has 8 of the 15 entries that .* knows of: an older copy was put in its place"
     ):
         run(configured(value), tmp_path / "third")
-
-
-def test_a_ledger_that_was_put_back_as_it_was_during_a_run_begins_no_other(tmp_path, value):
-    """No head is left that tells: they were put back as well."""
-    value["output"]["ledger_budget"] = 3.0
-    run(configured(value), tmp_path / "first")
-    *kept, last, _ = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
-    (tmp_path / "ledger").write_bytes(b"".join([*kept, last]))
-    for head in (tmp_path / "ledger.head", tmp_path / "first" / "operator" / "ledger.head"):
-        head.write_text(json.loads(last)["chain"] + "\n")
-    with pytest.raises(
-        DataError, match=r"entries that .*noise.key.ledgers knows of: an older copy was put in its place"
-    ):
-        run(configured(value), tmp_path / "second")
 
 
 @pytest.mark.parametrize("left", [b"", b'{"entry": "led'])
