@@ -244,7 +244,11 @@ class ChargeTable:
 
     def total(self, charge: SlotCharge) -> float:
         """Largest cost of a unit with the charge included."""
-        return max(self._most(part) + part.amount for part in self._parts(charge))
+        return sum(self.costs(charge))
+
+    def costs(self, charge: SlotCharge) -> tuple[float, float]:
+        """Cost so far, and that of the charge, in the unit that then costs most."""
+        return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
         """Add a charge to every affected unit."""

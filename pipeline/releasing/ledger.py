@@ -404,12 +404,11 @@ class Ledger:
             return
         terms = table.terms
         slots = posting.on_slots(terms.measure)
-        amount = max(slots.amount, slots.in_part)
-        if not (amount or refused):
+        if not (slots.amount or slots.in_part or refused):
             return
-        total = table.total(slots)
-        if refused or not total <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are no number
-            raise LedgerExhausted(posting.charge.window, max(0.0, total - amount), amount, terms.budget)
+        spent, amount = table.costs(slots)
+        if refused or not spent + amount <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are none
+            raise LedgerExhausted(posting.charge.window, spent, amount, terms.budget)
 
     # What a run knows of its ledger.
 
