@@ -39,6 +39,7 @@ KINDS = 10
 FIXME = "FIXME"
 
 _SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
+_SHEET_DAYS = (20_000, 80_000)  # 1954 to 2119
 _AFTER_TICKS = 10**18  # nanoseconds until 2001 would as well be ticks since the year 1, which .NET writes today
 _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 _DAYS = (
@@ -105,6 +106,11 @@ _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casu
 _POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
 #: End of a name that says that it is an identifier, and not of what.
 _ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
+#: Encodings by the mark that text in them begins with: the longer ones begin with a shorter one.
+_MARKS = {
+    **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    **dict.fromkeys((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
+}
 #: Encodings of text that is not UTF-8; of those that read it the one counts in which most columns have known names.
 _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi8-r")
 
@@ -259,13 +265,14 @@ def _as_text(column: pl.Series) -> pl.Series:
             if zone
             else (column.dt.strftime("%Y-%m-%dT%H:%M:%S"))
         )
+    if isinstance(column.dtype, pl.Duration):
+        column = column.cast(pl.Int64)
     return column.cast(pl.String, strict=False)
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
     """Decode the head of a file: encoding, text and rows."""
-    marks = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-    if encoding := stated or marks.get(head[:2]):
+    if encoding := stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None):
         try:
             return encoding, _text(head, encoding).removeprefix("\ufeff"), ()
         except (UnicodeDecodeError, LookupError) as error:
@@ -474,6 +481,8 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     by_name = named("time", complete) if "time" not in names else list(complete)
     if by_name and "date" not in names:
         names["time"] = by_name[0]
+        if len(by_name) > 1:
+            checks["time"] = f"{', '.join(by_name[1:])} could be it, too: --time says which"
     elif clocks and days:
         _choose("date", named("date", days), list(days), names, checks, "it holds days")
         _choose(
@@ -491,10 +500,19 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     elif days:
         _choose("time", named("time", days), list(days), names, checks, "it holds days")
         checks["time"] = "it holds days without times of day: windows are days at least"
+        if unread := named("time", others):
+            checks["time"] += f"; {unread[0]} is not read: write it as 08:10 or 08:10:00"
         return "iso" if days[names["time"]] == "%Y-%m-%d" else days[names["time"]]
     else:
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
+        sheet = [
+            name for name in named("time", left) if share(_numbers(frame[name]).is_between(*_SHEET_DAYS)) >= _MAJORITY
+        ]
+        if sheet:
+            checks["time"] += (
+                f"; {sheet[0]} may count days from 1900, as spreadsheets do: save it as text, such as 2024-05-01 08:10"
+            )
         if named("time", clocks):
             names["date"] = FIXME
             checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
@@ -516,6 +534,8 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
     east = [name for name in east if name not in north[:1]]
     if north and east:
         latitude, longitude = north[0], east[0]
+        if len(north) > 1 < len(east):
+            checks["latitude"] = f"{north[1]} and {east[1]} could be it, too: --latitude and --longitude say which"
     else:
         known = (north or east)[:1]
         others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= _MAJORITY]
@@ -574,6 +594,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     if names["place"] != FIXME:
         return
     projected = [column for column in left if share(_numbers(frame[column]).abs() > 10_000) >= _MAJORITY]
+    north, east = named("latitude", left), named("longitude", left)
     checks["place"] = (
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
     )
@@ -582,8 +603,14 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
             f"; {positions[0]} holds positions: write latitude and longitude as columns, in decimal degrees"
         )
     elif len(projected) > 1:
-        means = "degrees times ten million" if named("latitude", projected[:1]) else "metres of a national grid"
+        times = "ten million" if share(_numbers(frame[projected[0]]).abs() > 90_000_000) >= _MAJORITY else "a million"
+        means = f"degrees times {times}" if named("latitude", projected[:1]) else "metres of a national grid"
         checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"
+    elif north and east:
+        checks["place"] += (
+            f"; {north[0]} and {east[0]} are named so, but hold other than decimal degrees, up to 90 and 180, in a "
+            "tenth of the rows or more: take signs and letters out, and leave what is missing empty"
+        )
 
 
 def _holds_categories(column: pl.Series) -> bool:

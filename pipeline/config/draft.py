@@ -152,6 +152,11 @@ def draft(
         raise
     if table.is_cut and not len(events):
         raise DataError(f"{path}: {CUT}")
+    if isinstance(source, Json) and re.search(r"\.\d+$", columns.names["time"]):
+        raise DataError(
+            f"{path}: times are in a list of their own: write one object for each row, in a list or one a line, as "
+            "to_json(orient='records') of pandas does"
+        )
     has_clock = columns.time_format in ("iso", *_UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
     has_clock &= not columns.checks.get("time", "").startswith("it holds days")
     known = _stops(stops, events, "latitude" in columns.names) if stops else None

@@ -195,6 +195,8 @@ PLACEHOLDERS = (
 )
 #: Zeros before and after a whole number, which programs add and drop.
 _ZEROS = r"^0*(\d+)(?:\.0+)?$|^(.*)$"
+#: A number that a spreadsheet has shortened.
+_SCIENTIFIC = r"^\d([.,]\d+)?[eE]\+?\d+$"
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
 
@@ -237,6 +239,11 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             "one: is it a person, or what a device or an export writes where none is known?"
         )
 
+    if 2 * known.filter(pl.col("user").str.contains(_SCIENTIFIC))["len"].sum() > len(frame):
+        yield (
+            "users are in scientific notation, such as 2.28E+14, in which spreadsheets save long numbers: people whose "
+            "numbers begin alike are counted as one"
+        )
     plain = known.select(
         pl.col("user").str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}${2}")
     )

@@ -73,6 +73,11 @@ def test_identifiers_that_are_written_in_two_ways(tmp_path, capsys):
     assert [doubt[:57] for doubt in doubts] == ["5 of 104 users are written like another but for case, bla"]
 
 
+def test_identifiers_that_a_spreadsheet_has_shortened(tmp_path, capsys):
+    doubts = executed(tmp_path, HEAD + "".join(f"2.28{i % 40:02d}E+14,{TIME},{AREA}\n" for i in range(120)), capsys)
+    assert [doubt[:32] for doubt in doubts] == ["users are in scientific notation"]
+
+
 def test_cells_that_differ_in_case_only(tmp_path, capsys):
     rows = [f"u{i},{TIME},A\n" for i in range(400)]
     space = {"type": "places", "list": ["A", "B", "a"]}

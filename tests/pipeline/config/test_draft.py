@@ -559,3 +559,32 @@ def test_rows_of_another_file_that_cannot_be_read_are_told_with_its_name(tmp_pat
 def test_several_files_are_told_to_be_a_folder_or_a_pattern(capsys):
     assert main(["init", "may.csv", "june.csv"]) == WRONG_USE
     assert "one file, or for several a folder or a pattern in quotes" in capsys.readouterr().err
+
+
+def test_json_of_columns_is_refused_as_it_would_be_one_row(tmp_path):
+    path = tmp_path / "events.json"
+    path.write_text(json.dumps({"user": ["a", "b"], "time": ["2024-05-01T08:00Z"] * 2, "stop": ["x", "y"]}))
+    with pytest.raises(DataError, match="write one object for each row"):
+        draft(str(path))
+
+
+def test_text_of_four_bytes_a_letter_is_read(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_text("\n".join(NAMED), encoding="utf-32")
+    assert loads(draft(str(path)).text).source.encoding == "utf-32"
+
+
+@pytest.mark.parametrize(
+    ("lines", "note"),
+    [
+        (["user;local_time;utc_time;stop", "a;2024-05-01 10:00;2024-05-01T08:00Z;x"], "utc_time could be it, too"),
+        (["user;date;time;stop", "a;2024-05-01;81005;x"], "time is not read: write it as 08:10"),
+        (["user;time;stop", "a;45413.34;x"], "time may count days from 1900"),
+        (["user;time;stop", "a;638527639160000000;x"], "no column holds times that can be read"),
+        (["user;time;lat;lon", "a;2024-05-01 08:00;47.3 N;8.5 E"], "lat and lon are named so, but hold other than"),
+        (["user;time;lat;lon", "a;2024-05-01 08:00;47361234;8512345"], "lat and lon may be degrees times a million"),
+    ],
+)
+def test_columns_that_are_not_read_are_named(tmp_path, lines, note):
+    actual = draft(written(tmp_path, [*lines, lines[1].replace("a;", "b;", 1)]))
+    assert any(note in one for one in actual.notes), actual.notes
