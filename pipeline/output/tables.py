@@ -24,7 +24,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _require(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
-    """Declare fields without nulls, which also take less room."""
+    """Return the given fields declared non-nullable, which also saves space."""
     return [pa.field(name, kind, nullable=False) for name, kind in fields]
 
 
@@ -126,7 +126,7 @@ def releases_table(
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
-    """Return the schema of the releases of a chain.
+    """Return the schema of the releases table for a chain of mechanism steps.
 
     >>> from penstock.mechanisms import get
     >>> releases_schema([get("laplace")(epsilon=1.0), get("filter")()]).names[-1]
@@ -138,7 +138,9 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
 def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str]
 ) -> pa.Table:
-    """Table of distinct users per cell and window before and after bounding, from arrays (n_windows, n_cells)."""
+    """Return a table of distinct users per cell and window, before and after bounding, from arrays of shape (n_windows,
+    n_cells).
+    """
     columns = _Rows(len(windows), len(cells)).of(windows, cells)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
@@ -170,7 +172,7 @@ def _user_and_time(traces: Traces) -> dict[str, Any]:
 
 
 def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
-    """Rows of one accountant."""
+    """Return the table of one accountant's rows."""
     fixed = {"stream": [STREAM] * len(rows), "accountant": [accountant] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
@@ -181,22 +183,22 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
 
 
 class _Rows(NamedTuple):
-    """Columns of some windows: the cells of one window after those of another."""
+    """Builder for the columns of several windows, in order of window and then cell."""
 
     n_windows: int
     n_cells: int
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Repeat one value per window over its cells."""
+        """Repeat the value of each window for all of its cells."""
         return np.repeat(np.asarray(values, kind), self.n_cells)
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
-        """Join one vector per window, or one value for all its cells."""
+        """Concatenate the vectors of all windows; a scalar stands for all cells of its window."""
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])
 
     def of(self, windows: Sequence[Window], cells: Sequence[str]) -> dict[str, Any]:
-        """Columns with the window and cell of each row."""
+        """Return the columns that identify the window and cell of each row."""
         codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
         return {
             "stream": _dictionary(np.zeros(len(codes), np.int32), [STREAM]),

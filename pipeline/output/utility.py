@@ -1,4 +1,4 @@
-"""Utility of a finished simulation: the metrics of released against true counts, and the error of released traces."""
+"""Utility of a finished simulation: metrics comparing released with true counts, and the error of released traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Mask = NDArray[np.bool_]
 
 
 class _Score(NamedTuple):
-    """Row of the utility table; the whole run has the scope ``run``."""
+    """A row of the utility table; a score of the whole run has the scope ``run``."""
 
     metric: str
     scope: str
@@ -52,7 +52,7 @@ class _Score(NamedTuple):
 
 
 def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Write ``operator/utility.parquet``: every metric over the whole run and by its own scopes.
+    """Write ``operator/utility.parquet``, with every metric over the whole run and in each of the metric's own scopes.
 
     Returns entries of the operator's manifest, ``utility`` with the whole-run value of every metric and, for counts,
     ``utility_summary``, and doubts about the counts.
@@ -88,7 +88,7 @@ def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
-    """Return every metric of the configuration, over the run and by window or cell."""
+    """Return the scores of every configured metric, over the whole run and by window or cell."""
     cells = plan.space.cells
     scores: list[_Score] = []
     days = _days(plan, windows)
@@ -119,7 +119,7 @@ def _prior_scores(
     windows: NDArray[Any],
     starts: NDArray[np.int64],
 ) -> tuple[dict[str, float | None], list[_Score]]:
-    """Error and skill of the release against the prior; empty without a prior."""
+    """Return the error and skill of the release relative to the prior; both are empty if there is no prior."""
     n_training = max((accountant.training_windows or 0 for accountant in plan.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
@@ -145,13 +145,13 @@ def _prior_scores(
 
 
 def _profile(plan: Plan) -> UsualCounts | None:
-    """Return the initial profile of a filter."""
+    """Return the initial profile of the filter, or None if there is none."""
     profiles = (getattr(step, "profile", None) for step in plan.config.mechanism)
     return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
 
 
 def _learned_file(plan: Plan) -> Learned | None:
-    """Return the file of `penstock learn` read by an accountant, if it is about the cells of the run."""
+    """Return the `penstock learn` file that an accountant reads, or None unless it covers the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
@@ -165,12 +165,12 @@ def _learned_file(plan: Plan) -> Learned | None:
 
 
 def _usual_counts(learned: Learned, n_cells: int) -> Array:
-    """Mean number of people in each cell in a window."""
+    """Return the mean number of people in each cell per window."""
     return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
 
 
 def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | None:
-    """Count the windows that overlap the training data in time; None if the file does not state a time."""
+    """Count the windows that overlap the training period, or return None if the file does not state that period."""
     if not {"from", "until"} <= facts.keys():
         return None
     begin, end = (parse_time(facts[name]) for name in ("from", "until"))
@@ -179,14 +179,14 @@ def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | 
 
 
 def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
-    """Local dates of released windows, NaT in incomplete days; unused without daily metrics."""
+    """Return the local date of each released window, or NaT if its day is incomplete or no metric is daily."""
     if any(METRICS[name].daily for name in plan.config.utility):
         return plan.grid.calendar.whole_days(windows)
     return np.full(len(windows), "NaT", "M8[D]")
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
-    """Read true counts, released values with deviations and alarms if present, and their windows.
+    """Read the true counts, the released values, their deviations and alarms where present, and the windows.
 
     All are of shape (n_windows, n_cells). Only windows and cells that were released are compared; elsewhere both are 0.
     """
@@ -202,7 +202,9 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Mean distance of released from true points in metres: over all points, landmarks, other points, and by user."""
+    """Return the mean distance between released and true points in metres: over all points, landmarks, other points,
+    and by user.
+    """
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

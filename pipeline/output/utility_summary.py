@@ -1,4 +1,4 @@
-"""Utility of a run in a few figures and a sentence each, measured after it."""
+"""Utility of a run, measured after it ends, as a few figures with a sentence for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVEL = 0.95
 
 
 def margin(value: Array, deviation: Array) -> Array:
-    """Half-width of the shortest 95 % interval of a count with a stated value and standard deviation.
+    """Return the half-width of the shortest 95 % interval of a count, given its released value and standard deviation.
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
@@ -52,7 +52,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Ends of an interval of a count, truncated at 0.
+    """Return the lower and upper ends of a count's interval, both truncated at 0.
 
     >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
     >>> low.tolist(), high.tolist()
@@ -62,7 +62,8 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width() -> pl.Expr:
-    """Half-width of the 95 % interval of a true count: from a stated deviation, else from the noise.
+    """Return an expression for the half-width of a true count's 95 % interval, from the stated deviation or else from
+    the noise.
 
     Of rows of the table of releases; NaN where there is no noise of a known family.
     """
@@ -80,7 +81,7 @@ def half_width() -> pl.Expr:
 
 
 def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
-    """Apply `margin` to values with stated deviations, if the mechanism states them."""
+    """Apply `margin` to the values if the mechanism states their deviations."""
     value, deviation = both
     return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
 
@@ -89,7 +90,8 @@ def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Mean count, and mean absolute errors of the release, of zeros and of the repeated last release, in people.
+    """Return the mean count, and the mean absolute errors of the release, of zeros, and of repeating the last release,
+    in people.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
 
@@ -113,7 +115,8 @@ def usual_counts(
     time_zone: str,
     training: NDArray[np.bool_],
 ) -> Array:
-    """Mean count of each cell in the training windows at the same local time of the week, shape (n_windows, n_cells).
+    """Return the mean training count of each cell at the same local time of the week, as an array of shape (n_windows,
+    n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
     and at times that are not in it. It is what one would publish who has seen that part and looks at no further data.
@@ -142,7 +145,8 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Share of counts in the stated 95 % intervals (`margin`), and their mean width and score in people.
+    """Return the fraction of counts inside their stated 95 % intervals (`margin`), and the mean width and interval
+    score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
@@ -176,7 +180,7 @@ MIN_COVERED = 100
 def coverage_by_part(
     truth: Array, released: Array, deviation: Array, alarm: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
-    """Coverage and mean half-width of the stated 95 % intervals, by part of the counts.
+    """Return the coverage and mean half-width of the stated 95 % intervals for each part of the counts.
 
     Parts are tenths by *released* value (equal values stay together), the cells with the highest mean release, and the
     values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.
@@ -221,7 +225,7 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 
 
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
-    """Error of the sum over all cells by local hour, as a share of the true sum: one entry an hour, in order.
+    """Return the error of the total over all cells for each local hour, in order, relative to the true total.
 
     A bound that keeps the first memberships of a day leaves the evenings too small. The
     ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
@@ -248,7 +252,7 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
 
 
 def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Name the hour of day with the largest significant bias, if any."""
+    """Name the hour of the day with the largest significant bias, or return an empty string if there is none."""
     usual = sum(row["count"] for row in rows) / max(len(rows), 1)
     clear = [
         row
@@ -271,28 +275,28 @@ ONE = {"people": "person", "trips": "trip"}
 
 
 def counted(manifest: Mapping[str, Any]) -> str:
-    """Noun for the counted units: people, or trips if the source has no riders."""
+    """Return the noun for what is counted: people, or trips if the source does not identify riders."""
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a release is more accurate than all free ones."""
+    """Return whether a release is more accurate than every alternative that costs nothing."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
 def zeros_are_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether zeros are at least as accurate as a release."""
+    """Return whether zeros are at least as accurate as the release."""
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
 
 def _is_usual(summary: Mapping[str, Any]) -> bool:
-    """Return whether a prior is at least as accurate as the release, in windows outside its training data."""
+    """Return whether the prior is at least as accurate as the release in windows outside its training data."""
     error = summary.get("error_after_training", summary["error"])
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
-    """Describe the result of `utility_summary` as a verdict on counts of people, or of another unit.
+    """Turn the result of `utility_summary` into a verdict about counts of people, or of another unit.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
@@ -346,7 +350,8 @@ QUIET_SHARE, MIN_VISITS = 0.125, 1000
 
 
 def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
-    """Local hour in the middle of the quietest hours of the mean day, if in daytime: a sign of a wrong time zone.
+    """Return the middle of the quietest hours of an average day if it falls in daytime, which suggests a wrong time
+    zone.
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
 
@@ -371,13 +376,13 @@ def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int
 
 
 def _hours(starts: NDArray[np.int64], time_zone: str) -> NDArray[np.int8]:
-    """Local hours of instants."""
+    """Return the local hour of each time."""
     times = pl.Series(starts).cast(pl.Datetime("ms", "UTC"))
     return times.dt.convert_time_zone(time_zone).dt.hour().to_numpy()
 
 
 def zone_in_words(hour: int, time_zone: str) -> str:
-    """Return the result of `quiet_by_day` as a sentence."""
+    """Describe the result of `quiet_by_day` in a sentence."""
     return (
         f"fewest people are counted around {hour:02}:00 ({time_zone}): if they sleep at night, the times are of "
         "another time zone; see source.time_zone and windows.time_zone"
@@ -392,7 +397,9 @@ SHARED += ["noise", "scale"]
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
-    """`SHARED` of each release in ``public/releases``, in order, a bounded number of rows at a time."""
+    """Return the `SHARED` columns of each release in ``public/releases``, in order, reading a bounded number of rows at
+    a time.
+    """
     table = releases.select(SHARED)
     n_rows = table.select(pl.len()).collect().item()
     stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
@@ -404,7 +411,9 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Matrices of columns of a table by window and cell, NaN where missing, a bounded number of rows at a time."""
+    """Return a window-by-cell matrix for each given column, NaN where missing, reading a bounded number of rows at a
+    time.
+    """
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

@@ -1,4 +1,4 @@
-"""Writer of a run's folder: parts, row counts, rejects and summaries."""
+"""Writer for the folder of a run: parts, row counts, rejects and summaries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def sinks_of(plan: Plan) -> list[Sink]:
-    """Return the configured sinks of a run."""
+    """Return the sinks configured for a run."""
     output, sinks = plan.config.output, list[Sink]()
     if output.kafka is not None:
         from penstock.pipeline.output.sinks.messages import Publisher
@@ -44,7 +44,7 @@ def sinks_of(plan: Plan) -> list[Sink]:
 
 
 class RunWriter:
-    """Only writer of a run, for every runner.
+    """The single writer of a run's files, whichever runner executes it.
 
     Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
     steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
@@ -78,7 +78,7 @@ class RunWriter:
             sink.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment keeps none."""
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment writes none."""
         plan = self.plan
         if not has_truth(plan):
             return
@@ -91,7 +91,7 @@ class RunWriter:
             files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
-        """Write the charged traces of a shard of users, and their operator's records."""
+        """Write the charged traces of one shard of users, together with the operator's records of them."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
         if has_truth(plan):
@@ -102,7 +102,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write rows of one parallel part of the accountant at an index.
+        """Write account rows from one parallel part of the accountant with the given index.
 
         ``first``: the first window accounted, 1 for traces.
         """
@@ -117,7 +117,7 @@ class RunWriter:
                 sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
-        """Replace the summary of the accountant at an index."""
+        """Replace the summary of the accountant with the given index."""
         accountant = self.plan.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
@@ -127,27 +127,29 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
-        """Replace the number of distinct memberships in one piece of the rows."""
+        """Replace the number of distinct memberships for one piece of the rows."""
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows of one piece of the input; redacted in a deployment, since a row names a person."""
+        """Write the rejected rows of one piece of the input; a deployment redacts them, because a row identifies a
+        person.
+        """
         kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
         if kept:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())
 
     def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
-        """Write figures of the users of one shard, each without identity."""
+        """Write per-user figures for one shard, without any identity."""
         # In one line: Python indents JSON number by number.
         atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
     def stopped(self, reason: str) -> None:
-        """Record the reason why the release stopped before its last window."""
+        """Record why releasing stopped before the last window."""
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait until a fixed time after the window was final.
+        """Wait until the configured delay after the window became final has passed.
 
         What is caught up with is late already and leaves immediately.
         """

@@ -1,4 +1,4 @@
-"""Accountants' counterpart of the release loop: one accountant through all releases, in order."""
+"""The release loop's counterpart for accounting: one accountant steps through all releases in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = StateFormat("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Steps one accountant through consecutive releases; keeps nothing between calls but bytes.
+    """Step one accountant through consecutive releases; only bytes persist between calls.
 
     ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
     """
@@ -31,23 +31,23 @@ class AccountLoop:
         self.model, self._state = accountant.start(plan.accounting_facts(accountant, shard))
 
     def start(self) -> bytes:
-        """State before the first release."""
+        """Return the state before the first release."""
         nothing = PrivateFacts(1, np.zeros((0, self.plan.grid.n_cells), np.int64), no_target_cells())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Return whether an earlier batch is missing."""
+        """Return whether a batch has arrived before an earlier one."""
         flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known_facts(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
-        """Last accounted window."""
+        """Return the index of the last accounted window."""
         return int(FORMAT.decode(data)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
-        """Account the new releases of a batch; the end of a run adds its final figures."""
+        """Account for the new releases in a batch; at the end of a run, add the final figures."""
         flat = FORMAT.decode(data)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
@@ -70,7 +70,7 @@ class AccountLoop:
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
-        """Summarise the accountant so far in figures for JSON."""
+        """Summarise the accountant's figures so far as JSON values."""
         flat = FORMAT.decode(data)
         accountant = self.accountant
         state = accountant_state(accountant, flat)
@@ -90,18 +90,18 @@ class AccountLoop:
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state in its loop's state; raises `StateVersionError` if that is impossible."""
+    """Decode the accountant's state from the state of its loop; raise `StateVersionError` if that is impossible."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 
 
 def _known_facts(flat: State) -> PrivateFacts:
-    """Operator-only facts of windows not yet released."""
+    """Return the operator-only facts about windows that have not been released yet."""
     return PrivateFacts(int(flat["first"]), flat["counts"], flat["sightings"])
 
 
 def writable(value: Any) -> Any:
-    """Replace infinite numbers by text for JSON.
+    """Replace non-finite numbers with text so that the value can be written as JSON.
 
     >>> writable({"loss": np.float64("inf"), "window": 3})
     {'loss': 'inf', 'window': 3}

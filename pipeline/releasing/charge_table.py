@@ -1,4 +1,4 @@
-"""Charges of a ledger by slot of its grid, and the cost of every unit that overlaps them."""
+"""The charges of a ledger by time slot, and the cost of every unit of privacy that overlaps them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("stretch", "period", "landmarks")
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Terms of a ledger in its first line: grid, unit, measure and budget.
+    """The terms in a ledger's first line: grid, unit, measure and budget.
 
     Slots are the windows of the grid, numbered through from 1970 on, so that every run on it knows the number of each.
 
@@ -89,23 +89,23 @@ class Terms:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:
-        """Restore from `values`."""
+        """Restore terms from the result of `values`."""
         read: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         return cls(**read)
 
     @property
     def grid(self) -> tuple[int, int, str]:
-        """Step, anchor and zone: equal in two runs exactly if their windows are the same slots."""
+        """The step, anchor and time zone; two runs share their slots exactly if these are equal."""
         return self.step, self.anchor % self.step, self.time_zone
 
     @cached_property
     def calendar(self) -> Calendar:
-        """Calendar of the grid from 1970 on: the number of a window is its slot."""
+        """The calendar of the grid from 1970 onward, in which the index of a window is its slot."""
         return Calendar(step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=0)
 
     @cached_property
     def periods(self) -> Calendar | None:
-        """Budget periods, shorter or longer at a clock change; None: all time is one."""
+        """The calendar of budget periods, whose length may vary at clock changes, or None if all time is one period."""
         if self.period is None:
             return None
         begun = period_calendar(self.period, self.period_begin, self.period_zone)
@@ -113,20 +113,20 @@ class Terms:
 
     @cached_property
     def landmarks(self) -> Landmarks:
-        """Landmarks of the unit, listed by slot."""
+        """The landmarks of the unit; listed landmarks are given by slot."""
         return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
 
     def slot(self, instant: int) -> int:
-        """Slot of an instant."""
+        """Return the slot that contains a given time."""
         return int(self.calendar.index(np.array([instant]))[0])
 
     def start(self, slot: int) -> int:
-        """First instant of a slot."""
+        """Return the first instant of a slot."""
         return self.calendar.start(slot)
 
     @property
     def unit(self) -> str:
-        """Unit that the budget protects, in words."""
+        """The unit that the budget protects, described in words."""
         if self.traces:
             return self.traces
         if self.kind == "stretch":
@@ -144,7 +144,7 @@ def _hours(milliseconds: int) -> str:
 
 
 class SlotArray:
-    """Numbers by slot, zero by default; memory is used by touched chunks only.
+    """A sparse array of numbers by slot, zero by default; memory is used only for chunks that were touched.
 
     >>> array = SlotArray()
     >>> array.add(5, 8, 1.5)
@@ -158,7 +158,7 @@ class SlotArray:
         self._first = -(2**62)
 
     def add(self, first: int, last: int, amount: float) -> None:
-        """Add an amount to the slots ``first`` to ``last``, except forgotten ones."""
+        """Add an amount to the slots ``first`` to ``last``, skipping forgotten ones."""
         for part in self._parts(first, last):
             part += amount
 
@@ -176,12 +176,12 @@ class SlotArray:
         return max((float(part.max()) for part in parts), default=0.0)
 
     def forget_before(self, slot: int) -> None:
-        """Drop whole chunks before a slot."""
+        """Drop every chunk that lies entirely before a slot."""
         self._first = max(self._first, slot // CHUNK * CHUNK)
         self._chunks = {number: chunk for number, chunk in self._chunks.items() if number * CHUNK >= self._first}
 
     def _parts(self, first: int, last: int) -> Iterator[Floats]:
-        """Yield the slots ``first`` to ``last`` chunk by chunk."""
+        """Yield views of the slots ``first`` to ``last``, one chunk at a time."""
         first = max(first, self._first)
         for number in range(first // CHUNK, last // CHUNK + 1):
             if number not in self._chunks:
@@ -190,12 +190,12 @@ class SlotArray:
 
 
 def _chunk_slice(number: int, first: int, last: int) -> slice:
-    """Return the position of the slots ``first`` to ``last`` within an overlapping chunk."""
+    """Return the slice of a chunk that holds the slots ``first`` to ``last``; the chunk must overlap them."""
     return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 
 
 class SlotCharge(NamedTuple):
-    """Amount charged for consecutive slots.
+    """The amount charged to consecutive slots.
 
     ``amount`` counts where all of them are in a unit, ``in_part`` where only some are: more, where contribution
     bounding chooses among a person's events in all of them, so that others are counted in place of those that go.
@@ -208,7 +208,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """Amount of a charge in a range of units, by number; ``alone``: only in the units of one of these slots."""
+    """The amount of a charge in a range of unit indices; if ``alone`` is set, only in units of one of these slots."""
 
     first: int
     last: int
@@ -217,7 +217,7 @@ class _Part(NamedTuple):
 
 
 class ChargeTable:
-    """Costs of the units of a ledger, one number each, so that a check is one look-up.
+    """Running costs of all units of a ledger, one number per unit, so that a check needs only a look-up.
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks if
     it is the unit, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs, and
@@ -243,7 +243,7 @@ class ChargeTable:
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
-        """Largest cost of a unit with the charge included."""
+        """Return the largest cost of any unit if the charge were added."""
         return sum(self.costs(charge))
 
     def costs(self, charge: SlotCharge) -> tuple[float, float]:
@@ -251,7 +251,7 @@ class ChargeTable:
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
-        """Add a charge to every affected unit."""
+        """Add a charge to every unit that it affects."""
         for part in self._parts(charge):
             if part.alone is None:
                 self._together.add(part.first, part.last, part.amount)
@@ -260,19 +260,19 @@ class ChargeTable:
                 self._most_expensive.raise_to(part.first, part.last, self._alone.highest(*part.alone))
 
     def spent(self, first: int, last: int) -> float:
-        """Largest cost of a unit that overlaps any of the slots."""
+        """Return the largest cost of any unit that overlaps one of the slots."""
         if self.terms.kind == "stretch":
             return self.total(SlotCharge(first, last, 0.0, 0.0))
         periods = range(self.period(first), self.period(last) + 1)
         return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def period(self, slot: int) -> int:
-        """Return the number of the budget period in which a slot begins; 0 if all time is one."""
+        """Return the index of the budget period in which a slot begins, or 0 if all time is one period."""
         periods, _ = self._facts_of(slot, slot)
         return int(periods[0])
 
     def forget_before(self, slot: int) -> None:
-        """Drop charges that share a unit only with slots before ``slot``."""
+        """Drop charges that share units only with slots before ``slot``."""
         is_stretch = self.terms.kind == "stretch"
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
@@ -280,7 +280,7 @@ class ChargeTable:
         self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
     def _most(self, part: _Part) -> float:
-        """Return the largest cost among some units."""
+        """Return the largest cost among the units of a part."""
         others = (
             self._most_expensive.highest(part.first, part.last)
             if part.alone is None
@@ -289,7 +289,7 @@ class ChargeTable:
         return self._together.highest(part.first, part.last) + others
 
     def _parts(self, charge: SlotCharge) -> list[_Part]:
-        """Return the units affected by a charge, with its amount in each."""
+        """Return the units that a charge affects, with its amount in each."""
         return self._in_stretches(charge) if self.terms.kind == "stretch" else list(self._in_periods(charge))
 
     def _in_stretches(self, charge: SlotCharge) -> list[_Part]:
@@ -314,7 +314,7 @@ class ChargeTable:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period and landmark mask of some slots, all of them in a period."""
+        """Return the budget period of each slot in a range, and a mask of the landmarks among them."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))

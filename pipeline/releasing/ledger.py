@@ -1,4 +1,6 @@
-"""Ledger of privacy charges: append-only, chained, charged in one transaction and fsynced before a release leaves."""
+"""Ledger of privacy charges: an append-only hash chain; each charge is one transaction, fsynced before its release
+leaves.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ MONTH = 30 * DAY
 
 
 class LedgerExhausted(BudgetExceeded):
-    """A release would exceed the remaining budget of its event source's ledger; nothing was charged or released."""
+    """Raised if a release would exceed the budget left in its ledger; nothing was charged or released."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -39,7 +41,7 @@ class LedgerExhausted(BudgetExceeded):
 
 @dataclass(frozen=True)
 class Charge:
-    """Cost of one release of a run.
+    """The cost of one release of a run.
 
     Parameters
     ----------
@@ -73,7 +75,9 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Amounts in a unit that holds all windows of the charge, and in one that holds some."""
+        """Return the amounts charged to a unit that contains all windows of the charge, and to one that contains only
+        some.
+        """
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -82,7 +86,7 @@ class Charge:
 
 
 class Posting(NamedTuple):
-    """Posted charge: its run, first slot and nonce."""
+    """A posted charge with its run, first slot and nonce."""
 
     run: str
     slot: int
@@ -91,15 +95,15 @@ class Posting(NamedTuple):
 
     @property
     def last_slot(self) -> int:
-        """Last slot of the charge."""
+        """The last slot of the charge."""
         return self.slot + self.charge.last - self.charge.window
 
     def on_slots(self, measure: str) -> SlotCharge:
-        """Return the amount of the charge by slot."""
+        """Return the slots of the charge and its amounts for them."""
         return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
 
     def values(self) -> dict[str, Any]:
-        """Values of the line, without defaults."""
+        """Return the values of the ledger line, omitting defaults."""
         values = {"run": self.run, "slot": self.slot, "nonce": self.nonce, **vars(self.charge)}
         usual: dict[str, Any] = {"replaced": False, "part": "", "gaussian": math.inf}
         usual |= {"last": self.charge.window, "at": self.charge.window}
@@ -107,7 +111,7 @@ class Posting(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Posting:
-        """Restore from `values`, ignoring keys of later versions."""
+        """Restore a posting from the result of `values`; keys added by later versions are ignored."""
         names = [field.name for field in fields(Charge)]
         window = {"last": values["window"], "at": values["window"]}
         charge = Charge(**window | {name: values[name] for name in names if name in values})
@@ -115,19 +119,19 @@ class Posting(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """Line of a ledger: its content and the resulting head of the chain."""
+    """A line of a ledger: its content, and the head of the chain after it."""
 
     values: dict[str, Any]
     head: str
 
     @property
     def kind(self) -> str:
-        """``ledger`` (the first line), ``run``, ``nonce``, ``choice`` or ``charge``."""
+        """The kind of entry: ``ledger`` (the first line), ``run``, ``nonce``, ``choice`` or ``charge``."""
         return str(self.values.get("entry", "charge"))
 
 
 class Head:
-    """File with the head of a ledger's chain, written after each entry, to detect truncation.
+    """File that stores the head of a ledger's chain after each entry, so that truncation is detected.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
@@ -146,14 +150,14 @@ class Head:
         self.path = path
 
     def read(self) -> str | None:
-        """Read the last head, empty before the first entry; None without a file."""
+        """Read the last head; return an empty string before the first entry, or None if the file does not exist."""
         try:
             return self.path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * self._LENGTH)
         except FileNotFoundError:
             return None
 
     def make(self) -> None:
-        """Create the file durably, unless it exists."""
+        """Create the file durably unless it already exists."""
         if not self.path.exists():
             write_first(self.path, self._line(""), private=True)
 
@@ -171,7 +175,7 @@ class Head:
 
 @dataclass
 class _Knowledge:
-    """State of a ledger as read by a run so far."""
+    """The state of a ledger as far as a run has read it."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -193,7 +197,7 @@ class _Knowledge:
 
 
 class Ledger:
-    """Append-only file of charges, one JSON object a line; several runs and workers may write to it.
+    """Append-only file of charges with one JSON object per line; several runs and workers may write to it.
 
     The first line states version and `Terms`, which the first run brings; whoever comes later takes them. A torn last
     line (a killed run) is cut off, since the release it belongs to never left.
@@ -246,28 +250,32 @@ class Ledger:
     # Reading.
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield all entries from the first; raises `DataError` if the chain is broken."""
+        """Yield all entries in order; raise `DataError` if the chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 yield from (entry for entry, _ in self._lines(file, 0, ""))
 
     def postings(self) -> Iterator[Posting]:
-        """Yield all charges from the first."""
+        """Yield all charges in order."""
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries; raises `DataError` also if the end is missing, by the kept heads."""
+        """Return all entries; raise `DataError` if the chain is broken, or if the stored heads show that its end is
+        missing.
+        """
         kept = [head.read() for head in self._heads]  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
         return entries
 
     def heads(self) -> list[str]:
-        """Return the head of the chain after every entry."""
+        """Return the head of the chain after each entry."""
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield entries from a byte offset on, given the head of the chain there, and the offset after each."""
+        """Yield each entry from a byte offset onward with the offset after it, given the head of the chain at the
+        start.
+        """
         file.seek(start)
         end = start
         for line in file:
@@ -303,7 +311,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[Ledger]:
-        """Lock and read the ledger; append, sync and unlock on exit. After an error nothing was charged.
+        """Lock and read the ledger; on exit append, sync and unlock. If an error is raised, nothing has been charged.
 
         While the block runs, `check` before a step and `charge` after it.
         """
@@ -331,22 +339,22 @@ class Ledger:
 
     @property
     def terms(self) -> Terms:
-        """Terms of the ledger."""
+        """The terms of the ledger."""
         assert self._known.terms is not None
         return self._known.terms
 
     @property
     def identity(self) -> str:
-        """Identifier of the ledger."""
+        """The identifier of the ledger."""
         return self._known.identity
 
     @property
     def runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """Entries of the runs that have begun, by run."""
+        """The entries of all runs that have begun, keyed by run."""
         return self._known.runs
 
     def enter(self, values: dict[str, Any]) -> None:
-        """Append an entry."""
+        """Append an entry to the current transaction."""
         if self._file is None:
             raise RuntimeError("entries are made in a transaction only")
         values = json.loads(json.dumps(values))
@@ -354,7 +362,7 @@ class Ledger:
         self._record(values)
 
     def charge_choice(self, windows: Sequence[int], about_each: float, about_all: float) -> None:
-        """Charge a run once for the choice of public landmarks that hide private ones.
+        """Charge a run, once, for choosing public landmarks that conceal private ones.
 
         A set that another run has shown counts again: it may have been drawn again, for other landmarks. The choice is
         about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
@@ -365,14 +373,14 @@ class Ledger:
             self.enter(choice)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce of a window: that of its charge, or else the newest of the run."""
+        """Return the nonce under which a window was charged, or else the newest nonce of the run."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
         return known.nonces.get(known.made_under.get(slot, newest), "")
 
     def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst charge of a release exceeds the budget; changes nothing.
+        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget; nothing is written.
 
         A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
         same whenever it is repeated, whatever others have charged since.
@@ -382,7 +390,9 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once; again for the same input is a retry, for other input an error."""
+        """Charge a window once. Charging it again with the same input is a retry, and with other input raises
+        `DataError`.
+        """
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
@@ -394,7 +404,7 @@ class Ledger:
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
-        """Return a charge as it would be posted, and the digest of its input if it was made before."""
+        """Return the charge as it would be posted, and the digest of its input if it has already been made."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
         return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
@@ -413,7 +423,7 @@ class Ledger:
     # What a run knows of its ledger.
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Read entries appended since the last read; return whether there were any."""
+        """Read the entries appended since the last read; return whether there were any."""
         known, kept = self._known, [head.read() for head in self._heads]
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
@@ -430,7 +440,7 @@ class Ledger:
         return known.read_to > before[0]
 
     def _record(self, values: dict[str, Any]) -> None:
-        """Record one entry."""
+        """Apply one entry to the known state."""
         known, kind = self._known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
@@ -453,7 +463,7 @@ class Ledger:
             known.runs[values["run"]] = values
 
     def _forget_old(self) -> None:
-        """Forget charges far behind the current window."""
+        """Forget charges that are far behind the current window."""
         known = self._known
         kept_from = min(known.latest, self._pinned)
         if kept_from - known.floor <= 2 * RECENT:
@@ -465,7 +475,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 
     def _known_from(self, slot: int) -> _Knowledge:
-        """Return charges from a slot on, reading forgotten ones again.
+        """Return the known state with all charges from a slot onward, rereading those that were forgotten.
 
         A run may go back in the middle of a block, which is not checked there.
         """
@@ -478,7 +488,7 @@ class Ledger:
         return self._known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:
-        """Make new entries durable, with one write and one sync, and then the heads."""
+        """Write the new entries durably, with one write and one sync, and then the heads."""
         known, lines = self._known, []
         for values in self.new:
             known.head = _next_head(known.head, values)
@@ -494,7 +504,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every kept head belongs to an entry, or precedes the first.
+        """Raise `DataError` unless every stored head belongs to an entry or precedes the first one.
 
         One that is gone was lost, but for that of a run which has not charged yet.
         """
@@ -515,7 +525,7 @@ class Ledger:
 
 
 def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
-    """Return the sum of all charges, and of the last 30 days; None before the first charge.
+    """Return the sum of all charges and of those in the last 30 days, or None before the first charge.
 
     It is the most that someone loses who is in every window, in the measure of the ledger. A charge for some windows of
     the 30 days counts in full. None for traces, too: a run of them is charged for a unit, and not for a whole trace.
@@ -539,14 +549,16 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return what all choices of public landmarks tell together about the private ones; None without a choice."""
+    """Return what all choices of public landmarks together reveal about the private ones, or None if no choice was
+    made.
+    """
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
     return {"choices": len(choices), **sums} if choices else None
 
 
 def is_paid_for(profile: Profile) -> bool:
-    """Return whether a profile is declared public, or the charges of its run are in its ledger."""
+    """Return whether a profile is declared public, or its run was charged to its ledger."""
     if profile.ledger is None:
         return profile.declared == "public"
     entries = Ledger(Path(profile.ledger)).checked_entries()
@@ -556,7 +568,7 @@ def is_paid_for(profile: Profile) -> bool:
 
 
 def _short(nonce: str) -> str:
-    """Return the name of a nonce in charges."""
+    """Return the shortened nonce by which charges refer to it."""
     return nonce[:16]
 
 

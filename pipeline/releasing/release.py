@@ -1,4 +1,4 @@
-"""Ordered release: one vector per window, once, within the budget."""
+"""Release of windows in order: one vector per window, each once, and within the budget."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ FORMAT = StateFormat("release_loop")
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive windows from the loop: releases, charges to make durable first, and why it stopped.
+    """Consecutive windows from the loop: their releases, the charges to store durably first, and the reason if
+    releasing stopped.
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
     come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
@@ -41,7 +42,7 @@ class Batch:
 
 
 class ReleaseLoop:
-    """Steps the mechanism through consecutive windows; keeps nothing between calls but bytes.
+    """Step the mechanism through consecutive windows; only bytes persist between calls.
 
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
     noise is keyed by the input and the state.
@@ -65,7 +66,7 @@ class ReleaseLoop:
         self.guard = guards[budgets.index(self.model)] if guards else None
 
     def start(self) -> bytes:
-        """State before the first window."""
+        """Return the state before the first window."""
         budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
         shown: State = {
             "released": np.asarray(0),
@@ -76,15 +77,15 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Last released window; later rows for it or before it are no longer counted."""
+        """Return the index of the last released window; later rows for this or earlier windows are not counted."""
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
-        """Return whether the budget is exhausted and releases have stopped."""
+        """Return whether releasing has stopped because the budget is exhausted."""
         return bool(self._decode(data)[2]["stopped"])
 
     def worst(self, data: bytes) -> Charge:
-        """Worst charge of the next window, a function of earlier releases."""
+        """Return the worst-case charge of the next window, which depends only on earlier releases."""
         inner, _, shown = self._decode(data)
         index = int(shown["released"]) + 1
         [window] = self.plan.grid.windows(index, index)
@@ -93,7 +94,7 @@ class ReleaseLoop:
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
-        """Release consecutive windows.
+        """Release consecutive windows, starting at ``first``.
 
         ``data`` is the state from `start` or the previous call; ``counts``, of shape (n_windows, n_cells), are bounded,
         and begin with window ``first``, which follows the last one released. ``ledger``: where every step is checked
@@ -143,7 +144,7 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if its worst charge is affordable; the last window releases the rest."""
+        """Step the mechanism if its worst-case charge is affordable; the last window releases all that remains."""
         worst = self.mechanism.worst_charge(window, inner)
         if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
@@ -165,7 +166,7 @@ class ReleaseLoop:
         return made, inner
 
     def _begins(self, window: Window) -> int:
-        """First window whose events are bounded or counted together with those of a window."""
+        """Return the first window whose events are bounded or counted together with those of the given window."""
         if not self.plan.bounds_span_windows:
             return window.index
         if self.plan.bounds.over_periods and window.period_last is not None:
@@ -194,13 +195,13 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _on_time(self, release: Release) -> Release:
-        """Delay a release that waited for later windows until their late rows are in too."""
+        """Delay a release that waited for later windows until their late rows have been counted too."""
         if release.available_at is None:
             return release
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
 
     def _noise_under(self, nonce: str) -> NoiseSource:
-        """Return the noise of a deployment under one of its nonces; a simulation has none."""
+        """Return a deployment's noise source for one of its nonces; in a simulation the noise has no nonce."""
         if not nonce or nonce == self.plan.keys.noise_key.nonce.hex():
             return self.noise
         if nonce not in self._noises:
@@ -208,7 +209,7 @@ class ReleaseLoop:
         return self._noises[nonce]
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
-        """Charges of a step; a free one is recorded with its input."""
+        """Return the charges of a step; a step that costs nothing is recorded together with its input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.
@@ -224,7 +225,7 @@ class ReleaseLoop:
         return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
 
     def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
-        """Return the charge of events in a window; that of a block covers all of its windows."""
+        """Return the charge of the events in a window; the charge of a block covers all windows of the block."""
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])

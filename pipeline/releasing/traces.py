@@ -1,4 +1,4 @@
-"""Traces of a shard of users: find the points, release them through a point mechanism, and account them."""
+"""Traces of one shard of users: select the points, release them through a point mechanism, and account for them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def landmark_mask(
 
 
 def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
-    """Draw a share of the points of each trace; each user's identity is the seed of the draw."""
+    """Draw a fraction of the points of each trace at random, seeded by the user's identity."""
     masks = []
     for n_points, user in zip(lengths.tolist(), users):
         seed = int.from_bytes(np.ascontiguousarray(user).tobytes(), "little")
@@ -86,7 +86,7 @@ def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray
 
 
 def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
-    """Budget period of every point, 0-based; days are in the time zone of the windows."""
+    """Return the 0-based budget period of each point; days are in the time zone of the windows."""
     length = plan.traces.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
@@ -102,7 +102,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Area:
-    """Circle of released traces: around the middle of a space, with all of its cells.
+    """A circle, centred on a space and containing all of its cells, to which released traces are confined.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
@@ -114,7 +114,7 @@ class Area:
 
 @lru_cache(maxsize=16)
 def area_of(space: Space) -> Area:
-    """Return the circle around a space."""
+    """Return the circle that encloses a space."""
     corners = [outline for cell in space.geometry() if len(outline := corners_of(cell))]
     if not corners:
         return Area((0.0, 0.0), np.inf)
@@ -127,7 +127,7 @@ def area_of(space: Space) -> Area:
 
 
 def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
-    """Points of one block by shard of users.
+    """Split the points of one block by shard of users, and count its rows.
 
     Which rows are used depends on their times, never on where they are.
 
@@ -161,7 +161,7 @@ def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, St
 
 
 def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
-    """Return the traces of one shard.
+    """Merge the pieces of one shard into its traces.
 
     ``pieces``: points of the shard as `points_of` finds them, in any order. Returns the traces, users in order of their
     pseudonyms. Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of
@@ -194,7 +194,7 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Points that remain when each trace is thinned from its start to gaps of at least ``gap``.
+    """Return the indices of the points kept when each trace is thinned, from its start, to gaps of at least ``gap``.
 
     >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]
@@ -209,7 +209,7 @@ def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
 
 
 def pseudonyms(users: Integers) -> list[str]:
-    """Pseudonyms as text: 32 hexadecimal digits for each row of ``users``.
+    """Format each row of ``users`` as a pseudonym of 32 hexadecimal digits.
 
     >>> pseudonyms(np.array([[1, 255]]))
     ['000000000000000100000000000000ff']
@@ -221,7 +221,7 @@ def pseudonyms(users: Integers) -> list[str]:
 def view(
     plan: CoreSpec, traces: Traces, released: ReleasedTraces, factors: Sequence[NDArray[np.float64]] | None = None
 ) -> TraceView:
-    """Return the part of a release that accountants may see: no true position.
+    """Return the part of a release that accountants may see, which contains no true position.
 
     ``factors``: of dependent noise, as in `PointSchedule`.
     """
@@ -250,7 +250,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """Traces of a shard: releases, the charge to make durable first, and the accountants' rows.
+    """The traces of one shard: releases, the charge to store durably first, and the accountants' rows.
 
     The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
     """
@@ -263,13 +263,13 @@ class TraceBatch:
 
     @property
     def user_summary(self) -> dict[str, list[int]]:
-        """Points and landmarks of each user, without identity."""
+        """The numbers of points and landmarks of each user, without identity."""
         landmarks = np.add.reduceat(self.traces.landmarks, self.traces.starts, dtype=np.int64)
         return {"points": self.traces.lengths.tolist(), "landmarks": landmarks.tolist()}
 
 
 class TraceLoop:
-    """Steps the mechanism through all traces of a shard, and accounts them; keeps nothing between calls.
+    """Release all traces of a shard through the mechanism and account for them; nothing persists between calls.
 
     `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
     shard it is in.
@@ -284,7 +284,7 @@ class TraceLoop:
         self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
-        """Release and account all traces of a shard; raises `BudgetExceeded` before anything leaves."""
+        """Release and account for all traces of a shard; raise `BudgetExceeded` before anything is written."""
         planned = planned_noise(self.plan.traces.mechanism, traces)
         schedule = PointSchedule(traces, self.origin, self.max_landmarks, **planned)
         steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
@@ -295,14 +295,14 @@ class TraceLoop:
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
-        """Zero charge that marks the traces of a shard as released, for retries."""
+        """Return a charge of zero that marks the traces of a shard as released, so that retries are recognised."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
         data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 
 def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
-    """Deviations and factors of a `PointSchedule`, if the mechanism's noise is given by a goal."""
+    """Return the deviations and factors of a `PointSchedule` if the mechanism derives its noise from a goal."""
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers

@@ -1,4 +1,4 @@
-"""Charts and figures of the accounts, and the presentation of each known accountant and metric."""
+"""Charts and figures of the accounts, and how each known accountant and metric is presented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """Presentation of one accountant; the default serves any outside of `KNOWN`."""
+    """How one accountant is presented; the defaults serve any accountant not in `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""
@@ -58,15 +58,15 @@ class Treatment:
     stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
-        """Format a name as words."""
+        """Return the label of a figure name, in words."""
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Reason why the neighbours of a name differ from those of the losses on top of the page, if they do."""
+        """Explain why the neighbours of a figure differ from those of the headline losses; empty if they do not."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Title and unit of the chart of a name: figures of different units never share an axis."""
+        """Return the title and unit of the chart for a figure name; figures of different units never share an axis."""
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -86,7 +86,7 @@ PRIOR = (
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
-    """Title, unit and meaning of a metric, known or not, of counts of people or of another unit.
+    """Return the title, unit and meaning of a metric, known or not, for counts of people or of another unit.
 
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
@@ -104,7 +104,7 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
 
 
 def treatment(accountant: str) -> Treatment:
-    """Presentation of an accountant, known or not.
+    """Return the presentation of an accountant, or a default one if it is unknown.
 
     >>> treatment("landmark_budget").title, treatment("my_own").title
     ('Budget', 'My own')
@@ -113,13 +113,13 @@ def treatment(accountant: str) -> Treatment:
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Return whether the smallest value of a figure is the critical one."""
+    """Return whether the smallest value of a figure is its worst."""
     return name.endswith("_left")
 
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """Figure of an accountant over a run; accountant, name, unit and adjacency as in its rows."""
+    """A figure of an accountant over a whole run; accountant, name, unit and adjacency are as in its rows."""
 
     accountant: str
     name: str
@@ -139,7 +139,7 @@ class AccountFigure:
 
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
-    """Return one figure for each accountant and name, in the order of the accountant's rows."""
+    """Return one figure for each accountant and name, in the order of the accountants' rows."""
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
@@ -174,7 +174,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one chart for each accountant and panel, in the page's format, over the windows on the page."""
+    """Return one chart for each accountant and panel, in the page's format, for the windows displayed."""
     made = []
     if rows.is_empty():
         return []
@@ -226,7 +226,7 @@ def _chart(
 
 
 def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
-    """Note on a chart whose figures end long before the displayed windows."""
+    """Return a note for a chart whose figures end well before the displayed windows, or an empty string."""
     known = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
     last = int(known.to_numpy().max(initial=0))
     if last >= windows[max(0, len(windows) - 2)]:
@@ -236,7 +236,7 @@ def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return a line for each subject, or bands of quantiles over many subjects."""
+    """Return one line per subject, or bands of quantiles if there are many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     subjects = named["subject"].unique(maintain_order=True).to_list()
     if len(subjects) > MAX_LINES:
@@ -258,7 +258,7 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """Series by window, NaN where missing."""
+    """Return a column as a series by window, NaN where missing."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

@@ -1,4 +1,4 @@
-"""Data of the report: the files of a run, and its released and true counts as matrices."""
+"""Data for the report: the files of a run, and its released and true counts as matrices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """Folder of a run: merged tables at its end, the parts written so far before.
+    """The folder of a run: the merged tables once it has ended, and the parts written so far until then.
 
     ``public_only``: read nothing but ``public/``, as a reader of the published files does.
     """
@@ -50,7 +50,7 @@ class Run:
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """Public manifest, written when a run begins; `DataError` if missing."""
+        """The public manifest, written when a run begins; raises `DataError` if it is missing."""
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
@@ -58,46 +58,48 @@ class Run:
 
     @cached_property
     def operator(self) -> dict[str, Any] | None:
-        """The operator's manifest; None until the run is over."""
+        """The operator's manifest, or None until the run is over."""
         path = self.folder / "operator" / "manifest.json"
         return read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
-        """Return whether the run has ended, successfully or not; of published files, whether they are merged."""
+        """Whether the run has ended, successfully or not; for public files alone, whether they have been merged."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
 
     @property
     def is_deployment(self) -> bool:
-        """Return whether the releases are meant for publication."""
+        """Whether the run is a deployment, whose releases are meant for publication."""
         return bool(self.public["mode"] == "deployment")
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Configuration from the operator's manifest if there is one, else the redacted public one."""
+        """The configuration from the operator's manifest if there is one, or else the redacted one from the public
+        manifest.
+        """
         configuration: dict[str, Any] = (self.operator or self.public)["configuration"]
         return configuration
 
     @property
     def counted(self) -> str:
-        """Unit of a count: people, or trips if the source has no rider ids."""
+        """The unit of a count: people, or trips if the source has no rider ids."""
         return counted(self.public)
 
     @property
     def time_zone(self) -> str:
-        """Time zone of the windows."""
+        """The time zone of the windows."""
         return str(self.configuration.get("windows", {}).get("time_zone", "UTC"))
 
     @cached_property
     def releases(self) -> pl.DataFrame | None:
-        """Return one row per release; None for traces."""
+        """A table with one row per release, or None for traces."""
         return self.read("public/releases", shared_rows)
 
     @cached_property
     def counts(self) -> ShownCounts | None:
-        """Released and true counts; None before the first release."""
+        """The released and true counts, or None before the first release."""
         if self.releases is None or self.releases.is_empty():
             return None
         windows = _windows(self.releases)
@@ -110,7 +112,9 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """Account rows of both sides; the last of several rows for a figure, final before provisional ones."""
+        """The account rows of both sides; of several rows for a figure the last is kept, and final rows replace
+        provisional ones.
+        """
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -122,12 +126,14 @@ class Run:
 
     @cached_property
     def figures(self) -> list[AccountFigure]:
-        """Return the figures, one per accountant and name."""
+        """The figures, one per accountant and name."""
         return figures(self.accounts)
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """Largest possible loss of one person, from the operator's manifest if available; None: no release."""
+        """The largest possible losses of one person, from the operator's manifest if available, or None without a
+        release.
+        """
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -137,7 +143,9 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """Visits (a person in a cell and window each), and those in the release; None without the truth."""
+        """The number of visits (one person in one cell and window), and of those in the release; None if the truth is
+        unavailable.
+        """
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -145,20 +153,20 @@ class Run:
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:
-        """Released points; None for a run that releases counts."""
+        """The released points, or None for a run that releases counts."""
         return self.table("public/traces")
 
     @cached_property
     def utility(self) -> pl.DataFrame | None:
-        """Metrics of released against true counts."""
+        """The metrics that compare released with true counts."""
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
-        """Return a table such as ``public/accounts``, categories as strings; None if it does not exist yet."""
+        """Return a table such as ``public/accounts``, with categories as strings, or None if it does not exist yet."""
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
-        """Query a table or its parts so far; None without either."""
+        """Query a table, or the parts of it written so far; return None if there are neither."""
         path = self.folder / f"{name}.parquet"
         if self.public_only and not name.startswith("public/"):
             return None
@@ -175,7 +183,7 @@ class Run:
             raise DataError(f"{path}: cannot be read ({error})") from error
 
     def rejects(self, n_most: int) -> list[dict[str, Any]]:
-        """Return the first rejected rows."""
+        """Return at most ``n_most`` rejected rows, from the first on."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []
@@ -184,7 +192,7 @@ class Run:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; raises `DataError` with the name of the file for anything else."""
+    """Read a JSON file; raise `DataError`, naming the file, if it is not valid JSON."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -193,7 +201,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the identity of a result: configuration digest, and seed; a deployment has no seed.
+    """Return what identifies a result: the configuration digest, and the seed of a simulation.
 
     >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
     {'configuration digest': 'c366', 'seed': '7'}
@@ -206,7 +214,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def citation(name: str, manifest: dict[str, Any]) -> str:
-    """Return the BibTeX entry of the software and the result; ``CITATION.cff`` has the same facts."""
+    """Return a BibTeX entry for the software and the result; ``CITATION.cff`` states the same facts."""
     decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
     fields = {
         "title": "{penstock}: a streaming release simulator for location data",
@@ -219,7 +227,7 @@ def citation(name: str, manifest: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ShownCounts:
-    """Counts of a run, as displayed on the page."""
+    """The counts of a run as displayed on the page."""
 
     #: One row a window shown, in order: window, start and end (ms), landmark, action (position in `ACTIONS`), epsilon.
     windows: pl.DataFrame
@@ -237,13 +245,13 @@ class ShownCounts:
     alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Number of windows with each action, the most frequent first."""
+        """Return the number of windows with each action, the most frequent first."""
         counted = zip(ACTIONS, np.bincount(self.windows["action"], minlength=len(ACTIONS)).tolist())
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
 def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Released counts; memory is bounded by the page, not by the table."""
+    """Return the released counts that the page displays; memory use is bounded by the page, not by the table."""
     shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)
@@ -258,7 +266,7 @@ def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
 
 
 def _windows(releases: pl.DataFrame) -> pl.DataFrame:
-    """Return all windows of a run, in order."""
+    """Return all windows of a run in order."""
     # Parts that are not merged yet may hold a release twice.
     return (
         releases.unique("window", keep="first")

@@ -1,4 +1,4 @@
-"""Statement for the data-protection officer: promises, exclusions and assumptions of a release."""
+"""Statement for the data-protection officer: what a release promises, excludes and assumes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIGNED = ("manifest.json", "releases.parquet", "traces.parquet", "accounts.parqu
 
 
 def write_statement(folder: str | Path) -> Path:
-    """Write the printable statement of a run for its data-protection officer, ``public/data_protection.html``.
+    """Write a run's printable statement for its data-protection officer to ``public/data_protection.html``.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
 
@@ -51,7 +51,7 @@ def write_statement(folder: str | Path) -> Path:
 
 
 def statement(run: Run) -> str:
-    """Render the page from the published files: script-free, to be read, printed and signed."""
+    """Render the statement from the published files, without scripts, so that it can be read, printed and signed."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
@@ -104,7 +104,7 @@ def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
 
 
 def _bounds(run: Run) -> list[tuple[str, str]]:
-    """Contribution bounds, landmarks and period of the run, if any."""
+    """Describe the run's contribution bounds, landmarks and budget period, where it has them."""
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
@@ -139,7 +139,7 @@ def _landmarks(run: Run) -> str:
 
 
 def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
-    """Loss of one release, a day and the run, as ε and as odds."""
+    """Return the loss from one release, from a day and from the whole run, as ε and as odds."""
     item = "one release" if run.traces is None else "one point"
     return [
         (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
@@ -148,7 +148,7 @@ def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str,
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the cost of all runs on the ledger as ε and as odds; None if no sum is published."""
+    """Return the cost of all runs on the ledger as ε and as odds, or None if no sum is published."""
     if series is None:
         return None
     measure, ends = series["measure"], f"{series['from']} to {series['until']}"
@@ -167,7 +167,7 @@ def _factor(epsilon: float) -> str:
 
 
 def _account_figures(run: Run) -> list[tuple[str, ...]]:
-    """Public figures of the accountants."""
+    """Return the public figures of the accountants."""
     return [
         (
             f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",

@@ -1,4 +1,4 @@
-"""Drawings of a run for a notebook, by Matplotlib (extra ``plot``): counts over time, and a map of a window."""
+"""Drawings of a run for notebooks, made with Matplotlib (extra ``plot``): counts over time, and a map of one window."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RELEASED, _TRUE, _NEGATIVE, _MISSING, _OUTLINE = "#1f5fa8", "#b3541e", "#8a4fa3
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """Drawing that notebooks display automatically.
+    """A drawing that notebooks display automatically.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class Drawing:
 
     @property
     def svg(self) -> str:
-        """SVG of the drawing, with text as text."""
+        """The drawing as SVG, with text kept as text."""
         from matplotlib import rc_context
 
         text = io.StringIO()
@@ -62,7 +62,7 @@ class Drawing:
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Released counts over time with their 95 % band, and the true ones if known.
+    """Draw the released counts over time with their 95 % band, and the true counts if they are known.
 
     ``cell``: name of a cell; None: the one with the largest released total. Raises `ParameterError` if there is no such
     cell.
@@ -81,7 +81,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Released counts of one cell over time with their 95 % band, and the true ones.
+    """Draw the released counts of one cell over time with their 95 % band, and the true counts if given.
 
     ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
     true counts, if they are known. Raises `MissingLibrary` where Matplotlib is not installed.
@@ -106,7 +106,7 @@ def draw_series(
 
 
 def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
-    """Markup of a result in a notebook: title, sentences, and a drawing if possible."""
+    """Return the notebook markup of a result: a title, sentences, and a drawing if Matplotlib is installed."""
     first, *others = lines
     text = "".join(
         f"<p>{one}</p>" for one in [f"<strong>{escape(title)}</strong>: {escape(first)}", *map(escape, others)]
@@ -118,7 +118,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Map of the released counts of a window; negative values have a separate colour.
+    """Draw a map of the released counts of one window; negative values have a separate colour.
 
     ``window``: 1-based; None: the one with the largest released total. Raises `DataError` if the cells of the run have
     no place on a map. Raises `ParameterError` if there is no such window.
@@ -148,7 +148,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
 
 
 def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: list[float]) -> None:
-    """Fill every cell by its value, draw points as dots, and add the colour scale."""
+    """Fill each cell according to its value, draw points as dots, and add the colour scale."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import FuncNorm, LinearSegmentedColormap
     from matplotlib.path import Path as Outline
@@ -177,7 +177,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with one pair of axes; raises `MissingLibrary` if Matplotlib is not installed."""
+    """Return a figure with a single set of axes; raise `MissingLibrary` if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -213,7 +213,7 @@ def _cell(counts: ShownCounts, cell: str | None) -> int:
 
 
 def _places(run: Run) -> dict[str, list[list[list[float]]]]:
-    """Rings or point of the cells with a location."""
+    """Return the rings or the point of each cell that has a location."""
     cells = read_cells(run.folder)
     if cells is None:
         path = run.folder / "public" / CELLS

@@ -1,4 +1,4 @@
-"""The page of an experiment: results, frontier and choice."""
+"""The page of an experiment: its results, frontier and choice."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def is_experiment(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """Folder of an experiment; files are read on first use."""
+    """The folder of an experiment, whose files are read on first use."""
 
     folder: Path
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Manifest of the experiment."""
+        """The manifest of the experiment."""
         return read_json(self.folder / MANIFEST)
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """Mean and interval of every setting and measure."""
+        """The mean and interval of every measure in every setting."""
         path = self.folder / "summary.parquet"
         if not path.is_file():
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
@@ -54,39 +54,39 @@ class ExperimentFolder:
 
     @cached_property
     def frontier(self) -> pl.DataFrame | None:
-        """Settings with their limited measures, for an experiment with a choice."""
+        """The settings with the measures that the choice limits, or None for an experiment without a choice."""
         path = self.folder / "frontier.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
     @property
     def limits(self) -> list[tuple[str, str, float]]:
-        """Name, side in words and value of every limit of the choice, in the order of the measures."""
+        """The name, direction in words and value of each limit of the choice, in the order of the measures."""
         choice = self.manifest["choice"]
         limits = {name: (words, limit) for side, words in LIMITS for name, limit in (choice.get(side) or {}).items()}
         return [(name, *limits[name]) for name in self.in_order(limits)]
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels of measures and varied parameters, by name."""
+        """The labels of measures and varied parameters, by name."""
         return self.manifest["configuration"].get("labels") or {}
 
     def label(self, name: str) -> str:
-        """Label of a measure or of a varied parameter."""
+        """Return the label of a measure or of a varied parameter."""
         return self.labels.get(name, phrase(name))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """Format a setting in words, its varied parameters in the order of the experiment."""
+        """Describe a setting in words, with its varied parameters in the order of the experiment."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Measures in the order of the experiment; a manifest keeps its keys sorted."""
+        """Sort measures into the order of the experiment, since the keys of a manifest are sorted."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def words(self) -> dict[str, str]:
-        """Return the question, the result of a full run, and the number of successful runs."""
+        """Return the experiment's question and setting, and a description of the runs made."""
         manifest = self.manifest
         n_failed, n_cells, names = len(manifest.get("failed", [])), manifest["cells"], manifest["varied"]
         settings = self.summary.select(names).n_unique() if names else 1
@@ -99,7 +99,7 @@ class ExperimentFolder:
         }
 
     def warnings(self) -> list[Notice]:
-        """Failed runs, a reduced size, and the notice against publication as data."""
+        """Return notices of failed runs and reduced size, and the warning not to publish the results as data."""
         notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = (
@@ -116,10 +116,10 @@ class ExperimentFolder:
         return by_level(notices)
 
     def pictures(self) -> list[dict[str, str]]:
-        """Return all figures, embedded in the page."""
+        """Return all figures, ready to be embedded in the page."""
 
         def picture(file: str, title: str) -> dict[str, str]:
-            """Return the title and the content of one figure."""
+            """Return the title and content of one figure."""
             content = base64.b64encode((self.folder / file).read_bytes()).decode("ascii")
             kind = PICTURES[(self.folder / file).suffix]
             return {"title": title[0].upper() + title[1:], "source": f"data:{kind};base64,{content}"}
@@ -128,13 +128,13 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """Figures with an existing picture small enough for the page."""
+        """The figures whose picture exists in a format that the page can embed."""
         names = self.manifest.get("figures", [])
         paths = [self.folder / figure["file"] for figure in names]
         return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data of the page's script: the data of every figure."""
+        """Return the data for the page's script, including the data of every figure."""
         entries = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
@@ -144,10 +144,10 @@ class ExperimentFolder:
         return {"kind": "experiment", "name": self.manifest["name"], "figures": entries}
 
     def expected(self) -> Table:
-        """Table of claims and measured values."""
+        """Return the table of claims and measured values."""
 
         def row(claim: dict[str, Any]) -> list[Cell]:
-            """Row of the table for one claim."""
+            """Return the table row of one claim."""
             interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
             cells = [claim["says"], claim["source"], claim.get("number", "")]
             return [*cells, _limits_in_words(claim), _cell(claim["value"]), interval, claim["verdict"]]
@@ -156,7 +156,7 @@ class ExperimentFolder:
         return Table(heads, list(map(row, self.manifest.get("expected") or [])), "Claims, and what came out")
 
     def results(self) -> Table:
-        """Means of all measures, one row a setting, and the whole summary."""
+        """Return the table of the means of all measures, with one row per setting."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
         for row in self.summary.iter_rows(named=True):
@@ -178,7 +178,7 @@ class ExperimentFolder:
         )
 
     def provenance(self) -> dict[str, Any]:
-        """Configuration, versions, inputs and citation."""
+        """Return the configuration, versions, inputs and citation."""
         manifest = self.manifest
         written = yaml.safe_dump(type_first(manifest["configuration"]), sort_keys=False, allow_unicode=True, width=110)
         inputs = [[f"input digest {i}", text] for i, text in enumerate(manifest.get("inputs", []), 1)]
@@ -194,7 +194,7 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in a file: not rounded, empty for None."""
+    """Format a value as in a file: floats are not rounded for display, and None is empty."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -224,7 +224,7 @@ def _cell(value: Any) -> Cell:
 
 
 def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Limits, best setting and table of all; None for an experiment without a choice."""
+    """Return the limits, the best setting and a table of all settings, or None for an experiment without a choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
@@ -259,7 +259,7 @@ def _choice_in_words(experiment: ExperimentFolder, choice: dict[str, Any]) -> st
 
 
 def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
-    """Describe the binding limit, the setting that it excludes, and the nearest one that meets it.
+    """Describe the binding limit, the setting that it excludes, and the nearest setting that meets it.
 
     ``label``, ``setting``: a measure and the values of a setting in words.
     """
@@ -269,7 +269,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
     name = binding["limit"]
 
     def with_figure(row: Mapping[str, Any]) -> str:
-        """Describe a setting with its figure."""
+        """Describe a setting together with its figure."""
         return f"{setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"
@@ -278,7 +278,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
 
 
 def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
-    """Display names; intervals are in the CSV of the chart."""
+    """Rename the columns for display and omit the intervals, which are in the chart's CSV file."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
     varied = [name for name in experiment.manifest["varied"] if name in table.columns]
@@ -291,7 +291,7 @@ def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.Data
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Chart of the frontier: every setting by its limited measures."""
+    """Return the chart of the frontier, with every setting placed by its limited measures, or None without a choice."""
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None
