@@ -144,6 +144,16 @@ def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
     assert PeriodQuota().admit(rows, period, everything, "hash", b"k" * 16).tolist() == admitted_of(rows, period)
 
 
+def test_a_digest_tells_uses_of_a_quota_apart_and_not_the_order_of_users():
+    used = {"period": 1, "closed": -1, "users": [[7, 0], [8, 0]], "used": [1, 2]}
+    others = {"period": 2, "closed": 0, "users": [[7, 0], [9, 0]], "used": [2, 2]}
+    digests = [PeriodQuota(used | {name: value}).digest(b"k" * 16) for name, value in others.items()]
+    digests += [PeriodQuota(used).digest(key * 16) for key in (b"k", b"l")]
+    assert len({*digests}) == 6
+    swapped = used | {"users": [[8, 0], [7, 0]], "used": [2, 1]}
+    assert PeriodQuota(swapped).digest(b"k" * 16) == PeriodQuota(used).digest(b"k" * 16)
+
+
 def admitted_of(rows: ContributionRows, period: Any) -> list[bool]:
     """Contributions admitted by a quota of 3."""
     return PeriodQuota().admit(rows, period, 3, "hash", b"k" * 16).tolist()

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -51,6 +52,16 @@ def test_the_choice_costs_epsilon_about_each_landmark_whichever_they_are(size, s
         assert ratio <= choice.whole_epsilon + 1e-12
         if n_replaced == 1:
             assert ratio == pytest.approx(choice.epsilon)
+
+
+def test_other_numbers_draw_an_independent_set():
+    """Choices from the same bits would tell more together than the sum of what each costs."""
+    first = LandmarkChoice(n_windows=40, size=5, shown=20, epsilon=1.0)
+    choices = [first, replace(first, epsilon=np.nextafter(1.0, 2.0)), replace(first, shown=19)]
+    keys = [bytes([number]) * 16 for number in range(40)]
+    one, *others = ([choice.choose(np.arange(40) < 5, key)[5:] for key in keys] for choice in choices)
+    for other in others:  # of the 35 windows that are no landmarks about half are in either set
+        assert 0.35 < np.mean(np.equal(one, other)) < 0.65
 
 
 def test_sets_are_drawn_by_the_law():
