@@ -1,4 +1,4 @@
-"""Replay of any recorded source as a live stream."""
+"""Replay of a recorded source as a live stream."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SPEED = re.compile(r"([0-9]*\.?[0-9]+)x")
 
 @dataclass(frozen=True, kw_only=True)
 class Stream(LiveSource):
-    """Events of another source in order of arrival.
+    """A live stream that replays another source, either by event time or by order of arrival.
 
     Windows are released while the stream goes on: each once, when the watermark reaches its end plus allowed lateness.
 
@@ -97,12 +97,12 @@ class Stream(LiveSource):
 
     @property
     def factor(self) -> float | None:
-        """Speed-up factor; None for unlimited."""
+        """The speed-up factor, or None if the speed is unlimited."""
         return None if self.speed == "max" else float(self.speed[:-1])
 
     @property
     def clock(self) -> str | None:
-        """Column by which events are sorted; None: in the order of the source."""
+        """The column by which events are sorted, or None if they come in the order of the source."""
         if self.until is None:
             return None
         if self.order != "arrival":
@@ -111,7 +111,7 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: only the events themselves serve as a clock."""
+        """See `LiveSource`: the flaw is that the clock is derived from the events alone."""
         if self.clock is not None:
             return None
         if self.until is None:
@@ -125,18 +125,18 @@ class Stream(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """Return `has_people` of the replayed source."""
+        """Return whether the replayed source has people (its `has_people`)."""
         return self.of.has_people
 
     @property
     def recorded(self) -> Source:
-        """Replayed source."""
+        """The replayed source."""
         return self.of
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Events of the source, cut by time; ``folder`` is for sorting.
+        """Yield the events of the source in micro-batches cut by time; ``folder`` holds temporary files for sorting.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
@@ -155,12 +155,12 @@ class Stream(LiveSource):
                         number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return one reader with the names and sizes of the files."""
+        """Return the initial state of the single reader, after recording the names and sizes of the input files."""
         write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Check that all files exist with unchanged sizes; see `LiveSource`."""
+        """Check that every input file still exists and has not shrunk; see `LiveSource`."""
         path = run.spool / _INPUT
         begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
         if lost := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
@@ -235,7 +235,7 @@ def _cut(
 
 
 def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Chunks in the order of the source, span by span."""
+    """Yield the chunks in the order of the source, one for each span."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
@@ -244,7 +244,7 @@ def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Genera
 def _sort_chunks(
     source: Stream, run: LiveInput, spool: Path, first: int
 ) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Chunks in the order of the clock; ties stay in the order of the source.
+    """Yield the chunks in the order of the clock; ties keep the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.
@@ -275,7 +275,9 @@ def _sort_chunks(
 def _share_out(
     source: Stream, run: LiveInput, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
-    """Distribute every block's rows to their pieces; return the columns, and all rejects."""
+    """Distribute the rows of every block to their pieces on disk; return an empty frame with their columns, and all
+    rejects.
+    """
     empty = None
     rejects: list[Reject] = []
     for number, block in enumerate(map(run.ingest, source.all_blocks())):  # what is on disk of a deployment has no ids

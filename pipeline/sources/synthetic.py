@@ -1,4 +1,4 @@
-"""Synthetic city: any number of events in order of time, generated from a seed."""
+"""A synthetic city: any number of events in time order, generated from a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAX_EVENTS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic(FileSource):
-    """Events of a seeded city whose movement model is known exactly.
+    """Events of a city generated from a seed, whose movement model is known exactly.
 
     Parameters
     ----------
@@ -101,7 +101,9 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """People and their movement; with ``mobility: markov`` its ``transition`` and ``initial`` are the truth."""
+        """The people and their movement; under ``mobility: markov``, its ``transition`` and ``initial`` are the true
+        model.
+        """
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
@@ -112,7 +114,7 @@ class Synthetic(FileSource):
         return Commuters(places=places, n_users=self.n_users, seed=self.seed, start=start, step=self.step)
 
     def spans(self) -> list[Span]:
-        """Cut the time range into spans of at least a day; raises `DataError` for an endless city."""
+        """Split the time range into spans of at least one day; raises `DataError` for an endless city."""
         n_steps = self._emission.n_steps
         if n_steps is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
@@ -121,7 +123,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield spans as in `FileSource`; an endless city has a day in each span."""
+        """Yield spans as `FileSource` does; each span of an endless city is one day."""
         if self._emission.n_steps is not None:
             yield from super().spans_from(first)
             return
@@ -130,7 +132,7 @@ class Synthetic(FileSource):
             yield Span(index, (), index * size, (index + 1) * size)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Events of the steps of a span, in order of time."""
+        """Yield the events of a span in time order."""
         waiting: list[Events] = []
         n_waiting = 0
         for events in self._emission.by_step(span.start, span.stop):
@@ -143,14 +145,16 @@ class Synthetic(FileSource):
             yield from self._blocks(waiting)
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the parameters that determine the events."""
+        """Return the SHA-256 digest of the parameters that determine the events."""
         values = dataclasses.asdict(self)
         del values["block_rows"]
         return {"synthetic": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
 
     @property
     def _span_steps(self) -> int:
-        """Steps of one span: whole days, and about ``block_rows`` rows if a day has fewer."""
+        """Return the number of steps in a span: whole days, as many as give about ``block_rows`` rows, and at least
+        one.
+        """
         rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
         return max(DAY // self.step, round(self.block_rows / rows_per_step))
 

@@ -1,4 +1,4 @@
-"""Contract of spaces: a public, fixed list of cells, and the cell of every event."""
+"""Contract for spaces: a public, fixed list of cells, and the cell that each event falls in."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_CELLS = 10_000_000
 
 
 class WrongName(DataError):
-    """A file of zones has no property, or column, of the given name."""
+    """Raised if a file of zones has no property or column of the given name."""
 
 
 class Space(Checked, ABC):
-    """Base of every space. Cells are public: their list never depends on counts."""
+    """Base class for spaces. Cells are public: their list never depends on counts."""
 
     #: Columns of a block that `place` reads: ("latitude", "longitude") or ("place",).
     reads = ("latitude", "longitude")
@@ -35,28 +35,28 @@ class Space(Checked, ABC):
     @property
     @abstractmethod
     def cells(self) -> tuple[str, ...]:
-        """Names of all cells; the index of a cell is its position here."""
+        """The names of all cells; the index of a cell is its position in this tuple."""
 
     @abstractmethod
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 out of the area."""
+        """Return the cell index of every row, shape (n_rows,); −1 if it is outside the area."""
 
     def resolve(self, source: Source) -> Space:
-        """Return the space fully resolved; the source is read only if cells are to come from the data."""
+        """Return a space whose cells are all known; the source is read only if the cells are to come from the data."""
         return self
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the cell list is taken from private data (refused in deployment)."""
+        """Return whether the list of cells is derived from private data, which a deployment refuses."""
         return False
 
     @property
     def reach(self) -> float:
-        """Metres around the `geometry` that belong to the area."""
+        """The distance in metres around the `geometry` that still belongs to the area."""
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Geometry for maps: a dict a cell, with ``cell`` and, if known, its shape in [longitude, latitude].
+        """Return the map geometry: one dict per cell, with ``cell`` and, if known, its shape in [longitude, latitude].
 
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """
@@ -64,7 +64,8 @@ class Space(Checked, ABC):
 
 
 def spelling(name: str) -> str:
-    """Return one spelling of names that look the same: accents and blanks have several, and blanks may be around it.
+    """Return one canonical spelling of names that look the same: unify accents and blanks, and strip blanks at both
+    ends.
 
     >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
     (True, 'Old Town')
@@ -75,7 +76,7 @@ def spelling(name: str) -> str:
 def in_chunks(
     place: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.int64]], frame: pl.DataFrame, n_rows: int
 ) -> NDArray[np.int64]:
-    """Cell index of every row, shape (n_rows,), from the latitudes and longitudes of n_rows rows."""
+    """Return the cell index of every row of the frame, calling ``place`` on ``n_rows`` rows at a time."""
     latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
     placed = np.empty(len(latitude), np.int64)
     for start in range(0, len(placed), n_rows):

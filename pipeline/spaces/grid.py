@@ -1,4 +1,4 @@
-"""Rectangular grid of equal cells in latitude and longitude."""
+"""A rectangular grid of equal cells in latitude and longitude."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processo
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Space):
-    """A box cut into ``rows`` × ``columns`` cells, named r00c00 (south-west) to the north-east, row by row.
+    """A box divided into ``rows`` × ``columns`` cells, named r00c00 (south-west) to the north-east, row by row.
 
     The row of a point is floor((latitude − south)/(north − south)·rows) in double precision, its column likewise:
     the formula that anyone would check it with. Every point of the box is in exactly one cell; one on an inner edge
@@ -73,17 +73,17 @@ class Grid(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of all cells: row 0 (south) first, west to east in each row."""
+        """The names of all cells: row 0 (south) first, and each row from west to east."""
         tall, wide = (max(2, len(str(n - 1))) for n in (self.rows, self.columns))
         return tuple(f"r{row:0{tall}}c{column:0{wide}}" for row in range(self.rows) for column in range(self.columns))
 
     @cached_property
     def _edges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Edges of the rows, shape (rows + 1,), and of the columns, shape (columns + 1,)."""
+        """The edges of the rows, shape (rows + 1,), and of the columns, shape (columns + 1,)."""
         return _edges(self.south, self.north, self.rows), _edges(self.west, self.east, self.columns)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 outside the box."""
+        """Return the cell index of every row, shape (n_rows,); −1 if it is outside the box."""
         return in_chunks(self._place, frame, _CHUNK)
 
     def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -100,7 +100,7 @@ class Grid(Space):
         return cell.astype(np.int64)
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The polygon of every cell, as closed rings of [longitude, latitude]."""
+        """Return the polygon of every cell, as a closed ring of [longitude, latitude]."""
         row_edges, column_edges = (edges.tolist() for edges in self._edges)
         polygons = [
             [[west, south], [east, south], [east, north], [west, north], [west, south]]
@@ -117,7 +117,7 @@ def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
 
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
-    """Row or column of every value, 0.0 to n − 1.0, clamped to the box."""
+    """Return the row or column of every value as a float from 0.0 to n − 1.0, clamped to the box."""
     scaled = np.asarray(values, np.float64) - low
     scaled /= high - low
     scaled *= n

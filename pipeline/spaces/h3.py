@@ -32,7 +32,7 @@ _BOX = ("south", "north", "west", "east")
 
 @dataclass(frozen=True, kw_only=True)
 class H3(Space):
-    """Cells of the H3 grid (Uber, 2018): a list, or all that touch a box; needs the extra ``penstock[h3]``.
+    """Cells of the H3 grid (Uber, 2018): a list, or all that touch a box; requires the extra ``penstock[h3]``.
 
     Parameters
     ----------
@@ -82,14 +82,14 @@ class H3(Space):
             )
 
     def _about(self) -> int:
-        """Return the number of cells in the box, by its share of the sphere."""
+        """Estimate the number of cells in the box from the fraction of the sphere that it covers."""
         south, north, west, east = (math.radians(getattr(self, name)) for name in _BOX)
         share = (math.sin(north) - math.sin(south)) * (east - west) / (4 * math.pi)
         return round(share * (2 + 120 * 7.0**self.resolution))
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the cells: in the listed order, or sorted for a box."""
+        """The names of the cells: in the order listed, or sorted if a box is given."""
         if self.south is not None:
             return self._cells_of_box()
         if self.file is None:
@@ -133,13 +133,13 @@ class H3(Space):
 
     @cached_property
     def _borders(self) -> NDArray[np.float64]:
-        """Latitude and longitude of both ends of every side of every cell, shape (n, 4)."""
+        """The latitude and longitude of both ends of every side of every cell, shape (n, 4)."""
         rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
         return np.concatenate([np.hstack([ring, np.roll(ring, -1, axis=0)]) for ring in rings])
 
     @cached_property
     def _raster(self) -> Raster | None:
-        """Raster over the cells; None around a pole and across the 180th meridian."""
+        """A raster over the cells, or None if they lie around a pole or across the 180th meridian."""
         # A side is a great circle's arc: cut into chords that bend from it by less than the slack, in squares.
         ends = (unit_vectors(*self._borders[:, i : i + 2].T) for i in (0, 2))
         weight = np.linspace(0, 1, _CHORDS + 1)[:, None, None]
@@ -153,7 +153,7 @@ class H3(Space):
         return Raster.over(chords, len(self.cells), self._locate, slack=0.05)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 outside the cells."""
+        """Return the cell index of every row, shape (n_rows,); −1 if it is outside the cells."""
         latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
         if len(latitude) < FEW_POINTS or self._raster is None:
             return self._locate(latitude, longitude)
@@ -168,13 +168,13 @@ class H3(Space):
         return np.where(known[candidate] == numbers, position[candidate], -1)
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The polygon of every cell, as closed rings of [longitude, latitude]."""
+        """Return the polygon of every cell, as a closed ring of [longitude, latitude]."""
         rings = [[[lon, lat] for lat, lon in _library().cell_to_boundary(cell)] for cell in self.cells]
         return [{"cell": cell, "polygon": [*ring, ring[0]]} for cell, ring in zip(self.cells, rings)]
 
 
 def _library() -> Any:
-    """The H3 library, imported when first needed."""
+    """Import the H3 library on first use and return it."""
     try:
         return importlib.import_module("h3")
     except ImportError:

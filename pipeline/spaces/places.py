@@ -1,4 +1,4 @@
-"""Named places: shops, stops, points of interest."""
+"""Named places: shops, stops and points of interest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.spaces.tables import read_table
 
 @dataclass(frozen=True, kw_only=True)
 class Places(Space):
-    """One cell for every known place, and optionally one for all others.
+    """A space with one cell for every known place, and optionally one for all other places.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the places are the busiest ones of the data."""
+        """Return whether the places are the busiest ones in the data."""
         return self.top is not None
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the places, with ``elsewhere`` last if requested."""
+        """The names of the places, followed by ``elsewhere`` if requested."""
         return (*self._names, ELSEWHERE) if self.elsewhere else self._names
 
     @cached_property
@@ -110,7 +110,7 @@ class Places(Space):
 
     @cached_property
     def _has_areas(self) -> bool:
-        """Return whether the file has areas, of GeoJSON, GeoParquet or GeoPackage."""
+        """Return whether the file contains areas, in GeoJSON, GeoParquet or GeoPackage."""
         try:
             with open(str(self.file), "rb") as file:
                 head = file.read(1 << 16)
@@ -123,7 +123,7 @@ class Places(Space):
         return read_zones(str(self.file), str(self.column))
 
     def resolve(self, source: Source) -> Places:
-        """Find the busiest places by counting the events of each in the time range of the source.
+        """Find the busiest places by counting the events at each within the time range of the source.
 
         Where events have positions, a place is in the middle of their extent.
         """
@@ -146,7 +146,7 @@ class Places(Space):
         return replace(self, busiest=tuple(busiest["place"]), busiest_at=tuple(busiest_at))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 for an unknown place, unless there is ``elsewhere``."""
+        """Return the cell index of every row, shape (n_rows,); −1 for unknown places, unless there is ``elsewhere``."""
         places, unknown = frame.select("place"), len(self._names) if self.elsewhere else -1
         exact = places.join(self._positions, on="place", how="left", maintain_order="left")["position"]
         if not exact.has_nulls():
@@ -162,7 +162,7 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Point or outline of every place, from the file or from the observed positions."""
+        """Return the point or outline of every place, from the file or from the observed positions."""
         if self.busiest_at:
             placed: list[dict[str, Any]] = [
                 {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.busiest_at)
@@ -193,7 +193,7 @@ def _in_time(source: Source) -> pl.Expr:
 
 
 def _spelling() -> pl.Expr:
-    """Return the `spelling` of the names in a column."""
+    """Return an expression that applies `spelling` to the column of names."""
     return pl.col("place").str.normalize("NFKC").str.strip_chars()
 
 

@@ -1,4 +1,4 @@
-"""Polygons and lines from GeoJSON, GeoParquet and GeoPackage files, and point-in-polygon tests."""
+"""Reading of polygons and lines from GeoJSON, GeoParquet and GeoPackage files."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _SAME_AREA = 1e-9
 
 
 class Zone(NamedTuple):
-    """A named feature of a file; its polygons as (longitude, latitude)."""
+    """A named feature of a file, with its polygons in (longitude, latitude)."""
 
     name: str
     polygons: list[shapely.Polygon]
 
 
 class _Wrong(Exception):
-    """Flaw of a geometry, without its location in the file."""
+    """Raised for an invalid geometry; the message does not say where in the file it is."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
@@ -69,7 +69,7 @@ def read_zones(path: str, name: str) -> list[Zone]:
 
 
 def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
-    """Return the geometry of zones, as a space gives it."""
+    """Return the geometry of zones in the form of `Space.geometry`."""
     return [
         {
             "cell": zone.name,
@@ -83,7 +83,7 @@ def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
 
 
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
-    """Read the lines and the rings of polygons from any file of `read_zones`; names are not needed.
+    """Read the lines and polygon rings of any file that `read_zones` accepts; features need no names.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """South-western and north-eastern corner of a map: the bounding box of cells and a margin."""
+    """Return the south-western and north-eastern corners of a map: the bounding box of the cells plus a margin."""
     minimum, maximum = corners.min(axis=0), corners.max(axis=0)
     squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
     margin = _MARGIN * max(float(((maximum - minimum) * squeeze).max()), 1e-6) / squeeze
@@ -137,7 +137,7 @@ def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 def sides_near(
     line: NDArray[np.float64], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return whether the box of each side of a line intersects a box."""
+    """Return whether the bounding box of each segment of a line intersects the given box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
     return np.asarray(((low <= maximum) & (high >= minimum)).all(axis=1))
 
@@ -148,7 +148,7 @@ def _extent(positions: NDArray[np.float64]) -> str:
 
 
 def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Name and geometry of every feature of a file."""
+    """Yield the name and geometry of every feature in a file."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -160,7 +160,7 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Return whether the first bytes of a file are those of GeoParquet or GeoPackage."""
+    """Return whether the first bytes of a file mark it as GeoParquet or GeoPackage."""
     return head[:4] in (_PARQUET, _SQLITE)
 
 
@@ -174,7 +174,7 @@ def _label(value: Any, name: str) -> str:
 
 
 def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Name and geometry of every feature."""
+    """Yield the name and geometry of every feature in GeoJSON."""
     try:
         root = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -200,7 +200,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
 
 
 def _polygons(geometry: Any) -> list[shapely.Polygon]:
-    """Polygons of a geometry."""
+    """Return the polygons of a geometry; raise `_Wrong` for any other shape."""
     shape = _shape(geometry)
     if shape.geom_type not in ("Polygon", "MultiPolygon"):
         raise _Wrong(f"its geometry is {shape.geom_type}; it must be a Polygon or a MultiPolygon")
@@ -211,7 +211,7 @@ def _polygons(geometry: Any) -> list[shapely.Polygon]:
 
 
 def _lines(shape: Any) -> list[NDArray[np.float64]]:
-    """Lines, or rings of polygons, of a shape."""
+    """Return the lines of a shape, and the rings of its polygons."""
     if hasattr(shape, "geoms"):
         return [line for part in shape.geoms for line in _lines(part)]
     if shape.geom_type not in ("Polygon", "LineString"):
@@ -221,7 +221,7 @@ def _lines(shape: Any) -> list[NDArray[np.float64]]:
 
 
 def _shape(geometry: Any) -> Any:
-    """Shape without heights of GeoJSON, or of well-known binary (also as hexadecimal digits) or text, ISO or extended.
+    """Parse GeoJSON, well-known binary (raw or hexadecimal) or well-known text, ISO or extended, and drop heights.
 
     >>> _shape("POINT Z (8.5 47.4 408)")
     <POINT (8.5 47.4)>
@@ -252,7 +252,7 @@ def _shape(geometry: Any) -> Any:
 
 
 def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Name and geometry of every row."""
+    """Yield the name and geometry of every row in GeoParquet."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -280,7 +280,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Name and geometry of every row of the first layer with the name column."""
+    """Yield the name and geometry of every row in the first layer that has the name column."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             layers = file.execute(
@@ -305,20 +305,20 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _quote(name: str) -> str:
-    """Quote a name for SQL."""
+    """Quote an identifier for SQL."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
 def _without_header(geometry: Any) -> Any:
-    """Well-known binary of a GeoPackage geometry, without its header."""
+    """Strip the GeoPackage header from a geometry and return its well-known binary."""
     if not isinstance(geometry, bytes) or len(geometry) < 8:
         return None
     return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system, by its identifier or else its name, is longitude and latitude of WGS 84.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, judged by its identifier or else its name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)
@@ -339,7 +339,7 @@ def _is_wgs84(crs: Any) -> bool:
 
 
 def _check_polygon(polygon: shapely.Polygon) -> shapely.Polygon:
-    """Return a polygon; raises `_Wrong` unless its rings bound an unambiguous area."""
+    """Return the polygon; raise `_Wrong` unless its rings bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)

@@ -18,7 +18,7 @@ from penstock.pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vecto
 
 @dataclass(frozen=True, kw_only=True)
 class Stations(Space):
-    """One cell for every station; an event is at the nearest station on the sphere, within ``radius``.
+    """A space with one cell per station; an event belongs to the nearest station on the sphere within ``radius``.
 
     Parameters
     ----------
@@ -59,24 +59,24 @@ class Stations(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the stations, in the order of the file."""
+        """The names of the stations, in file order."""
         return tuple(self._table["station"])
 
     @cached_property
     def groups(self) -> tuple[str, ...] | None:
-        """Group of every station, in the order of the cells; None if the file has no groups."""
+        """The group of every station, in the order of the cells, or None if the file has no groups."""
         return tuple(self._table["group"].fill_null("")) if "group" in self._table.columns else None
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
-        """Tree over the distinct points, and the first station at each."""
+        """A nearest-neighbour tree over the distinct points, and the index of the first station at each."""
         points = unit_vectors(self._table["latitude"].to_numpy(), self._table["longitude"].to_numpy())
         _, first = np.unique(points, axis=0, return_index=True)
         first = np.sort(first)
         return cKDTree(points[first]), first.astype(np.int64)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 further than ``radius`` from every station."""
+        """Return the cell index of every row, shape (n_rows,); −1 if no station is within ``radius``."""
         tree, station = self._tree
         points = unit_vectors(frame["latitude"].to_numpy(), frame["longitude"].to_numpy())
         chord, nearest = tree.query(points)
@@ -85,11 +85,11 @@ class Stations(Space):
 
     @property
     def reach(self) -> float:
-        """The radius of a station."""
+        """The radius of a station, in metres."""
         return self.radius
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The point of every station, and its group."""
+        """Return the point of every station, and its group."""
         points = self._table.select("longitude", "latitude").rows()
         groups = self.groups or (None,) * len(points)
         return [

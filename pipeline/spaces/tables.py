@@ -1,4 +1,4 @@
-"""Tables of places and distances on the sphere, shared by spaces."""
+"""Tables of named places, and points on the sphere, shared by several spaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TABLE_SHARE = 0.9
 
 
 def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points on the unit sphere, shape (n, 3), from degrees.
+    """Convert latitudes and longitudes in degrees to points on the unit sphere, shape (n, 3).
 
     >>> unit_vectors(np.array([0.0]), np.array([90.0])).round(6).tolist()
     [[0.0, 1.0, 0.0]]
@@ -42,7 +42,7 @@ def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) 
 def read_table(
     path: str, name: str, coordinates: Literal["required", "optional", "none"] = "none", column: str | None = None
 ) -> pl.DataFrame:
-    """Read named places as text columns, the names in the column ``name``.
+    """Read a table of named places as text columns, with the names in the column ``name``.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def read_table(
 
 
 def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFrame:
-    """Return the lines of a text as names."""
+    """Parse a text as a list of names, one on each line."""
     lines = [line.strip() for line in text.splitlines()]
     if column is not None:
         raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {text[:200].splitlines()[0]})")
@@ -91,7 +91,7 @@ def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFram
 
 
 def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) -> pl.DataFrame:
-    """Return a table as text, if it has the wanted columns."""
+    """Parse a CSV table with all columns as text; raise `DataError` if a wanted column is missing."""
     for heading in wanted:
         if heading not in header:
             raise DataError(
@@ -110,7 +110,7 @@ def _heading(name: str) -> str:
 
 
 def _text(path: str) -> str:
-    """Read a file of text, or the stops of a zipped GTFS feed."""
+    """Read a text file, or the stops of a zipped GTFS feed."""
     try:
         content = Path(path).read_bytes()
         if content[:4] == b"PK\x03\x04":
@@ -130,7 +130,7 @@ def _text(path: str) -> str:
 
 
 def _of_gbfs(path: str, text: str) -> pl.DataFrame:
-    """Return the stations of a GBFS feed under the names of GTFS."""
+    """Parse the stations of a GBFS feed into columns with the names that GTFS uses."""
     try:
         root = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -153,14 +153,14 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _text_of(name: Any) -> str:
-    """Return a GBFS name: text, or from version 3 on the first of a list of translations."""
+    """Return a name from a GBFS feed: plain text, or from version 3 on the first of its translations."""
     if isinstance(name, list) and name and isinstance(name[0], dict):
         name = name[0].get("text")
     return str(name or "")
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return the stops of a feed with a position by name; the first of several with one name in ``column``.
+    """Return the stops of a feed that have a position; of several stops with the same value of ``column``, the first.
 
     ``placed``: only what people wait at.
     """
@@ -186,7 +186,7 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if lines are rows of a table instead of one name each.
+    """Raise `DataError` if the lines look like rows of a table rather than one name each.
 
     They are where all have as many semicolons, tabs or bars, or as many commas and numbers between them.
     """

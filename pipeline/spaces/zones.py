@@ -1,4 +1,4 @@
-"""Zones: districts, traffic zones or any other areas from a file of polygons."""
+"""Zones: districts, traffic zones or other areas from a file of polygons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 17  # rows at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Zones(Space):
-    """One cell for every zone of a GeoJSON, GeoParquet or GeoPackage file, a polygon or a multipolygon, holes and all.
+    """One cell per zone (a polygon or multipolygon, with holes) of a GeoJSON, GeoParquet or GeoPackage file.
 
     A point on a border belongs to the zone, and a point of several zones to the first of them in the file: every point
     is in one zone or in none, and none falls between two zones that have a border in common. Sides are straight in
@@ -73,24 +73,24 @@ class Zones(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """Names of the zones, in the order of the file."""
+        """The names of the zones, in file order."""
         return tuple(zone.name for zone in self._zones)
 
     @cached_property
     def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], Bins]:
-        """Polygons of all zones in the order of the file, the zone of each, and bins of their boxes."""
+        """The polygons of all zones in file order, the zone index of each, and bins of their bounding boxes."""
         polygons = np.array([polygon for zone in self._zones for polygon in zone.polygons], object)
         number = np.repeat(np.arange(len(self._zones)), [len(zone.polygons) for zone in self._zones])
         shapely.prepare(polygons)
         return polygons, number, Bins.of(shapely.bounds(polygons))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Cell index of every row, shape (n_rows,); −1 outside of all zones."""
+        """Return the cell index of every row, shape (n_rows,); −1 if it is outside all zones."""
         return in_chunks(self._place, frame, _CHUNK)
 
     @cached_property
     def _raster(self) -> Raster:
-        """Raster over the zones."""
+        """The raster over the zones."""
         polygons = self._parts[0]
         rings = shapely.get_parts(shapely.get_rings(polygons))
         positions, ring = shapely.get_coordinates(rings, return_index=True)
@@ -104,7 +104,9 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Exact cell of every point: the first polygon of the file that contains it, border included."""
+        """Return the exact cell of every point: that of the first polygon in the file that contains it, border
+        included.
+        """
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])
@@ -113,5 +115,7 @@ class Zones(Space):
         return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
-        """The polygons of every zone, each a list of closed rings of [longitude, latitude], holes after the first."""
+        """Return the polygons of every zone, each a list of closed rings of [longitude, latitude]: the outline, then
+        holes.
+        """
         return outlines(self._zones)

@@ -1,4 +1,4 @@
-"""Contract of windows: division of event time, and allowed lateness."""
+"""Contract for windows: how event time is divided, and how much lateness is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["WINDOWS", "Calendar", "Windows"]
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Checked, ABC):
-    """Base of all kinds of windows.
+    """Base class for all kinds of windows.
 
     Windows follow the wall clock of their time zone: one starts at local midnight (plus ``offset``) of the day on
     which the run begins, and from there one every ``size``. Window 1 is the one that contains the begin of the run, so
@@ -45,7 +45,7 @@ class Windows(Checked, ABC):
     per_event = False
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """The numbered windows of a run.
+        """Return the calendar that numbers the windows of a run.
 
         Parameters
         ----------

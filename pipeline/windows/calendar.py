@@ -29,7 +29,8 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the zone of an IANA name; raises `ParameterError` naming ``field``, with a near miss if there is one.
+    """Return the time zone of an IANA name; raises `ParameterError` for ``field``, suggesting a near miss if there is
+    one.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -43,7 +44,7 @@ def check_time_zone(field: str, name: str) -> ZoneInfo:
 
 
 def format_time(milliseconds: int) -> str:
-    """Format a time in UTC.
+    """Format milliseconds since 1970 UTC as an ISO 8601 time in UTC.
 
     >>> format_time(1211155200000), format_time(1211155200250)
     ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')
@@ -54,7 +55,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def utc_offset(time_zone: str, instant: int) -> int:
-    """Milliseconds by which the zone's clocks are ahead of UTC at an instant.
+    """Return the offset of a time zone from UTC at an instant, in milliseconds; positive if its clocks are ahead.
 
     >>> utc_offset("Asia/Kolkata", 0)
     19800000
@@ -67,7 +68,7 @@ def utc_offset(time_zone: str, instant: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Clock changes in the ``year``-th stretch of 366 days since 1970: (first instant, new offset)."""
+    """Return the clock changes in the ``year``-th span of 366 days since 1970, as (first instant, new offset)."""
     start = year * _YEAR
     if time_zone == "UTC" or start >= _HORIZON:
         return ()
@@ -86,7 +87,7 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
-    """Every clock change with ``after`` < instant < ``until``, as (instant, new offset), in order.
+    """Return every clock change with ``after`` < instant < ``until``, as (instant, new offset), in time order.
 
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
@@ -96,7 +97,7 @@ def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int
 
 
 def wall_time(time_zone: str, instant: int) -> int:
-    """Return the wall time at an instant.
+    """Return the local wall time at an instant.
 
     >>> wall_time("America/New_York", 0) == -5 * 3_600_000
     True
@@ -105,7 +106,7 @@ def wall_time(time_zone: str, instant: int) -> int:
 
 
 def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Stretches of constant UTC offset from ``begin`` to ``end``: (first instant, instant after, offset).
+    """Split ``begin`` to ``end`` into segments of constant UTC offset: (first instant, instant after the last, offset).
 
     >>> segments("UTC", 0, 100)
     [(0, 100, 0)]
@@ -116,7 +117,7 @@ def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]
 
 
 def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
-    """First instants of the given wall times.
+    """Return the first instant at which the clock shows each of the given wall times.
 
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
@@ -145,7 +146,7 @@ _GROWTH = 366 * DAY
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to an instant, as a few stretches of equal steps; a clock change may begin a new one."""
+    """All window starts up to an instant, as a few segments of equal steps; a clock change may begin a new segment."""
 
     # `starts`, `indices`: first window start of every stretch, and its 1-based index; shape (n_pieces,)
     starts: NDArray[np.int64]
@@ -159,7 +160,7 @@ class Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """The windows of a run: number t starts at ``start(t)`` and ends before ``end(t)``; 1-based.
+    """The windows of a run, numbered from 1: window t starts at ``start(t)`` and ends before ``end(t)``.
 
     A window starts whenever the wall clock of the time zone shows ``anchor`` plus a multiple of ``step``. Where a
     clock change skips such a time, the window starts at the change (several skipped starts are one window). Where a
@@ -205,26 +206,26 @@ class Calendar:
 
     @cached_property
     def n_windows(self) -> int | None:
-        """Windows in the run; None on an endless stream."""
+        """The number of windows in the run, or None on an endless stream."""
         if self.until_ms is None:
             return None
         return int(self.index(np.array([self.until_ms - 1]))[0])
 
     @property
     def per_day(self) -> int:
-        """Windows that begin in a day of 24 hours; 1 if they are longer."""
+        """The number of windows that begin in a day of 24 hours, or 1 if windows are longer than that."""
         return max(1, round(86_400_000 / self.step))
 
     def start(self, index: int) -> int:
-        """First instant of a window."""
+        """Return the first instant of a window."""
         return int(self.starts(index, index)[0])
 
     def end(self, index: int) -> int:
-        """First instant after a window."""
+        """Return the first instant after a window."""
         return int(self.ends(index, index)[0])
 
     def starts(self, first: int, last: int) -> NDArray[np.int64]:
-        """First instants of the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        """Return the first instants of windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
         if first < 1 or last < first - 1:
             raise ParameterError("first", first, f"at least 1 and at most last ({last})")
         pieces = self._pieces
@@ -236,11 +237,11 @@ class Calendar:
         return starts
 
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """First instants after the windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        """Return the first instants after windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of the window of each instant; 0 out of time.
+        """Return the number of the window that contains each instant, or 0 if it is outside the run.
 
         `times`: milliseconds since 1970 UTC, shape (n,).
         """
@@ -268,7 +269,7 @@ class Calendar:
         return index
 
     def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Local date of each window, NaT unless all windows of that date are in the run and among those given.
+        """Return the local date of each window, or NaT unless all windows of that date are in the run and were given.
 
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
         begins no later and ends no earlier.
@@ -294,18 +295,18 @@ class Calendar:
         return days
 
     def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Wall times of ascending instants, at least one."""
+        """Return the wall times of instants, which must be ascending and at least one."""
         stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
         begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
         wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
         return wall
 
     def _dates(self, instants_: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Local dates of ascending instants."""
+        """Return the local dates of ascending instants."""
         return (self.wall_times(instants_) // DAY).astype("M8[D]")
 
     def first_from(self, instant: int) -> int:
-        """Number of the first window that starts at or after an instant."""
+        """Return the number of the first window that starts at or after a given instant."""
         if instant <= self.start(1):
             return 1
         index = int(replace(self, until_ms=None).index(np.array([max(instant, self.from_ms)]))[0])
@@ -317,7 +318,7 @@ class Calendar:
         return self._first_pieces() if known is None else known
 
     def _first_pieces(self) -> Pieces:
-        """Stretches up to just after ``from_ms``, numbered so that window 1 contains it."""
+        """Compute the window starts up to just after ``from_ms``, numbered so that window 1 contains it."""
         begin = self.from_ms - self.step - 3 * DAY  # early enough to have left any repeated stretch behind
         offset = utc_offset(self.time_zone, begin)
         reached = (begin + offset - self.anchor) // self.step
@@ -341,14 +342,14 @@ class Calendar:
         return pieces
 
     def _extend(self, pieces: Pieces, until: int) -> Pieces:
-        """Stretches up to ``until``."""
+        """Extend the known window starts up to ``until``."""
         starts, indices = pieces.starts.tolist(), pieces.indices.tolist()
         n_windows, reached, offset = pieces.n_windows, pieces.reached, pieces.offset
         changes = clock_changes(self.time_zone, pieces.until, until)
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
-            """Add windows, as a new stretch if they do not follow on."""
+            """Add windows, in a new segment if they do not continue the last one."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

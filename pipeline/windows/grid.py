@@ -1,4 +1,6 @@
-"""Grid of windows: the public facts of each, known before any data is read (landmarks, periods, sensors, deadlines)."""
+"""Grid of windows: public facts about each window, known before any data is read (landmarks, periods, sensors,
+deadlines).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ Facts = dict[str, NDArray[Any] | None]
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """Windows with their landmarks, budget periods, active sensors and deadlines.
+    """The windows of a run, with their landmarks, budget periods, active sensors and deadlines.
 
     A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
     day of the run's first window; others follow each other from the start of window 1. Without a period the whole run
@@ -92,29 +94,29 @@ class WindowGrid:
 
     @property
     def n_windows(self) -> int:
-        """Windows of a finite run."""
+        """The number of windows in a finite run; raises `ValueError` for an endless one."""
         if self.calendar.n_windows is None:
             raise ValueError("an endless run has no number of windows")
         return self.calendar.n_windows
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
+        """The number of cells, or 0 if no sensors are given."""
         return 0 if self.sensors is None else self.sensors.n_cells
 
     @property
     def fits_days(self) -> bool:
-        """Return whether every calendar day begins with a window, also after clock changes."""
+        """Return whether a window begins at the start of every calendar day, even after clock changes."""
         step, zone = self.calendar.step, self.calendar.time_zone
         stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
         return stays and DAY % step == 0 and wall_time(zone, self.calendar.start(1)) % step == 0
 
     def window(self, index: int) -> Window:
-        """Facts of one window (1-based)."""
+        """Return the facts of one window (1-based)."""
         return self.windows(index, index)[0]
 
     def windows(self, first: int, last: int) -> list[Window]:
-        """Facts of the windows ``first`` to ``last``, both inclusive, with masks of inactive sensors."""
+        """Return the facts of windows ``first`` to ``last``, both inclusive, with masks of inactive sensors."""
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
@@ -130,18 +132,18 @@ class WindowGrid:
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
     def periods(self, first: int, last: int) -> NDArray[np.int64]:
-        """Numbers of the budget periods, from 0, of the windows ``first`` to ``last``, both inclusive."""
+        """Return the index, from 0, of the budget period of each window from ``first`` to ``last``, both inclusive."""
         if self.budget_period_ms is None:
             return np.zeros(last - first + 1, np.int64)
         return self._periods.index(self.calendar.starts(first, last)) - 1
 
     def periods_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Number of the budget period of each of some windows, in any order."""
+        """Return the index of the budget period of each given window; the windows may be in any order."""
         first = int(windows.min())
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Elapsed share of the budget period, or of the run, at the start of each of some windows; below 1."""
+        """Return the fraction of the budget period, or of the run, elapsed at each window's start; below 1."""
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -153,21 +155,21 @@ class WindowGrid:
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:
-        """Instant at which a window is final: its end plus allowed lateness; milliseconds since 1970."""
+        """Return when a window is final, in milliseconds since 1970: its end plus the allowed lateness."""
         return self.calendar.end(window) + self.lateness_ms
 
     @property
     def over(self) -> int | None:
-        """Instant at which the last window of the run is final; None on an endless stream."""
+        """The instant at which the last window of the run is final, or None on an endless stream."""
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Last final window at a watermark, 0 for none: the inverse of `deadline`."""
+        """Return the last window that is final at a watermark, or 0 if none is: the inverse of `deadline`."""
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Last final window at the arrival of each event, by its watermark; shape (n,).
+        """Return the last window that was final when each event arrived, judged by its watermark; shape (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -186,7 +188,7 @@ class WindowGrid:
         return replace(self.calendar, until_ms=None)
 
     def _cut(self, facts: Facts, begin: int, first: int, last: int) -> list[Window]:
-        """Select windows from facts that begin with the window ``begin``."""
+        """Select windows ``first`` to ``last`` from facts that begin with window ``begin``."""
         piece = slice(first - begin, last - begin + 1)
         columns: dict[str, Iterable[Any]] = {
             "index": range(first, last + 1),
@@ -199,20 +201,22 @@ class WindowGrid:
 
     @cached_property
     def _periods(self) -> Calendar:
-        """Calendar of the budget periods."""
+        """The calendar of the budget periods."""
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     @cached_property
     def _n_landmarks(self) -> int | None:
-        """Number of landmarks of a run with a single period."""
+        """The number of landmarks in a run with a single period, or None if it is unknown."""
         if self.landmarks is None:
             return 0
         declared = self.landmarks.declared
         return self.landmarks.count(self.calendar) if declared is None else declared
 
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
-        """First and last window of whole periods around a window, and their facts; the latest ones are cached."""
+        """Return the first and last window of whole periods around a window, and their facts; the latest result is
+        cached.
+        """
         known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
         if not known[0] <= index <= known[1]:
             first, last = self._whole_periods(index)
@@ -221,7 +225,9 @@ class WindowGrid:
         return known
 
     def _whole_periods(self, index: int) -> tuple[int, int]:
-        """First and last window of some whole periods around a window; in an endless period, those of a block."""
+        """Return the first and last window of some whole periods around a window, or of a block if the period is
+        endless.
+        """
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
             return (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
@@ -230,12 +236,12 @@ class WindowGrid:
         return first, last if n_windows is None else min(last, n_windows)
 
     def _period_ends(self, index: int) -> tuple[int, int]:
-        """Start and end of the budget period of a window."""
+        """Return the start and end of the budget period that a window belongs to."""
         period = int(self._periods.index(self.calendar.starts(index, index))[0])
         return self._periods.start(period), self._periods.end(period)
 
     def _times_of_day(self, first: int, last: int) -> Facts:
-        """Return types of days and times of day by the local clock."""
+        """Return the day type and local time of day of each window."""
         if last < first:
             return {"day_type": np.zeros(0, np.int64), "time_of_day": np.zeros(0, np.int64)}
         date, time_of_day = np.divmod(self.calendar.wall_times(self.calendar.starts(first, last)), DAY)
@@ -245,7 +251,7 @@ class WindowGrid:
         return {"day_type": np.where(is_holiday, len(DAY_TYPES) - 1, day_type), "time_of_day": time_of_day}
 
     def _facts(self, first: int, last: int) -> Facts:
-        """Facts of whole periods, or of a block of an endless one without known future."""
+        """Return the facts of whole periods, or of a block of an endless period, whose future is unknown."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
@@ -271,7 +277,7 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Budget periods as a calendar from ``begin`` on, or from its local midnight for whole days."""
+    """Return the calendar of budget periods from ``begin``, or from its local midnight if periods are whole days."""
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
     return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

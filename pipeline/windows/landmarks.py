@@ -1,4 +1,4 @@
-"""Landmarks, the publicly known significant windows: listed windows and times, recurring ranges, stay points."""
+"""Landmarks, the windows publicly known to be significant: listed windows and times, recurring ranges, stay points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 @dataclass(frozen=True, kw_only=True)
 class StayPoints(Checked):
-    """Landmarks at the stay points of each trace, found offline from the data: for simulations only.
+    """Landmarks at the stay points of each trace, detected offline in the data; for simulations only.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class StayPoints(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLandmarks(Checked):
-    """Landmarks drawn at random among the points of each trace, without replacement: for experiments.
+    """Landmarks drawn at random from the points of each trace, without replacement; for experiments.
 
     The person's identity and the seed of the run decide the draw, so that a larger share holds a smaller one.
 
@@ -45,7 +45,7 @@ class DrawnLandmarks(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenLandmarks(Checked):
-    """Private landmarks that hide among the listed windows, and what the choice of these costs.
+    """Private landmarks hidden among the listed windows, and the privacy loss of choosing those windows.
 
     >>> HiddenLandmarks(number=3, epsilon=2.0).whole_epsilon(8)
     6.0
@@ -55,7 +55,7 @@ class HiddenLandmarks(Checked):
     epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
 
     def whole_epsilon(self, n_windows: int) -> float:
-        """Loss about all of them together, by the choice of so many windows."""
+        """Return the loss about all private landmarks together from the choice of ``n_windows`` windows."""
         return self.epsilon * min(self.number, n_windows)
 
 
@@ -73,7 +73,7 @@ Intervals = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DailyRange:
-    """Part of the day on some weekdays; ends on the next day if ``end`` exceeds a day."""
+    """A time range on some weekdays; it ends on the next day if ``end`` exceeds one day."""
 
     weekdays: tuple[int, ...]
     begin: int
@@ -82,7 +82,7 @@ class DailyRange:
 
 @dataclass(frozen=True, kw_only=True)
 class Landmarks(Checked):
-    """Landmark windows: those listed, and those that contain a listed time or overlap a listed range.
+    """The landmark windows: those listed, and those that contain a listed time or overlap a listed range.
 
     Times are read in the time zone of the windows unless they carry an offset of their own. A range is half-open; a
     date alone is that whole local day. A recurring range that crosses midnight belongs to the day on which it begins;
@@ -142,7 +142,7 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Return whether an endless stream has endlessly many landmarks."""
+        """Return whether an endless stream has infinitely many landmarks."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:
@@ -172,7 +172,7 @@ class Landmarks(Checked):
         return mask
 
     def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
-        """Return which instants (milliseconds since 1970 UTC, shape (n,)) are in a listed time or recurring range.
+        """Return which instants (milliseconds since 1970 UTC, shape (n,)) fall in a listed time or recurring range.
 
         Examples
         --------
@@ -187,7 +187,7 @@ class Landmarks(Checked):
         return mask
 
     def count(self, calendar: Calendar) -> int | None:
-        """Number of landmarks in the whole run; None without an end."""
+        """Return the number of landmarks in the whole run, or None if they never end."""
         last = calendar.n_windows
         if last is None:
             if self.endless:
@@ -201,7 +201,7 @@ class Landmarks(Checked):
         return np.array(sorted(set(self.windows)), np.int64)
 
     def _intervals(self, time_zone: str, begin: int, end: int) -> list[tuple[Intervals, Intervals]]:
-        """Begins and ends of every listed range that may touch [begin, end), one pair of arrays for each kind."""
+        """Return the starts and ends of listed ranges that may touch [begin, end), as one pair of arrays per kind."""
         listed = [_interval(entry, time_zone) for entry in self.times]
         pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
         stretches = segments(time_zone, begin, end) if self.recurring else []
@@ -211,7 +211,7 @@ class Landmarks(Checked):
 
 
 def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple[Intervals, Intervals]:
-    """A daily range during one stretch of constant UTC offset."""
+    """Return the starts and ends of a daily range within one segment of constant UTC offset."""
     days = np.arange((start + offset) // DAY - 1, (stop + offset) // DAY + 1)
     days = days[np.isin((days + _EPOCH_WEEKDAY) % 7, daily.weekdays)]
     begins = np.maximum(days * DAY + daily.begin - offset, start)
@@ -220,7 +220,7 @@ def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple
 
 
 def _interval(entry: str, time_zone: str) -> tuple[int, int]:
-    """Convert a timestamp, a date or a range to a half-open interval of instants."""
+    """Convert a timestamp, a date or a range of them to a half-open interval of instants."""
     parts = entry.split("/") if isinstance(entry, str) else []
     try:
         points = [_point(part.strip(), time_zone) for part in parts]
@@ -234,7 +234,7 @@ def _interval(entry: str, time_zone: str) -> tuple[int, int]:
 
 
 def _point(text: str, time_zone: str) -> tuple[int, int]:
-    """Convert a timestamp to an interval of a millisecond, a date to a local day."""
+    """Convert a timestamp to an interval of one millisecond, and a date to its local day."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()
@@ -263,7 +263,7 @@ def _clock(text: str, entry: str) -> int:
 
 
 def _weekdays(text: str | None, entry: str) -> tuple[int, ...]:
-    """Weekdays of ``Mon-Fri`` or ``Sat,Sun``, Monday 0; all of them for None."""
+    """Parse weekdays such as ``Mon-Fri`` or ``Sat,Sun``, with Monday as 0; return all of them for None."""
     if text is None:
         return tuple(range(7))
     days: set[int] = set()

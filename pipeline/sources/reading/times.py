@@ -60,7 +60,7 @@ _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """Format of a column of times.
+    """The format of the times in a column.
 
     A format without a time of day means midnight. Raises `ParameterError` for an unknown zone, and a format that does
     not give a date.
@@ -86,7 +86,7 @@ class TimeFormat:
 
     @property
     def dtype(self) -> type[pl.DataType]:
-        """Preferred type for reading text before `milliseconds`."""
+        """The data type that text is best read as before it is passed to `milliseconds`."""
         if self.format == "unix_ns":  # beyond what a float holds exactly
             return pl.Int64
         return pl.Float64 if self.format in _UNIX else pl.String
@@ -97,7 +97,9 @@ class TimeFormat:
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
-        """Milliseconds since 1970 UTC, Int64; null for an invalid time. Fractions of a millisecond are truncated."""
+        """Convert times to Int64 milliseconds since 1970 UTC, null for an invalid time. Fractions of a millisecond are
+        truncated.
+        """
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("ms"))
         if isinstance(column.dtype, pl.Datetime):
@@ -113,7 +115,7 @@ class TimeFormat:
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None)
 
     def explain(self, column: pl.Series) -> pl.Series:
-        """Explain the values that `milliseconds` makes null."""
+        """Explain why `milliseconds` returns null for these values."""
         wall_clock = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
         if self.zone != "UTC":
             wall_clock = TimeFormat(self.format).milliseconds(column)
@@ -157,7 +159,9 @@ class TimeFormat:
         )
 
     def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
-        """Parse times in the common spellings; ``next_day``: those that mean the following day."""
+        """Parse times in the common spellings of ISO 8601; where ``next_day`` is true, the time is on the following
+        day.
+        """
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         remaining = column.is_not_null()
         for format, is_local in _ISO:
@@ -185,7 +189,7 @@ class TimeFormat:
 
 
 def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Milliseconds since 1970 UTC by the first matching format; null if none matches.
+    """Parse each time with the first format that matches, to milliseconds since 1970 UTC; null if none matches.
 
     >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -198,7 +202,7 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
 
 
 def plain_times(table: pa.Table) -> pa.Table:
-    """Return a table with timestamps that polars supports: in UTC, with seconds converted to milliseconds.
+    """Return the table with timestamps that polars supports: in UTC, and in milliseconds instead of seconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
@@ -224,7 +228,7 @@ def plain_times(table: pa.Table) -> pa.Table:
 
 
 def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
-    """Restrict the rows left to parse, where they are some of many, to those with two digits or more."""
+    """Restrict the rows left to parse to those with at least two digits, unless all rows or none are left."""
     if left.all() or not left.any():
         return left
     rows = left.arg_true()

@@ -1,4 +1,4 @@
-"""Base of sources whose files share one layout: tracks of devices, and check-ins."""
+"""Base class for sources whose files share one fixed layout: device tracks and check-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(TextSource):
-    """Base of sources of one layout, described by class variables.
+    """Base class for sources with one fixed file layout, which class variables describe.
 
     A subclass whose files are named after users gives `user_of`, and has no column ``user``.
     """
@@ -27,19 +27,19 @@ class TrackSource(TextSource):
 
     @staticmethod
     def user_of(file: str) -> str | None:
-        """User of a file; None if its rows state the user."""
+        """Return the user whom a file belongs to, or None if its rows name the user."""
         return None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect of the class."""
+        """Return the dialect set on the class."""
         return self.dialect
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns of the class."""
+        """Return the columns set on the class, with their types."""
         return self.types
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Rows with times parsed, and with the user of their file."""
+        """Return the rows with parsed times, and with the user of their file."""
         events = rows.raw.with_columns(self.time.milliseconds(rows.raw["time"]))
         users = pl.Series("user", [self.user_of(segment.file) for segment in batch.segments], dtype=pl.String)
         return events if "user" in events.columns else events.select(users[rows.segments(batch)], pl.all())
