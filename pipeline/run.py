@@ -1,4 +1,4 @@
-"""Run one configuration from its input to its files."""
+"""Run a configuration, from its input to its output files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     resume: bool = False,
     unverified_engine: bool = False,
 ) -> Result:
-    """Run a configuration.
+    """Run a configuration and return its result.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def _run_alone(
 
 
 class Stopwatch:
-    """Seconds that each part of a run took.
+    """Stopwatch for the duration of each part of a run, in seconds.
 
     Examples
     --------
@@ -144,13 +144,13 @@ class Stopwatch:
         self._since = time.monotonic()
 
     def lap(self, name: str) -> None:
-        """End a part, and begin the next."""
+        """End the current part under a name, and begin the next."""
         now = time.monotonic()
         self.seconds[name], self._since = round(now - self._since, 3), now
 
 
 def check_runner(config: RunConfig, runner: str) -> None:
-    """Raise `ConfigError` if a runner cannot run a configuration."""
+    """Raise `ConfigError` if a runner cannot run the configuration."""
     if config.mode == "deployment" and runner not in (DIRECT, LOCAL) and config.output.ledger is None:
         text = "the ledger has to be on a file system that all workers share; output.ledger names it"
         raise ConfigError((f"--runner {runner}: {text}",))
@@ -168,12 +168,12 @@ def check_runner(config: RunConfig, runner: str) -> None:
 
 
 def _on_engine(plan: Plan, runner: str) -> bool:
-    """Return whether the run is a stream whose state an engine keeps."""
+    """Return whether the run is a stream whose state is kept by a distributed engine."""
     return plan.streaming and runner not in (DIRECT, LOCAL)
 
 
 def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
-    """Blocks of an input that can be read more than once; otherwise none."""
+    """Yield the blocks of an input that can be read more than once; yield nothing for any other input."""
     if not is_recorded(plan.config.source):
         return
     recorded = plan.config.source.recorded.reading(plan.space.reads)
@@ -205,7 +205,7 @@ def _check_input(plan: Plan) -> None:
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
-    """Run a plan; return None at its end, otherwise why a stream stopped early."""
+    """Run a plan; return None if it ran to the end, or why a stream stopped early."""
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
@@ -215,7 +215,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
 
 
 def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
-    """Prepare the folder; return the operator's manifest if the run to continue has already finished."""
+    """Prepare the folder; return the operator's manifest if the run to resume has already finished."""
     if plan.resumed:
         manifest: dict[str, Any] | None = started_by.prepare(plan)
         if open_to_others := files.readable_by_others(plan.folder):
@@ -233,7 +233,7 @@ def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
 
 
 def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
-    """Balance the books and write the manifests."""
+    """Reconcile the row counts and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = _ending(plan, unfinished)
     complete, ended = code == DONE, code != INTERRUPTED
@@ -272,7 +272,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
 
 
 def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[str, Any]:
-    """Remarks for the operator: unused rows and doubtful data."""
+    """Return remarks for the operator about unused rows and doubtful data."""
     lost = input_check.lost(equation)
     if is_synthetic and not lost:
         return {}
@@ -287,7 +287,7 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[s
 
 
 def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
-    """Exit code of a run, and why it ended."""
+    """Return the exit code of a run and the reason for it."""
     reason = outcome.stopped(plan)
     if reason:
         return STOPPED, reason
@@ -310,7 +310,7 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 
 def _clear(plan: Plan) -> None:
-    """Clear the folder: a simulation replaces an earlier run; a deployment never touches one."""
+    """Clear the folder: a simulation replaces an earlier run, but a deployment rejects the folder of one."""
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
     bare = all(map(_is_bare, earlier))
     if plan.config.mode == "deployment" and not bare:
@@ -322,7 +322,7 @@ def _clear(plan: Plan) -> None:
 
 
 def _is_bare(path: Path) -> bool:
-    """Return whether a run was killed before its mark: nothing was charged or released."""
+    """Return whether a run was killed before it was marked as begun, so that nothing was charged or released."""
     if path.is_symlink() or not path.is_dir():
         return False
     return all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())

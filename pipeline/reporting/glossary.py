@@ -1,4 +1,6 @@
-"""Glossary: the terms of the reports in plain words. ``docs/generate.py`` writes them into ``docs/glossary.md``."""
+"""Glossary of the terms used in the reports, in plain words, which ``docs/generate.py`` writes into
+``docs/glossary.md``.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,13 @@ from penstock.pipeline.reporting.markup import package_text
 
 @cache
 def sections() -> dict[str, dict[str, str]]:
-    """Return the meaning of each term, by section."""
+    """Return the meaning of each term, grouped by section."""
     terms: dict[str, dict[str, str]] = yaml.safe_load(package_text(("glossary.yaml",)))
     return terms
 
 
 def markdown() -> str:
-    """Return the glossary as one list per section."""
+    """Return the glossary in Markdown, as one list per section."""
     return "\n\n".join(
         f"## {title}\n\n" + "\n".join(f"* **{term}**: {meaning}" for term, meaning in terms.items())
         for title, terms in sections().items()
@@ -29,7 +31,8 @@ def markdown() -> str:
 
 
 def terms_of(*parts: Any) -> dict[str, str]:
-    """Return the terms used in some parts of a page, markup and data, with their meanings; packed arrays are skipped.
+    """Return the glossary terms that occur in the given markup and data, with their meanings; packed arrays are
+    skipped.
 
     >>> terms_of("<p>A budget of 2 nats</p>")
     {'nats': 'The unit of ε: natural logarithms of odds.', 'budget': 'The most that may be lost in all. ...'}
@@ -50,6 +53,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _contains(text: str, term: str) -> bool:
-    """Return whether a text contains a term, one of its spellings, or its plural."""
+    """Return whether a text contains a term, an alternative spelling of it, or its plural."""
     names = re.split(r", | \(", term.removesuffix(")"))
     return any(re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) for name in names)

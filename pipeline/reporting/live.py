@@ -1,4 +1,4 @@
-"""Live report of a running run, served on the loopback interface only."""
+"""Live report of a run in progress, served on the loopback interface only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Signature = tuple[tuple[str, int], ...]
 
 
 class LivePage:
-    """Newest page of a run, rendered again only after a file has changed."""
+    """The latest page of a run, rendered again only when a file has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()
@@ -31,7 +31,7 @@ class LivePage:
         self.is_over = self.served_end = False
 
     def get(self) -> str:
-        """Render the current page; raises `PenstockError` before the run has begun."""
+        """Render the current page; raise `PenstockError` if the run has not begun."""
         with self.lock:
             signature = self._files()
             if signature != self.signature:
@@ -48,14 +48,14 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve the page of a run while the block runs, and shortly after it for current readers.
+    """Serve the page of a run during the block, and briefly afterwards for readers who still have it open.
 
     Yields the page's address, on any free port of the loopback interface; it is printed on standard error too.
     """
     page = LivePage(folder)
 
     def newest() -> Answer:
-        """Render the page of the current state."""
+        """Render the page for the current state of the run."""
         try:
             return Answer(200, page.get())
         except (PenstockError, OSError):

@@ -1,4 +1,4 @@
-"""Building blocks of the pages: templates, tables, number formats and packed arrays."""
+"""Building blocks of the pages: templates, tables, number formatting and packed arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Cell = str | tuple[str, float]
 
 
 class Table(NamedTuple):
-    """Sortable table of a page."""
+    """A sortable table on a page."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -35,20 +35,20 @@ class Table(NamedTuple):
 
 @cache
 def package_text(names: tuple[str, ...]) -> str:
-    """Return some files of ``static``, concatenated."""
+    """Return the concatenated contents of some files in ``static``."""
     folder = resources.files("penstock.pipeline.reporting") / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
 
 @cache
 def templates() -> Environment:
-    """Templates of this package, with autoescaping and strict variables."""
+    """Return the template environment of this package, with autoescaping and strict undefined variables."""
     loader = PackageLoader("penstock.pipeline.reporting")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """Render a page from a template, with inline styles.
+    """Render a page from a template with its styles inlined.
 
     Its content security policy allows them, and what ``policy`` adds.
     """
@@ -58,7 +58,7 @@ def document(template: str, title: str, styles: tuple[str, ...], policy: str = "
 
 
 def content_hash(text: str) -> str:
-    """Return the hash that allows one style or script in a content security policy."""
+    """Return the hash that permits one inline style or script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -66,7 +66,7 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number with a number of significant digits, without an exponent in the usual range.
+    """Format a number to a given number of significant digits, without an exponent in the usual range.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')
@@ -89,7 +89,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Format a share as percent.
+    """Format a fraction as a percentage.
 
     >>> percent(1, 3), percent(1, 100000), percent(0, 0)
     ('33 %', '< 0.1 %', '0 %')
@@ -101,7 +101,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def moment(milliseconds: float, time_zone: str) -> str:
-    """Format a time on a wall clock.
+    """Format a time as local date and time.
 
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
@@ -116,7 +116,7 @@ def phrase(name: str) -> str:
 
 
 def plural(n: int, noun: str) -> str:
-    """Format a number of things, such as 1 window, or 1,200 windows."""
+    """Format a count with its noun, such as 1 window or 1,200 windows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
@@ -124,7 +124,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array for ``unpack`` of the page, which decodes a typed array; NaN and infinities are preserved.
+    """Encode an array for the page's ``unpack``, which decodes it to a typed array; NaN and infinities are preserved.
 
     In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
     values, or 32-bit floating point.

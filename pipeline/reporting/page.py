@@ -1,4 +1,4 @@
-"""The report: self-contained HTML pages from the files of a run or of an experiment."""
+"""The report: self-contained HTML pages built from the files of a run or an experiment."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SIMULATED, PUBLISHED, PRIVATE = (
 
 
 def write_report(folder: str | Path) -> list[Path]:
-    """Write the pages of a run, an experiment or each grid of a choice into its folder.
+    """Write the pages of a run, of an experiment, or of every grid of a choice, each into its own folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Anything else has one, ``report.html``.
@@ -81,7 +81,7 @@ def _write(path: Path, page: str, private: bool = False) -> Path:
 
 
 def run_page(run: Run, live: bool = False) -> str:
-    """Render the page of a run. A live one polls its server for newer versions."""
+    """Render the page of a run; a live page polls its server for newer versions."""
     kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
@@ -105,7 +105,7 @@ def run_page(run: Run, live: bool = False) -> str:
 
 
 def _run_json(run: Run) -> dict[str, Any]:
-    """Return the data of the run page's script."""
+    """Return the data for the script of a run's page."""
     shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
     counts = run.counts
     if counts is None:
@@ -136,7 +136,7 @@ def _counts_json(counts: ShownCounts, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Return a chart for each metric with a figure per window."""
+    """Return a chart for each metric that has a value per window."""
     made = []
     windows = counts.windows["window"]
     rows = utility.filter((pl.col("scope") == "window") & pl.col("window").is_in(windows.implode()))
@@ -150,7 +150,7 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> lis
 
 
 def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Metrics with a figure per cell, in the order of the displayed cells."""
+    """Return the metrics that have a value per cell, in the order of the displayed cells."""
     metrics = []
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
     for (metric,), group in rows.group_by("metric", maintain_order=True):
@@ -161,7 +161,8 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
 
 
 def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Rings or point of every displayed cell, from the published file of cells or else the configuration.
+    """Return the rings or the point of each displayed cell, from the published file of cells or else from the
+    configuration.
 
     None if the space has neither, or its file is gone or not to be read.
     """
@@ -173,7 +174,7 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
-    """Encode the lines behind the maps compactly: steps from position to position, in small units."""
+    """Encode the outlines behind the maps compactly, as differences between successive positions in small units."""
     lines = read_outlines(run.folder)
     if not lines:
         return None
@@ -204,7 +205,7 @@ def _display_geometry(place: dict[str, Any]) -> dict[str, Any]:
 
 
 def _traces_json(run: Run) -> dict[str, Any] | None:
-    """Return the longest traces for the page's script; None for a run that releases counts."""
+    """Return the longest traces for the page's script, or None if the run releases counts."""
     released = run.traces
     if released is None or released.is_empty():
         return None
@@ -236,7 +237,9 @@ def _thin(person: pl.DataFrame) -> pl.DataFrame:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Table of people: points, actions, mean error if the truth is known, and the worst value of each figure."""
+    """Return the table of people: points, actions, mean error if the truth is known, and the worst value of each
+    figure.
+    """
     released = run.traces
     if released is None:
         return None
@@ -256,7 +259,7 @@ def _people_table(run: Run) -> Table | None:
 
 
 def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
-    """Return the worst value for each person of every account figure, by the heading of its column."""
+    """Return the worst value of every account figure for each person, by column heading."""
     if accounts.is_empty():
         return {}
     of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
@@ -273,7 +276,7 @@ def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dic
 
 
 def experiment_page(folder: Path) -> str:
-    """Return the page of an experiment."""
+    """Render the page of an experiment."""
     experiment = ExperimentFolder(folder)
     return _page(
         "experiment.html",
@@ -292,7 +295,7 @@ def experiment_page(folder: Path) -> str:
 
 
 def _page(template: str, name: str, data: dict[str, Any], **values: Any) -> str:
-    """Render a page with its styles, scripts and data.
+    """Render a page together with its styles, scripts and data.
 
     No text of a configuration or of a file can become markup or script: templates escape it, data is JSON without
     ``<``, and the content policy allows exactly the script and the style of this package.

@@ -1,4 +1,4 @@
-"""Figures of a run or of an experiment for a paper: a tidy frame, a LaTeX table and the citation."""
+"""Figures of a run or an experiment for a paper: a tidy data frame, a LaTeX table and the citation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 
 def tidy_figures(folder: str | Path) -> pl.DataFrame:
-    """Return the figures of a run or an experiment in tidy form, one per row.
+    """Return the figures of a run or an experiment as a tidy data frame with one figure per row.
 
     Columns: of a run ``kind`` (utility or account) and ``accountant``, of an experiment its varied parameters; then
     ``measure``, ``value``, ``low``, ``high``, ``unit``, and in each row what decides the result: ``name``, ``version``,
@@ -55,7 +55,7 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name and the manifest of an experiment, or the most detailed manifest of a run."""
+    """Return the name and manifest of an experiment, or the name and most detailed manifest of a run."""
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest
@@ -78,7 +78,7 @@ def _accounts(run: Run) -> list[tuple[Any, ...]]:
 
 
 def latex(frame: pl.DataFrame, about: str) -> str:
-    r"""Format a frame as a ``tabular`` with the rules of booktabs, below a remark.
+    r"""Format a data frame as a ``tabular`` with booktabs rules, preceded by a comment.
 
     >>> print(latex(pl.DataFrame({"measure": ["a_b"], "value": [0.25]}), "about it"))
     % about it
@@ -92,7 +92,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
     """
 
     def line(cells: tuple[Any, ...]) -> str:
-        """Format a row of the table."""
+        """Format one row of the table."""
         shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
         return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
 
@@ -103,7 +103,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
 
 
 def write_for_paper(folder: str | Path) -> list[Path]:
-    """Write ``figures.csv`` (tidy), ``figures.tex`` (a table) and ``citation.bib`` and return their paths.
+    """Write ``figures.csv`` (tidy), ``figures.tex`` (a table) and ``citation.bib``, and return their paths.
 
     They are beside the report that shows most, and as private as it is. Raises `DataError` as `tidy_figures` does.
     """

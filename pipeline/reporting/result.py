@@ -1,4 +1,4 @@
-"""Files of a run as data frames and drawings."""
+"""The files of a run as data frames and drawings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """Files of a run as data frames and drawings, also for runs of the command line.
+    """The files of a run as data frames and drawings; this also works for runs made on the command line.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -47,28 +47,30 @@ class Result:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """Operator's manifest: row counts, digests of the input, timings, exit state."""
+        """The operator's manifest: row counts, digests of the input, timings and exit state."""
         values: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
         return values
 
     @property
     def exit_code(self) -> int:
-        """0 done, 1 not all of the input was counted, 3 stopped by a budget, 4 interrupted (can be continued)."""
+        """The exit code: 0 finished, 1 not all of the input was counted, 3 stopped by a budget, 4 interrupted (can be
+        resumed).
+        """
         return int(self.manifest["exit"]["code"])
 
     @cached_property
     def releases(self) -> pl.DataFrame:
-        """Published counts, a row for each window and active cell."""
+        """The published counts, with one row per window and active cell."""
         return self._frame("public/releases.parquet")
 
     @cached_property
     def traces(self) -> pl.DataFrame:
-        """Published points of traces, a row for each."""
+        """The published points of traces, one per row."""
         return self._frame("public/traces.parquet")
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """Rows of the accountants, with ``side`` for their audience, public or operator."""
+        """The rows of the accountants; ``side`` states their audience, public or operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -77,37 +79,39 @@ class Result:
 
     @cached_property
     def truth(self) -> pl.DataFrame:
-        """True counts, before and after bounding; simulations only."""
+        """The true counts before and after bounding, in simulations only."""
         return self._frame("operator/truth.parquet")
 
     @cached_property
     def utility(self) -> pl.DataFrame:
-        """Metrics of released against true counts; simulations only."""
+        """The metrics that compare released with true counts, in simulations only."""
         return self._frame("operator/utility.parquet")
 
     @cached_property
     def figures(self) -> pl.DataFrame:
-        """Figures of utility and of the accounts, one a row; also of an experiment's folder (`tidy_figures`)."""
+        """The figures of utility and of the accounts, one per row; also works for an experiment's folder
+        (`tidy_figures`).
+        """
         from penstock.pipeline.reporting.paper import tidy_figures
 
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot the released counts of a cell over time, and the truth if known; None: the busiest."""
+        """Plot the released counts of a cell over time, with the truth if known; None selects the busiest cell."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 
         return draw_counts(Run(self.folder), cell)
 
     def map(self, window: int | None = None) -> Drawing:
-        """Map of the released counts of a window (1-based); None: the busiest."""
+        """Draw a map of the released counts of a window (1-based); None selects the busiest window."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_map
 
         return draw_map(Run(self.folder), window)
 
     def _repr_html_(self) -> str:
-        """Summary of utility and cost, with a drawing of the busiest cell."""
+        """Return a summary of utility and cost as HTML, with a drawing of the busiest cell."""
         from penstock.pipeline.output.loss import losses_in_words
         from penstock.pipeline.output.utility_summary import ONE, counted, in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook

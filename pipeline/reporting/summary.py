@@ -60,7 +60,7 @@ Paragraph = tuple[str, str]
 
 @dataclass(frozen=True)
 class Headline:
-    """Verdict number with a note on its adversary or scope."""
+    """A headline number, with a note on its adversary or scope."""
 
     label: str
     value: str
@@ -69,7 +69,7 @@ class Headline:
 
 
 def verdict(run: Run) -> str | None:
-    """Describe accuracy and risk in one sentence without technical terms."""
+    """Describe accuracy and risk in a sentence free of technical terms, or return None if there are no counts."""
     if run.counts is None:
         return None
     verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
@@ -94,7 +94,7 @@ def verdict(run: Run) -> str | None:
 
 
 def _two_digits(value: float) -> str:
-    """Format a figure with two digits, or as a whole number."""
+    """Format a number with two significant digits, or as a whole number."""
     return number(value, 2)
 
 
@@ -103,7 +103,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Describe accuracy, guarantee and cost to one person, independent of accountants."""
+    """Describe accuracy, guarantee and cost to one person; this does not depend on the accountants."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -112,13 +112,13 @@ def details(run: Run) -> list[Paragraph]:
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
-    """Return the figures of cost and of use, each group under its heading if they exceed one row."""
+    """Return the figures of cost and of use, grouped under headings if they do not fit in one row."""
     costs, use = _costs(run), _utility(run)
     return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
 
 def released(run: Run) -> str:
-    """Describe the release: the mechanism, the counts and the time."""
+    """Describe the release: its mechanism, counts and time range."""
     public, counts = run.public, run.counts
     if counts is None:
         return _traces(run) or "Nothing has been released yet."
@@ -134,7 +134,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Mean half-width of the 95 % interval of the noise, and mean released count; None without noise."""
+    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None without noise."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -147,7 +147,7 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
 
 
 def _traces(run: Run) -> str | None:
-    """Number of points and of people, for a run that releases traces."""
+    """Describe the number of points and people released, or return None unless the run releases traces."""
     traces = run.traces
     if traces is None:
         return None
@@ -159,12 +159,12 @@ def _traces(run: Run) -> str | None:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Return whether a mechanism of the public manifest has a guarantee."""
+    """Return whether a mechanism in the public manifest gives a guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
 
 def _guarantees(run: Run) -> list[Paragraph]:
-    """Return a paragraph for each step with a guarantee; other steps of a chain leave it unchanged."""
+    """Return a paragraph for each step with a guarantee; the other steps of a chain leave the guarantee unchanged."""
     steps = run.public["guarantee"]
     paragraphs = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
@@ -180,7 +180,7 @@ def _guarantees(run: Run) -> list[Paragraph]:
 
 
 def lateness_reason(run: Run) -> str:
-    """Explain why the lateness of a run voids its promise; empty if it does not."""
+    """Explain why the lateness of a run voids its guarantee, or return an empty string if it does not."""
     lateness = str(run.public.get("lateness", ""))
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
@@ -195,19 +195,21 @@ def _safe_for(guarantee: dict[str, Any]) -> Paragraph:
 
 
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
-    """ε in nats of a guarantee of pure differential privacy in the public manifest; None of any other."""
+    """Return the ε in nats of a pure differential privacy guarantee in the public manifest, or None for any other
+    guarantee.
+    """
     is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
     return float(guarantee["amount"]) if is_pure else None
 
 
 def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Describe the neighbours of a figure, with the reason if they differ from those of the losses on top."""
+    """Describe the neighbours of a figure, and explain any difference from those of the headline losses."""
     words = with_values(figure.adjacency, configuration)
     return "; ".join(filter(None, (words, treatment(figure.accountant).reason(figure.name))))
 
 
 def with_values(text: str, configuration: dict[str, Any]) -> str:
-    """Append the values of the parameters named in a guarantee, such as `radius`."""
+    """Append the configured values of the parameters named in a guarantee, such as `radius`."""
     values: dict[str, Any] = {}
     for section in configuration["mechanism"]:
         values |= section
@@ -215,12 +217,12 @@ def with_values(text: str, configuration: dict[str, Any]) -> str:
 
 
 def _plain_number(value: Any) -> str:
-    """Format a value of a configuration: 50, not 50.0."""
+    """Format a configuration value, writing 50 rather than 50.0."""
     return number(value, 12) if isinstance(value, float) else str(value)
 
 
 def odds(epsilon: float) -> str:
-    """Meaning of an ε for an adversary who sees all releases, with its limits."""
+    """Explain what an ε means for an adversary who sees all releases, and the limits of that meaning."""
     if epsilon > VERY_WEAK:
         return "So large an ε promises next to nothing."
     return (
@@ -250,7 +252,7 @@ def _costs(run: Run) -> list[Headline]:
 
 
 def _promised_loss(run: Run) -> list[Headline]:
-    """Loss by a day and by the run as odds, the leading promise of the page."""
+    """Return the losses by a day and by the run as odds, which head the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
     value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
@@ -297,7 +299,7 @@ def _utility(run: Run) -> list[Headline]:
 
 @dataclass(frozen=True)
 class Notice:
-    """Warning with a level, a title of a few words, and a sentence or two."""
+    """A notice with a level, a title of a few words, and a sentence or two."""
 
     level: Level
     title: str
@@ -305,13 +307,13 @@ class Notice:
 
 
 def warnings(run: Run) -> list[Notice]:
-    """Applicable warnings, the most serious first."""
+    """Return the warnings that apply, the most serious first."""
     kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
 def by_level(notices: Iterable[Notice]) -> list[Notice]:
-    """Sort warnings, the most serious first."""
+    """Sort notices with the most serious first."""
     return sorted(notices, key=lambda notice: get_args(Level).index(notice.level))
 
 
@@ -379,7 +381,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Visits left out of the release, and their share of all; empty without any, or without the truth."""
+    """Describe how many visits were left out of the release; empty if there are none or the truth is unknown."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -494,7 +496,7 @@ def _display_notices(run: Run) -> Iterator[Notice]:
 
 
 def figures_table(run: Run) -> Table:
-    """Return all figures of the accounts."""
+    """Return the table of all account figures."""
     rows = [
         [
             figure.accountant,
@@ -514,7 +516,7 @@ def figures_table(run: Run) -> Table:
 
 
 def row_equation(run: Run) -> dict[str, Any]:
-    """Row counts by outcome, remarks on them, and the rejected rows; empty until the run is over."""
+    """Return row counts by outcome, remarks and the rejected rows; the equation is None until the run is over."""
     if run.operator is None:
         return {"equation": None}
     rows = run.operator["rows"]
@@ -539,7 +541,7 @@ def row_equation(run: Run) -> dict[str, Any]:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Configuration, versions, seed, digests and citation."""
+    """Return the configuration, versions, seed, digests and citation."""
     manifest: dict[str, Any] = run.operator or run.public
     noise = manifest.get("noise", {})
     facts = {**identity(manifest), "mode": run.public["mode"]}
@@ -560,7 +562,7 @@ def provenance(run: Run) -> dict[str, Any]:
 
 
 def configuration_yaml(run: Run) -> str:
-    """Configuration file that reproduces the run, with a simulation's seed."""
+    """Return a configuration file that reproduces the run, including a simulation's seed."""
     configuration = dict(run.configuration)
     if run.public_only:
         configuration.pop("output", None)  # folders and topics of the operator
@@ -572,14 +574,14 @@ def configuration_yaml(run: Run) -> str:
 
 
 def as_yaml(configuration: dict[str, Any]) -> str:
-    """Format a run's configuration with its sections in the customary order."""
+    """Format a run's configuration as YAML, with its sections in the customary order."""
     ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
     written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
     return written
 
 
 def type_first(value: Any) -> Any:
-    """Return a configuration with ``type`` as the first key of every section."""
+    """Move ``type`` to the front of every section of a configuration."""
     if isinstance(value, list):
         return [type_first(entry) for entry in value]
     if not isinstance(value, dict):

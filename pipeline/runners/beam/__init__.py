@@ -1,4 +1,4 @@
-"""Run a plan as one Beam graph: in this process, on Flink, or on any other runner of Beam's.
+"""Run a plan as a single Beam graph: in this process, on Flink, or on any other Beam runner.
 
 `penstock.pipeline.runners.beam.graph` holds the transforms; nothing here imports Beam before a graph is run.
 """
@@ -39,7 +39,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
-    """Prepare a run for remote workers: an absolute folder, users in shards, small blocks.
+    """Adapt a plan to remote workers: an absolute folder, users in shards, and small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
     source is not shared.
@@ -74,7 +74,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
-    """Raise `ConfigError` for options that Beam or its runner refuses or lacks, before the folder is touched.
+    """Raise `ConfigError` for options that Beam or the runner rejects or misses, before the folder is touched.
 
     Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
     """
@@ -99,7 +99,7 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
-    """Return an empty pipeline; raises `ConfigError` if its runner is missing, or lacks an option."""
+    """Return an empty pipeline; raise `ConfigError` if its runner is missing or lacks an option."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -117,7 +117,7 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
-    """Run the graph of a plan; parts of the output files are merged afterwards.
+    """Run the graph of a plan; the parts of the output files are merged afterwards.
 
     ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
     Returns None if the run came to its end; otherwise why a stream did not. What a step raised is raised again
@@ -147,7 +147,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
 
 
 def _import_quietly() -> None:
-    """Import Beam without its warnings of clients that are neither installed nor needed."""
+    """Import Beam without its warnings about client libraries that are neither installed nor needed."""
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     root = logging.getLogger()
     level = root.level

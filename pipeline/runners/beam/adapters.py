@@ -1,4 +1,4 @@
-"""Adapters for third-party Beam pipelines: single events in, rows of releases out."""
+"""Adapters for third-party Beam pipelines, which take single events and return rows of releases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @with_output_types(NamedBlock)
 class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Batch events of finite input into the blocks that `CountDistinctUsers` takes.
+    """Batch the events of finite input into the blocks that `CountDistinctUsers` accepts.
 
     An event is a mapping with ``user``, ``time``, and ``latitude`` and ``longitude`` or ``place``. Times are datetimes,
     ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not finite or out of range makes a rejected
@@ -91,7 +91,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return batches | "Block" >> beam.Map(self._block).with_output_types(NamedBlock)
 
     def _block(self, events: Iterable[Any]) -> NamedBlock:
-        """Block of events, named by its content so that repeated bundles agree."""
+        """Turn events into a block named after its content, so that retried bundles produce the same name."""
         rows = list(events)
         kinds = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
         if kinds:  # without the event: it names a person, and logs keep errors
@@ -106,14 +106,14 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
-        """Times in milliseconds since 1970 UTC; null if unreadable."""
+        """Convert times to milliseconds since 1970 UTC, or null if unreadable."""
         texts = pl.Series("time", [_text_of_time(time) for time in times], dtype=pl.String)
         numbers = pl.Series("time", [_instant(time) for time in times], dtype=pl.Int64)
         return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
 
 
 def _instant(time: Any) -> int | None:
-    """Milliseconds of a whole number or a datetime with an offset."""
+    """Return a time in milliseconds, given a whole number or a datetime with an offset; None for anything else."""
     if isinstance(time, datetime) and time == time and time.tzinfo is not None:  # pandas' NaT is not itself
         return (time - _EPOCH) // timedelta(milliseconds=1)
     is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
@@ -121,7 +121,7 @@ def _instant(time: Any) -> int | None:
 
 
 def _plain_value(value: Any) -> Any:
-    """Convert NumPy scalars and subclasses of texts and numbers to plain Python values."""
+    """Convert NumPy scalars and subclasses of strings and numbers to plain Python values."""
     if isinstance(value, np.generic):
         value = value.item()
     kind = next((kind for kind in (bool, str, int, float) if isinstance(value, kind)), None)
@@ -129,14 +129,14 @@ def _plain_value(value: Any) -> Any:
 
 
 def _text_of_time(time: Any) -> str | None:
-    """Convert a datetime without an offset to text; texts are unchanged."""
+    """Convert a datetime without an offset to text, and leave strings unchanged; None for anything else."""
     if isinstance(time, datetime) and time == time and time.tzinfo is None:
         return time.isoformat()
     return time if isinstance(time, str) else None
 
 
 class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Release counts of finite events by a configuration: all transforms of a run in one.
+    """Release counts of finite events under a configuration, with all transforms of a run in one.
 
     Everything that `penstock.run` writes into the folder of the run while it releases is written, charges first. No row
     leaves before all events are counted, and the pipeline fails if none of them could be used.
@@ -182,7 +182,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         self.blocks = EventsToBlocks(user_type=user_type, time_zone=time_zone, columns=config.space.reads)
 
     def expand(self, events: Any) -> dict[str, Any]:
-        """Attach all transforms."""
+        """Attach all transforms of a run."""
         plan = self.plan
         blocks = events | "EventsToBlocks" >> self.blocks
         written, tally = release_counts(blocks, plan)
@@ -199,14 +199,14 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
 class _Rejects(Step):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
-        """Emit rejected rows as in ``rejects.jsonl``; without content in a deployment."""
+        """Emit rejected rows as they appear in ``rejects.jsonl``; in a deployment, without their content."""
         yield from (kept_reject(reject, self.plan).as_dict() for reject in named.block.rejects)
 
 
 @with_input_types(Batch)
 @with_output_types(_ROW)
 class ReleasesToRows(PlanTransform):
-    """Turn releases into rows with the columns of ``public/releases.parquet``.
+    """Convert releases to rows with the columns of ``public/releases.parquet``.
 
     Only rows of `WriteReleases` should leave the operator: it has held them back for ``output.delay``.
 
@@ -228,7 +228,7 @@ class ReleasesToRows(PlanTransform):
 class _Rows(Step):
     @redacted
     def process(self, batch: Batch) -> Iterator[dict[str, Any]]:
-        """Emit the rows of a batch."""
+        """Emit the rows of a batch of releases."""
         if batch.releases:
             windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
             table = releases_table(batch.releases, windows, self.plan.space.cells, self.plan.grid.lateness_ms)
@@ -236,7 +236,7 @@ class _Rows(Step):
 
 
 def require_used(tally: bytes) -> dict[str, int]:
-    """Row counts by outcome from `TallyRows`; fails the pipeline if no row was used.
+    """Return row counts by outcome from the result of `TallyRows`; fail the pipeline if no row was used.
 
     Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
     wrote after it has ended well.

@@ -1,4 +1,4 @@
-"""Coders of all values sent between workers or kept in an engine's state: versioned bytes, never pickle.
+"""Coders for all values that are sent between workers or kept in an engine's state: versioned bytes, never pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints, or refuses it.
@@ -42,7 +42,7 @@ _LAYOUT = b"PIECE001"
 
 @dataclass(frozen=True)
 class NamedBlock:
-    """Block of events with the name of its file of rejects.
+    """A block of events, with the name of its rejects file.
 
     A block that is read again after a failure has the same name and the same rows.
 
@@ -64,7 +64,7 @@ class NamedBlock:
 
 @dataclass(frozen=True, eq=False)
 class Cursor:
-    """Position up to which a source has been read."""
+    """The position up to which a source has been read."""
 
     position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`)
     number: int = 0  # of the next micro-batch
@@ -73,7 +73,7 @@ class Cursor:
     reader: int = 0  # number among those that share the source
 
     def after(self, piece: MicroBatch) -> Cursor:
-        """Cursor of the reader after a micro-batch."""
+        """Return the reader's cursor after a micro-batch."""
         return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +103,7 @@ _CLASSES: dict[str, type] = {
 
 
 def encode(value: Any) -> bytes:
-    """Encode a block, a batch, counts or numbers bit-exactly: JSON, and the arrays and frames that it names.
+    """Encode a block, batch, counts or numbers bit-exactly, as JSON plus the arrays and frames that it refers to.
 
     >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
     >>> decode(encode(Batch((release,), ()))).releases[0].scale
@@ -118,7 +118,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decode the result of `encode`; raises `StateVersionError` for bytes of an unknown layout."""
+    """Decode bytes written by `encode`; raise `StateVersionError` if their layout is unknown."""
     state = FORMAT.decode(data)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
@@ -127,7 +127,7 @@ def decode(data: bytes) -> Any:
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
-    """Pack distinct contributions with their group of windows, and the number of rows behind them.
+    """Pack distinct contributions with their group of windows and the number of rows behind them.
 
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
@@ -137,7 +137,7 @@ def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, int, memoryview]:
-    """Unpack the result of `pack`, without a copy; raises `StateVersionError` for another layout."""
+    """Unpack the result of `pack` without copying; raise `StateVersionError` if its layout is different."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
@@ -145,7 +145,9 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Encode the counts of one group of windows and one shard of users; true counts only if they are written."""
+    """Encode the counts of one group of windows and one shard of users; true counts are included only if they are
+    written.
+    """
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
     return encode((counts, n_rows))
@@ -161,23 +163,23 @@ def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
-    """Decode the result of `encode_rows`."""
+    """Decode the result of `encode_rows` into row counts and the number of distinct contributions."""
     state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
 
 
 def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[int, bytes]:
-    """Row counts and distinct contributions, as they travel to the tally."""
+    """Encode row counts and the number of distinct contributions as an element for the tally."""
     return 0, encode_rows(counts or RowCounts(), memberships)
 
 
 def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
-    """Row counts that reclassify used rows as late."""
+    """Return row counts that reclassify used rows as late."""
     return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 
 def _as_json(value: Any, arrays: State) -> Any:
-    """JSON form of a value: scalars unchanged, objects by class and non-default fields.
+    """Convert a value to its JSON form: scalars are unchanged, objects are given by class and non-default fields.
 
     Arrays, frames and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and
     named.
@@ -202,7 +204,7 @@ def _as_json(value: Any, arrays: State) -> Any:
 
 
 def _of_json(value: Any, arrays: State) -> Any:
-    """Decode the result of `_as_json`."""
+    """Restore a value from the result of `_as_json`."""
     if type(value) is list:
         return tuple([_of_json(item, arrays) for item in value])
     if type(value) is not dict:
@@ -217,39 +219,39 @@ def _of_json(value: Any, arrays: State) -> Any:
 
 
 class _ValueCoder(Coder):  # type: ignore[misc]
-    """Values of one class as bytes, for Beam; equal values have equal bytes."""
+    """Beam coder for one class of values; equal values have equal bytes."""
 
     kind: type
 
     def is_deterministic(self) -> bool:
-        """Equal values have equal bytes."""
+        """Return True, because equal values have equal bytes."""
         return True
 
     def to_type_hint(self) -> Any:
-        """Type that the coder encodes."""
+        """Return the type that the coder encodes."""
         return self.kind
 
     def encode(self, value: Any) -> bytes:
-        """Encode a value; see `encode`."""
+        """Encode a value with the module's `encode`."""
         return encode(value)
 
     def decode(self, encoded: bytes) -> Any:
-        """Decode a value; see `decode`."""
+        """Decode a value with the module's `decode`."""
         return decode(encoded)
 
 
 class BlockCoder(_ValueCoder):
-    """Blocks of events as bytes, for Beam."""
+    """Beam coder for blocks of events."""
 
     kind = NamedBlock
 
     def estimate_size(self, value: NamedBlock) -> int:
-        """Estimate the size in bytes, for elements that fused steps pass on without encoding."""
+        """Estimate the size in bytes of an element that fused steps pass on without encoding it."""
         return int(value.block.frame.estimated_size())
 
 
 class CursorCoder(_ValueCoder):
-    """Cursors as bytes.
+    """Beam coder for cursors.
 
     >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
     3
@@ -259,12 +261,12 @@ class CursorCoder(_ValueCoder):
 
 
 class BatchCoder(_ValueCoder):
-    """Batches of releases as bytes, for Beam."""
+    """Beam coder for batches of releases."""
 
     kind = Batch
 
     def estimate_size(self, value: Batch) -> int:
-        """Estimate the size in bytes, for elements that fused steps pass on without encoding."""
+        """Estimate the size in bytes of an element that fused steps pass on without encoding it."""
         return sum(8 * np.size(release.values) for release in value.releases)
 
 

@@ -1,4 +1,4 @@
-"""The middle of the graph for counts: blocks of events to exact counts of distinct users, by group of windows."""
+"""The middle of the graph for counts, from blocks of events to exact counts of distinct users by group of windows."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _Final = tuple[int, int, list[memoryview]]
 
 @with_input_types(NamedBlock)
 class CountDistinctUsers(PlanTransform):
-    """Count the distinct users of every window and cell exactly, with each user's contributions bounded.
+    """Count the distinct users of every window and cell exactly, after bounding each user's contributions.
 
     Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
     when their window is final. Rows that come later are late.
@@ -96,41 +96,41 @@ class CountDistinctUsers(PlanTransform):
 
 
 class FindContributions(WritingStep):
-    """Reduce every block to distinct contributions, by lane of windows and shard of users.
+    """Reduce every block to distinct contributions, keyed by lane of windows and shard of users.
 
     Blocks of a bundle are reduced in threads while the next ones are read; results keep the order and the timestamps of
     the blocks, and all of them leave before the bundle ends.
     """
 
     def prepare(self) -> None:
-        """Create the writer and the threads."""
+        """Create the writer and the thread pool."""
         super().prepare()
         self.pool = ThreadPoolExecutor(N_THREADS, "penstock-counting")
 
     def teardown(self) -> None:
-        """Stop the threads."""
+        """Stop the thread pool."""
         self.pool.shutdown(cancel_futures=True)
         super().teardown()
 
     def start_bundle(self) -> None:
-        """Clear the leftovers of a failed bundle."""
+        """Clear what a failed bundle left behind."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @redacted
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Emit ((lane, shard), contributions), and the row counts; keep rejects once, under the block's name."""
+        """Emit ((lane, shard), contributions) and the row counts; write the rejects once, under the block's name."""
         self.running.append((named, instant, self.pool.submit(self._reduce, named)))
         if len(self.running) > N_THREADS:
             yield from self._next()
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit the remaining rows."""
+        """Emit the results of the remaining blocks."""
         while self.running:
             yield from self._next()
 
     def _next(self) -> Iterator[Any]:
-        """Contributions of the longest waiting block."""
+        """Emit the contributions of the block that has waited longest."""
         named, instant, reduced = self.running.popleft()
         total, entries = reduced.result()
         for entry in entries:
@@ -162,7 +162,7 @@ class FindContributions(WritingStep):
 
 
 class CountWhenFinal(Step):
-    """Hold the distinct contributions of open windows; count a group once, when its last window is final.
+    """Hold the distinct contributions of open windows, and count each group once, when its last window is final.
 
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
     the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
@@ -185,7 +185,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep contributions until their group is final; later rows are late."""
+        """Keep contributions until their group is final; rows that arrive later count as late."""
         group, n_rows, _ = coders.unpack(element[1])
         progress = _lane(lane)
         if group <= progress["counted"]:
@@ -212,7 +212,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         quota: Any = beam.DoFn.StateParam(QUOTA),
     ) -> Iterator[Any]:
-        """Count every final group."""
+        """Count every group that has become final."""
         progress, last = _lane(lane), int(tag)
         if last <= progress["counted"]:
             return
@@ -238,7 +238,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Count groups in order, each with the quotas left by the previous one."""
+        """Count groups in order, giving each the quotas left over by the one before."""
         works = {work[0]: work for work in final}
         before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
         for group in sorted(works.keys() | {group for group in before if after < group <= last}):
@@ -248,7 +248,7 @@ class CountWhenFinal(Step):
                 self._check_recount(shard, group, used)
 
     def _check_recount(self, shard: int, group: int, used: PeriodQuota) -> None:
-        """Exhaust the period's quota of all users if the group was counted before from other rows."""
+        """Exhaust all users' quotas for the period if the group was counted before from different rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
         if not atomic.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
@@ -257,7 +257,7 @@ class CountWhenFinal(Step):
                 metrics.period_closed(period)
 
     def _counted_before(self, shard: int, last: int) -> set[int]:
-        """Groups with a digest; old ones are forgotten."""
+        """Return the groups that have a stored digest, after deleting old digests."""
         marks = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
         for group in [group for group in marks if group <= last - KEPT]:
             marks.pop(group).unlink(missing_ok=True)
@@ -273,7 +273,7 @@ class CountWhenFinal(Step):
         return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
 
     def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
-        """Merge the pieces of every open group into one; returns their number."""
+        """Merge the pieces of each open group into one, and return the number of groups."""
         joined = (
             (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
             for group, (n, pieces) in waiting.items()
@@ -285,30 +285,30 @@ class CountWhenFinal(Step):
 
 
 class WriteUsers(WritingStep):
-    """Summarise the users of one shard for the operator's manifest."""
+    """Summarise the users of a shard for the operator's manifest."""
 
     @redacted
     def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
-        """Write per-user numbers of cells and windows; no identity."""
+        """Write each user's numbers of cells and windows, without identity."""
         shard, visits = element
         self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """Read the last counted group of a lane and the number of its pieces; a new lane has none."""
+    """Read the progress of a lane: its last counted group and its number of pieces; a new lane has neither."""
     data = state.read()
     lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
     return lane
 
 
 def _quota(state: Any) -> PeriodQuota:
-    """Quotas used by the users of a shard in the current budget period."""
+    """Read the quotas used by the users of a shard in the current budget period."""
     data = state.read()
     return PeriodQuota(coders.decode(data) if data else None)
 
 
 def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:
-    """Rows and pieces of every group."""
+    """Collect the number of rows and the pieces of each group."""
     groups: dict[int, tuple[int, list[memoryview]]] = {}
     for data in entries:
         group, n_rows, piece = coders.unpack(data)
@@ -319,7 +319,7 @@ def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]
 
 
 def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
-    """Replace the entries of a bag, which must not be read meanwhile."""
+    """Replace the entries of a bag, which must not be read at the same time."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

@@ -1,4 +1,4 @@
-"""Identify the engine behind a job endpoint before starting a stream there.
+"""Identify the engine behind a job endpoint before a stream is started on it.
 
 A stream may be released on an engine only that holds every step at the minimum of its readers' watermarks: with
 another one windows are final before their rows have been read. Beam's job service does not say what it is, but:
@@ -32,7 +32,7 @@ _SECONDS = 30.0
 
 
 def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
-    """Name the engine behind a job endpoint, such as ``Flink``, or ``unknown``.
+    """Return the name of the engine behind a job endpoint, such as ``Flink``, or ``unknown``.
 
     Raises `DataError` if none answers.
     """
@@ -58,7 +58,7 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the engine of a Beam runner if it is not among `VERIFIED`.
+    """Return the engine behind a Beam runner if it is not in `VERIFIED`, or None.
 
     None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow. Raises `ConfigError`
     for another engine unless it ``is_allowed``.

@@ -1,4 +1,4 @@
-"""The Beam graph of a run: blocks of events in; releases, accounts and row counts out, on any runner.
+"""The Beam graph of a run on any runner: blocks of events in; releases, accounts and row counts out.
 
 The graph is the same for finite and endless input. What is final is decided by the watermark alone: each group of
 windows has its deadline on endless input (`final_at`), while all of them are final at the end of finite input, so that
@@ -95,7 +95,7 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
 
 
 def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
-    """Count, release, write and account blocks of events; return the written releases, and the tally of rows."""
+    """Count, release, write and account for blocks of events; return the written releases and the tally of rows."""
     counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
     written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
@@ -104,7 +104,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def has_ended(plan: Plan) -> bool:
-    """Return whether a run has released and accounted all of its input, or exhausted a budget."""
+    """Return whether a run has released and accounted for all of its input, or has exhausted a budget."""
     ended = parts_folder(plan, "ended")
     if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
         return False
@@ -114,7 +114,7 @@ def has_ended(plan: Plan) -> bool:
 
 
 def settle(plan: Plan) -> None:
-    """Write the row counts and the summaries at the end of an endless run, after its job was cancelled.
+    """Write the row counts and summaries of an endless run after its job was cancelled.
 
     Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
     cancelled on the way, has left figures of the way.
@@ -130,7 +130,7 @@ def settle(plan: Plan) -> None:
 
 
 def check_complete(plan: Plan, engine: str) -> None:
-    """Raise `DataError` where a bounded job has ended, and not all of its input is counted, released and accounted."""
+    """Raise `DataError` if a bounded job ended before all of its input was counted, released and accounted for."""
     if not (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists():
         raise DataError(
             f"{plan.folder}: the row counts are missing after {engine} has run; "
@@ -145,7 +145,7 @@ def check_complete(plan: Plan, engine: str) -> None:
 
 @with_input_types(COUNTS)
 class ReleaseInOrder(PlanTransform):
-    """Step the mechanism through the windows in order, each once, including windows without an event.
+    """Step the mechanism through the windows in order, once each, including windows without events.
 
     Charges are in the ledger before the releases they are for leave.
 
@@ -178,7 +178,7 @@ class ReleaseInOrder(PlanTransform):
 @with_input_types(Batch)
 @with_output_types(Batch)
 class WriteReleases(PlanTransform):
-    """Write releases into the folder of the run and to its topic, and pass them on.
+    """Write releases to the run's folder and topic, and pass them on.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ class WriteReleases(PlanTransform):
 
 @with_input_types(Batch)
 class Account(PlanTransform):
-    """Step every accountant of the plan through the releases in order, and write its rows and its summary.
+    """Step every accountant of the plan through the releases in order, and write its rows and summary.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class Account(PlanTransform):
 
 
 class TallyRows(PlanTransform):
-    """Sum row outcomes in exactly-once state, and write them.
+    """Sum row outcomes in exactly-once state, and write the totals.
 
     Runners' own counters would count a retried bundle again.
 
@@ -269,7 +269,7 @@ class ReleaseWhenDue(WritingStep):
 
     @redacted
     def prepare(self) -> None:
-        """Make the writer and the loop, and open the ledger."""
+        """Create the writer and the loop, and open the ledger."""
         super().prepare()
         self.loop = ReleaseLoop(self.plan)
         self.ledger = open_ledger(self.plan)
@@ -283,7 +283,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep counts until their windows are final; later rows are late."""
+        """Keep counts until their windows are final; rows that arrive later count as late."""
         if element[1] == BEGIN:
             for group in range(_TIMERS_AHEAD if self.plan.streaming else 1):
                 self._set_timers(due, group)
@@ -307,7 +307,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Release every due group, and set the timers of the following ones."""
+        """Release every group that is due, and set the timers of the groups that follow."""
         state, last = loop.read() or self.loop.start(), int(tag)
         first = -(-self.loop.released(state) // self.plan.batching.group)
         if first > last or self.loop.stopped(state):
@@ -337,7 +337,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Counts of a group as released."""
+        """Return the counts of a group that are released; in a stream, those of the first attempt."""
         counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
@@ -355,7 +355,7 @@ class ReleaseWhenDue(WritingStep):
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases, for a live source after ``output.delay``."""
+    """Write batches of releases; a live source waits for ``output.delay`` first."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
@@ -372,7 +372,7 @@ class WriteBatches(WritingStep):
 
 
 class AccountInOrder(WritingStep):
-    """Step one parallel part of one accountant through all releases, each once and in order.
+    """Step one parallel part of an accountant through all releases, once each and in order.
 
     Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
     """
@@ -381,7 +381,7 @@ class AccountInOrder(WritingStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
-        """Create the writer; loops are created on first use, since a part may hold many priors."""
+        """Create the writer; the loops are created on first use, because a part may hold many priors."""
         super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
@@ -392,7 +392,7 @@ class AccountInOrder(WritingStep):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[tuple[str, Rows]]:
-        """Account releases in order and buffer early ones; record the end."""
+        """Account for releases in order, buffering those that arrive early, and record the end."""
         (number, shard), batch = element
         account = self._loop_of((number, shard))
         state = loop.read() or account.start()
@@ -422,7 +422,7 @@ class AccountInOrder(WritingStep):
 
 
 class Tally(WritingStep):
-    """Add up row counts under one key.
+    """Add up all row counts under a single key.
 
     Row counts balance at any time. On endless input the file is written again with each element: after a failure it
     goes back with the state, and is right again when the rows have been read again. All releases come before the timer,
@@ -436,7 +436,7 @@ class Tally(WritingStep):
     def process(
         self, element: tuple[int, bytes], books: Any = beam.DoFn.StateParam(BOOKS), end: Any = beam.DoFn.TimerParam(END)
     ) -> None:
-        """Add row counts; set a timer for the end of all input."""
+        """Add to the row counts, and set a timer for the end of all input."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
         total, memberships = coders.decode_rows(books.read() or coders.encode_rows(RowCounts()))
         counts, more = coders.decode_rows(element[1])
@@ -451,7 +451,7 @@ class Tally(WritingStep):
     @on_timer(END)
     @redacted
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
-        """Record the end of input and its row counts."""
+        """Record that the input has ended, with its row counts."""
         data = books.read()
         total, memberships = coders.decode_rows(data)
         if not self.plan.streaming:
@@ -476,7 +476,7 @@ def _position(batch: Batch) -> float:
 
 
 def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
-    """Take the counts of the first stretch of groups out of the remaining ones."""
+    """Take the counts of the next stretch of groups, and leave the rest in the bag."""
     taken: list[bytes] = []
     later: list[bytes] = []
     for data in further.read():

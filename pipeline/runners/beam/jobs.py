@@ -1,4 +1,4 @@
-"""Run a plan as a job behind one of Beam's job endpoints: start the server, submit, watch, cancel."""
+"""Run a plan as a job behind one of Beam's job endpoints: start the server, submit, watch and cancel."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 class Renews(Protocol):
-    """Job that stops with a savepoint, from which another one continues."""
+    """A job that can be stopped with a savepoint, from which another job continues."""
 
     was_asked: bool
 
     def is_due(self) -> bool:
-        """Return whether the interval has passed."""
+        """Return whether the job is due to be renewed."""
 
     def stop(self) -> bool:
-        """Stop the job; return whether it has made a savepoint."""
+        """Stop the job, and return whether it wrote a savepoint."""
 
 
 def free_port() -> int:
-    """Return a free local port."""
+    """Return a free port on this machine."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         return int(free.getsockname()[1])
@@ -77,7 +77,7 @@ def served(
     *,
     port: Callable[[], int] = free_port,
 ) -> Iterator[str]:
-    """Run a job server until the block or this process ends; yields its endpoint.
+    """Run a job server until the block or this process ends; yield its endpoint.
 
     ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes. Raises
     `DataError` if it does not start; the message ends with its last words.
@@ -120,7 +120,7 @@ def _ending_with_this_process(
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait until the job server answers; return False if it does not."""
+    """Wait for the job server to answer; return False if it does not."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -140,7 +140,7 @@ def submit(
     look: Callable[[], None] | None = None,
     renewal: Renews | None = None,
 ) -> Outcome:
-    """Submit a plan as one job; parts of the output files are merged afterwards.
+    """Submit a plan as a single job; the parts of the output files are merged afterwards.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def submit(
 
 
 def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
-    """Wait until a bounded job has ended, or a streaming one is complete; that is then cancelled."""
+    """Wait until a bounded job ends or a streaming job is complete; the job is cancelled on exit."""
     stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
@@ -203,7 +203,7 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
 
 
 def record_progress(plan: Plan) -> None:
-    """Report the progress written by the workers of a stream: the watermark, latest windows, the checkpoint."""
+    """Report the progress recorded by a stream's workers: the watermark, the latest window and the checkpoint."""
     if not plan.streaming:
         return
     status = of_folder(plan.folder)
@@ -229,7 +229,7 @@ def _state(job: Any) -> str:
 
 @contextlib.contextmanager
 def _cancelling(job: Any) -> Iterator[None]:
-    """Cancel the job on exit, and wait until it has stopped writing."""
+    """Cancel the job on exit, and wait for a limited time until it has stopped writing."""
     try:
         yield
     finally:

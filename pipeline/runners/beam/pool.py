@@ -1,4 +1,4 @@
-"""Start Python workers for task managers on the loopback interface alone, unlike Beam's pool.
+"""Start Python workers for task managers on the loopback interface only, unlike Beam's own pool.
 
 ``python -m penstock.pipeline.runners.beam.pool --port 50000`` serves a task manager of this machine. Whoever reaches
 the port of a pool may run code as its user: open it to a network with ``--host`` only where nobody else gets there.
@@ -26,26 +26,26 @@ _OPTIONS = (("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_stri
 
 
 class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-    """Worker pool that tracks the processes it started."""
+    """A worker pool that keeps track of the processes it has started."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.started: set[str] = set()
 
     def StartWorker(self, request: Any, context: Any) -> Any:
-        """Start a worker; the name is part of Beam's service."""
+        """Start a worker; the method name is fixed by Beam's service."""
         self.started.add(request.worker_id)
         return super().StartWorker(request, context)
 
     def end(self) -> None:
-        """End all workers."""
+        """Stop all workers."""
         for worker in self.started:
             self.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), None)
 
 
 @contextmanager
 def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator[str]:
-    """Serve Python workers until the block ends; yields the address for ``--environment_config``.
+    """Serve Python workers until the block ends; yield the address for ``--environment_config``.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Serve a pool until SIGINT or SIGTERM."""
+    """Serve a worker pool until SIGINT or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m penstock.pipeline.runners.beam.pool", description=__doc__)
     parser.add_argument("--host", default=LOOPBACK, help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=int, default=50_000, help="port to listen at (default: %(default)s)")

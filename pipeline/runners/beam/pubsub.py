@@ -1,4 +1,4 @@
-"""Read a Pub/Sub subscription by Beam's connector."""
+"""Read a Pub/Sub subscription through Beam's connector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MANY = 10_000
 
 
 class ReadMessages(PlanTransform):
-    """Read messages as blocks by the contract of `pipeline.runners.beam.read`, with one exception.
+    """Read messages as blocks under the contract of `pipeline.runners.beam.read`, with one exception.
 
     The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
     final by the time of publication, so that a row which is in time holds back its windows all the same.
@@ -53,7 +53,7 @@ class ReadMessages(PlanTransform):
 
 
 def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
-    """Beam's connector for the subscription of a plan; raises `MissingLibrary` if it is not installed."""
+    """Return Beam's connector for a plan's subscription; raise `MissingLibrary` if its libraries are not installed."""
     from apache_beam.io.gcp.pubsub import ReadFromPubSub
 
     try:
@@ -66,7 +66,7 @@ def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
 
 
 def source_of(plan: Plan) -> Pubsub:
-    """The subscription of a plan; raises `TypeError` for any other source."""
+    """Return the subscription of a plan; raise `TypeError` for any other source."""
     source = plan.config.source
     if not isinstance(source, Pubsub):
         raise TypeError(f"{type(source).__name__} is not a subscription")
@@ -74,26 +74,26 @@ def source_of(plan: Plan) -> Pubsub:
 
 
 class DecodeMessages(Step):
-    """Decode the messages of a bundle as one batch.
+    """Decode the messages of a bundle in batches.
 
     What is rejected travels alone, under the id of its message: a bundle that is repeated may hold other messages, and
     rejects are kept once for each name.
     """
 
     def start_bundle(self) -> None:
-        """Clear the leftovers of a failed bundle."""
+        """Clear what a failed bundle left behind."""
         self.waiting: list[tuple[Any, Timestamp]] = []
 
     @redacted
     def process(self, message: Any, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Keep a message, and emit blocks once there are many."""
+        """Buffer a message, and emit blocks once the buffer is full."""
         self.waiting.append((message, instant))
         if len(self.waiting) >= _MANY:
             yield from self._decode()
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit blocks of the remaining rows."""
+        """Emit blocks of the remaining messages."""
         if self.waiting:
             yield from self._decode()
 

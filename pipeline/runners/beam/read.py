@@ -106,11 +106,11 @@ class ReadEvents(PlanTransform):
 
 
 class ReadSpans(Step):
-    """Read spans of finite input."""
+    """Read the spans of finite input."""
 
     @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
-        """Emit the blocks of a span; names sort in the order of their rows in the input."""
+        """Emit the blocks of a span, named so that they sort in the order of the input."""
         # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.source.reading(self.plan.space.reads).from_start()
         with closing(ReadAhead(source.read(span))) as blocks:
@@ -119,7 +119,7 @@ class ReadSpans(Step):
 
 
 class Readers(Step):
-    """Readers that share a live source."""
+    """The readers that share a live source."""
 
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
@@ -129,7 +129,7 @@ class Readers(Step):
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
-    """Tracker of the input from a cursor on; never split, only continued.
+    """Restriction tracker for the input from a cursor onward; it cannot be divided, only resumed.
 
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
@@ -140,39 +140,39 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         self._cursor, self._left = restriction, False
 
     def current_restriction(self) -> Cursor:
-        """Return the current position, or the end if the rest was split off."""
+        """Return the current position, or the end if the remainder was split off."""
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
-        """Move behind a micro-batch."""
+        """Move past a micro-batch; return False if the remainder was split off."""
         if self._left:
             return False
         self._cursor = position
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
-        """Split off the unclaimed remainder; fractions are undefined for endless input."""
+        """Split off the unclaimed remainder; fractions of it are undefined, since the input may be endless."""
         if fraction_of_remainder != 0 or self._left or self._cursor.ended:
             return None
         self._left = True
         return replace(self._cursor, ended=True), self._cursor
 
     def check_done(self) -> None:
-        """Raise `ValueError` unless the restriction was completed or its rest split off."""
+        """Raise `ValueError` unless the restriction was completed or its remainder split off."""
         if not (self._left or self._cursor.ended):
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
     def current_progress(self) -> RestrictionProgress:
-        """Report unknown progress: a source may have no end."""
+        """Return a nominal progress, since a source may have no end."""
         return RestrictionProgress(completed=float(self._cursor.number), remaining=0.0 if self._cursor.ended else 1.0)
 
     def is_bounded(self) -> bool:
-        """Return False: a live source is unbounded, also if it comes to an end."""
+        """Return False: a live source is unbounded, even if it comes to an end."""
         return False
 
 
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
-    """Restriction provider with one reader per element: its first cursor as bytes."""
+    """Restriction provider with one reader per element, which is the reader's first cursor in bytes."""
 
     def initial_restriction(self, element: bytes) -> Cursor:
         """Return the initial position of a reader."""
@@ -180,38 +180,38 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return cursor
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
-        """Create a tracker of the remaining input."""
+        """Create a tracker for the remaining input."""
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Return a constant size, since it is not used for scheduling."""
+        """Return a constant size, which is not used for scheduling."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
-        """Return the coder of positions in checkpoints."""
+        """Return the coder for positions in checkpoints."""
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
-        """Drop the rest of the restriction when a job is drained."""
+        """Drop the remaining restriction when a job is drained."""
 
 
 class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
-    """Manual watermark, stored in checkpoints by a standard coder."""
+    """Provider of a manual watermark that a standard coder stores in checkpoints."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
-        """Return None: no watermark yet."""
+        """Return None, because there is no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
-        """Restore the estimator at its last watermark."""
+        """Create an estimator that starts from the last watermark."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:
-        """Return a standard coder: Beam's default would pickle the state."""
+        """Return a standard coder, because Beam's default would pickle the state."""
         return NullableCoder(TimestampCoder())
 
 
 class Reader:
-    """Open source in this process, and the next micro-batch."""
+    """A source opened in this process, with its next micro-batch."""
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
@@ -231,7 +231,7 @@ class Reader:
         self.advance()
 
     def advance(self) -> None:
-        """Move past the current micro-batch, and peek at the next one, deferred if everything has been read."""
+        """Move past the current micro-batch and peek at the next one, unless everything available has been read."""
         if self.piece is not None:
             self.cursor = self.cursor.after(self.piece)
             if not self.piece.more:
