@@ -1,4 +1,4 @@
-"""Crowd-blending of suppressed or perturbed small counts, and its amplification by sampling."""
+"""Crowd-blending by suppressing or perturbing small counts, and its amplification by sampling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = "add/remove all of one user's events"
 
 
 def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
-    """The paper's ε of (k, ε′)-crowd-blending after sampling: ln(p·(2−p)/(1−p)·e^ε′ + 1 − p).
+    """Return the paper's ε of (k, ε′)-crowd-blending after sampling: ln(p·(2−p)/(1−p)·e^ε′ + 1 − p).
 
     >>> round(amplified_epsilon(0.0, 0.5), 3)
     0.693
@@ -38,7 +38,7 @@ def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
 
 
 def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: float) -> float:
-    """The δ that crowd-blending after sampling of persons leaves at a given ε, for one count.
+    """Return the δ of crowd-blending after sampling people, at a given ε and for one count.
 
     Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
     equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
@@ -60,7 +60,7 @@ def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: 
 
 @lru_cache(maxsize=256)
 def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
-    """Max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺."""
+    """Return the maximum over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺."""
     # A term is positive where (j+1)(1−p) > R·p·(m−j), that is for j beyond a fixed share of m that is above p.
     share = ratio * rate / (1 - rate + ratio * rate)
     largest, others = 0.0, threshold - 1
@@ -74,7 +74,7 @@ def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
 
 
 def _tail(others: int, share: float, rate: float) -> float:
-    """Bound on the sum for this many others and, falling with m, for all more: Pr[Binomial ≥ share·m − 1]."""
+    """Return a bound on the sum for `others` or more people, from Pr[Binomial ≥ share·m − 1]; it falls with m."""
     tail_share = (share * others - 1) / others
     # Where R is near 1 the sum telescopes to the largest b_m, which is at most 1/√(2e·m·p·(1−p)).
     flat = 1 / np.sqrt(2 * np.e * others * rate * (1 - rate))
@@ -109,7 +109,7 @@ class CrowdBlending(Accountant):
     )
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Work out the figures of one window."""
+        """Compute the figures of one window."""
         # Counts as they are may be released through post-processing that hides small ones.
         shown = (step for step in facts.steps if not isinstance(step, EventStep | Raw))
         first = next(shown, facts.mechanism)
@@ -128,7 +128,7 @@ class CrowdBlending(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
-        """Account one window."""
+        """Account for one window."""
         pure = pure_epsilon(release.charge)
         epsilon, delta = (pure, 0.0) if pure < np.inf or model["amplified"] is None else model["amplified"]
         state = {
@@ -138,7 +138,7 @@ class CrowdBlending(Accountant):
         return _rows(window.index, "window", epsilon, delta), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """Largest figure of one window, the total of the run, and the size of the crowd."""
+        """Return the largest figures of any window, the total of the run, and the crowd size."""
         total = float(state["total"])
         rows = _rows(None, "event", *state["largest"].tolist())
         rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_unit_in_words(RUN, total)))

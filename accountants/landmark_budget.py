@@ -37,7 +37,7 @@ TRACES = "positions `radius` metres apart at all landmarks of a budget period an
 
 
 def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float64]:
-    """Privacy loss of each timestamp together with all landmarks: the sum of ε over L ∪ {t}.
+    """Return the privacy loss of each timestamp together with all landmarks: the sum of ε over L ∪ {t}.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float
 
 
 def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDArray[np.float64]:
-    """Budget of every timestamp under a plain allocation.
+    """Return the budget of every timestamp under a plain allocation.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """Budget of a period in a measure of `guarantee.Guarantee`; ``delta`` converts ρ to (ε, δ).
+    """The budget of a period in a measure of `guarantee.Guarantee`; ``delta`` converts ρ to (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -99,23 +99,23 @@ class Budget:
     replaces_in_blocks: bool = field(default=False, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
-        """Cost of a charge in the budget's unit."""
+        """Return the cost of a charge in the budget's unit."""
         if self.replaces_in_blocks:
             charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
         return PRICES[self.measure](charge)
 
     @property
     def concentrated(self) -> bool:
-        """Return whether amounts are in ρ, or half of μ²."""
+        """Return whether amounts are in ρ, or in μ²/2."""
         return self.measure != EPSILON
 
     @property
     def unit(self) -> str:
-        """Unit of amounts."""
+        """The unit of the amounts."""
         return UNITS[self.measure]
 
     def epsilon(self, amount: float) -> float:
-        """ε of an amount at δ."""
+        """Return the ε of an amount at δ."""
         return epsilon_at(self.measure, amount, self.delta)
 
 
@@ -165,13 +165,13 @@ class LandmarkBudget(Accountant):
         check_one_of({"budget": self.budget, "rho": self.rho}, required=False)
 
     def start(self, facts: AccountingFacts) -> tuple[Budget, State]:
-        """Budget as the model, with an empty state."""
+        """Return the budget as the model, with an empty state."""
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """Budget of the accountant if stated, else the one promised by the mechanism."""
+        """Return the accountant's budget if stated, otherwise the one that the mechanism promises."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
         if self.budget is not None or self.rho is not None:
             return Budget(float(self.budget or self.rho or 0.0), EPSILON if self.rho is None else RHO, delta)
@@ -182,13 +182,13 @@ class LandmarkBudget(Accountant):
         return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
-        """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period; changes nothing."""
+        """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period's budget; change nothing."""
         self._spend(window, charge, model, state)
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
     ) -> tuple[float, float, float]:
-        """Cost of a charge, and of the landmarks and of the costliest other window of the period after it."""
+        """Return a charge's cost, and the period's spending after it on landmarks and on the costliest other window."""
         cost = model.price(charge)
         landmarks, other = before = _spent_before(window, state)
         if counts_as_landmark(window, charge):
@@ -227,7 +227,7 @@ class LandmarkBudget(Accountant):
         }
 
     def account_traces(self, view: TraceView) -> Rows:
-        """``budget_spent`` of every user: the largest sum over L ∪ {t} of any budget period; and ``budget_left``."""
+        """Return each user's ``budget_spent``, the largest sum over L ∪ {t} in a budget period, and ``budget_left``."""
         model = self._budget(view.mechanism)
         users, sums = view.landmark_sums(model.concentrated)
         spent = np.zeros(len(view.subjects))
@@ -248,7 +248,7 @@ class LandmarkBudget(Accountant):
         ]
 
     def finish(self, model: Budget, state: State) -> Rows:
-        """Final figures of the completed period."""
+        """Return the final figures of the completed period."""
         if int(state["period"]) < 0:
             return []
         landmarks, last = float(state["landmarks"]), int(state["window"])
@@ -263,7 +263,7 @@ class LandmarkBudget(Accountant):
         return rows
 
     def summary(self, model: Budget, state: State) -> dict[str, Any]:
-        """Largest amount spent in a period, and the budget."""
+        """Return the largest amount spent in a period, and the budget."""
         budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
         if model.concentrated:
             budget |= {"unit": model.unit, "epsilon": model.epsilon(model.amount), "delta": model.delta}
@@ -271,13 +271,13 @@ class LandmarkBudget(Accountant):
 
 
 def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
-    """Return whether a charge is of a landmark, or of a block in a period with landmarks."""
+    """Return whether a charge is for a landmark, or for a block in a period with landmarks."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
 
 
 def _spent_before(window: Window, state: State) -> tuple[float, float]:
-    """ε of the landmarks, and largest ε of another window, in the window's period so far."""
+    """Return the ε spent on landmarks and the largest ε of another window, in the window's period so far."""
     if int(state["period"]) == window.period:
         return float(state["landmarks"]), float(state["other"])
     inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0

@@ -29,7 +29,7 @@ _DENSE_SHARE = 0.15
 
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
-    """Checked dense copy of a row-stochastic matrix, rows rescaled so that they sum to 1 to rounding.
+    """Return a checked dense copy of a row-stochastic matrix, with rows rescaled to sum to 1 up to rounding.
 
     `matrix`: shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
 
@@ -71,12 +71,12 @@ def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
 
 
 def is_sparse(matrix: Any) -> bool:
-    """`scipy.sparse.issparse`, without loading it."""
+    """Return whether a matrix is a SciPy sparse matrix, without importing `scipy.sparse`."""
     return hasattr(matrix, "tocsr")
 
 
 def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
-    """Transition matrix from a ``.npy`` file or a comma-separated ``.csv`` file without header."""
+    """Read a transition matrix from a ``.npy`` file or a comma-separated ``.csv`` file without a header."""
     path = Path(path)
     try:
         if path.suffix == ".npy":
@@ -91,7 +91,8 @@ def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
 
 
 def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
-    """Matrix of n states that stay with weight 1 + s and move with weight s: the smaller s, the stronger.
+    """Build a matrix of n states that stay with weight 1 + s and move with weight s; smaller s means stronger
+    correlation.
 
     Source: Cao et al. (TKDE 2019), section on synthetic data: P_ij = (1[i=j] + s) / sum over k of (1[j=k] + s).
 
@@ -106,7 +107,7 @@ def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
 
 
 def chain_matrix(n: int, tau: float) -> FloatArray:
-    """Matrix of a walk on a line of n places: P[x, y] proportional to exp(-|x - y| / (tau·n)).
+    """Build the matrix of a walk on a line of n places: P[x, y] is proportional to exp(-|x - y| / (tau·n)).
 
     Source: Koga et al., the one-dimensional chain of the experiments.
 
@@ -123,7 +124,7 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
 
 
 def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
-    """Number of steps from state i to state j in a training part, shape (n_states, n_states).
+    """Count the steps from state i to state j in a training part, shape (n_states, n_states).
 
     `states`: integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series,
     n_windows) or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
@@ -143,7 +144,7 @@ def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
 
 
 def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
-    """Transition matrix from counts, each entry raised by `smoothing` before its row is scaled to 1.
+    """Estimate a transition matrix from counts; `smoothing` is added to each entry before the rows are normalised.
 
     The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
 
@@ -170,7 +171,7 @@ def _check_size(field: str, n: Any) -> None:
 
 
 def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:
-    """Long-run share of time in each location, entrywise accurate.
+    """Return the long-run fraction of time in each location, accurate in every entry.
 
     `matrix`: (n_locations, n_locations), dense or SciPy sparse. `start`: (n_locations,) distribution that decides
     between several closed classes, which are refused without one; with one closed class it changes nothing.
@@ -206,7 +207,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
 
 
 def _absorption(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
-    """Probability of ending in each class, from the expected visits to the transient locations."""
+    """Return the probability of ending in each class, from the expected visits to the transient locations."""
     from scipy import sparse
     from scipy.sparse import linalg as sparse_linalg
 
@@ -221,7 +222,7 @@ def _absorption(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: ND
 
 
 def _irreducible(matrix: Any) -> FloatArray:
-    """Stationary distribution of one closed class."""
+    """Return the stationary distribution of one closed class."""
     n_locations = matrix.shape[0]
     if n_locations > _DENSE_SOLVE_LIMIT:
         from scipy import sparse
@@ -243,7 +244,7 @@ def _irreducible(matrix: Any) -> FloatArray:
 
 
 def backward_matrix(forward: ArrayLike) -> FloatArray:
-    """Pr(previous = j given now = i) from Pr(next = j given now = i), in the stationary distribution.
+    """Return Pr(previous = j given now = i) from Pr(next = j given now = i), in the stationary distribution.
 
     `forward`: forward transition matrix, shape (n, n).
 
@@ -263,7 +264,7 @@ def backward_matrix(forward: ArrayLike) -> FloatArray:
 
 
 def spectral_gap(transition: Any) -> float:
-    """1 minus the second largest modulus of an eigenvalue.
+    """Return 1 minus the second largest modulus of an eigenvalue.
 
     Parameters
     ----------
@@ -344,11 +345,11 @@ class MarkovPrior:
 
     @property
     def n_locations(self) -> int:
-        """Number of locations, reachable or not."""
+        """The number of locations, whether reachable or not."""
         return int(self.initial.size)
 
     def marginals(self, n_steps: int) -> FloatArray:
-        """Distribution of the location in each of the first ``n_steps`` windows, (n_steps, n_locations)."""
+        """Return the distribution of the location in each of the first ``n_steps`` windows, (n_steps, n_locations)."""
         result = np.empty((n_steps, self.n_locations))
         current = self.initial
         for step in range(n_steps):
@@ -358,7 +359,7 @@ class MarkovPrior:
 
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
-        """Restrict the prior to its reachable locations, and give these locations (ascending)."""
+        """The prior restricted to its reachable locations, and these locations in ascending order."""
         # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
         # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
         reached = self.initial > 0
@@ -379,7 +380,9 @@ class MarkovPrior:
         return MarkovPrior(self.initial[locations], matrix), locations
 
     def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
-        """Independent trajectories, (n_trajectories, n_steps) location indices; O(n_trajectories n_steps log M)."""
+        """Draw independent trajectories (n_trajectories, n_steps) of location indices; O(n_trajectories n_steps log
+        M).
+        """
         from scipy import sparse
 
         matrix = sparse.csr_array(self.transition)
@@ -397,7 +400,7 @@ class MarkovPrior:
 
 
 def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
-    """One-dimensional test chain: a move over distance d has probability proportional to exp(-d / (tau M)).
+    """Build the one-dimensional test chain: a move over distance d has probability proportional to exp(-d / (tau M)).
 
     Parameters
     ----------
@@ -425,7 +428,7 @@ def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
 
 
 def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
-    """Shannon entropy of the first ``n_steps`` locations, in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
+    """Return the Shannon entropy of the first ``n_steps`` locations, in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
 
     Parameters
     ----------
@@ -463,7 +466,7 @@ def estimate_prior(
     towards: FloatArray | None = None,
     initial: Literal["stationary", "empirical"] = "stationary",
 ) -> MarkovPrior:
-    """Markov prior of one target, or of a group of people, from training trajectories.
+    """Estimate the Markov prior of one target, or of a group of people, from training trajectories.
 
     Row x is (moves from x to x′ + smoothing · towards[x′]) / (moves from x + smoothing), the posterior mean under
     a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits
@@ -504,7 +507,7 @@ def estimate_prior(
 
 
 def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
-    """Distribution of the pseudo-moves, one row for all or one per location."""
+    """Return the distribution of the pseudo-moves, as one row for all locations or one per location."""
     if towards is None:
         return np.full((1, n_locations), 1 / n_locations)
     base = np.atleast_2d(np.asarray(towards, dtype=float))
@@ -514,7 +517,7 @@ def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
 
 
 def _smooth(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
-    """Rows that sum to 1, dense with smoothing and sparse without."""
+    """Return rows that sum to 1, dense with smoothing and sparse without it."""
     from scipy import sparse
 
     totals = moves.sum(axis=1)

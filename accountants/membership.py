@@ -37,7 +37,7 @@ UNIT = "area under the curve"
 
 @dataclass(frozen=True, eq=False)
 class GroupGame:
-    """Groups and mechanism of an attack, the same from window to window."""
+    """The groups and the mechanism of an attack, which stay the same from window to window."""
 
     groups: tuple[Groups, ...]
     mechanism: Mechanism
@@ -104,7 +104,7 @@ class Membership(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Membership, ...]:
-        """Two targets among made-up people on five cells."""
+        """Return an example: two targets among made-up people on five cells."""
         return (cls(people=Line(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
 
     @property
@@ -114,11 +114,11 @@ class Membership(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """Number of attacked windows; None for synthetic people."""
+        """The number of attacked windows; None for synthetic people."""
         return None if self.people else self.windows
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Draw targets and groups."""
+        """Draw the targets and groups."""
         if training is None:
             training = self._made_up()
         sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
@@ -142,7 +142,7 @@ class Membership(Accountant):
         return Training(trajectories=trajectories, users=users, n_cells=self.people.n)
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split into shards of one target each."""
+        """Split the attack into shards of one target each."""
         prepared_run = prepared or self.prepare(None)
         return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
@@ -166,7 +166,7 @@ class Membership(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: GroupGame, state: State
     ) -> tuple[Rows, State]:
-        """Release the same window of every group, learn from most of them, and judge the others."""
+        """Release the same window for every group, learn from most of the groups, and score the others."""
         pure_epsilon(release.charge)  # refuses the unknown
         rows: Rows = []
         for groups in model.groups:
@@ -207,7 +207,7 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
-        """Area under the curve of each target so far, with remarks on fewer targets or groups."""
+        """Return the area under the curve of each target so far, with warnings about missing targets or groups."""
         areas = {
             f"target {group.subject}": _area(group, part(f"{group.subject}.evidence", state)["sum"])
             for group in model.groups
@@ -217,7 +217,7 @@ class Membership(Accountant):
 
 
 def _mechanism(facts: AccountingFacts) -> Mechanism:
-    """Mechanism that the run releases through, post-processing included."""
+    """Return the mechanism through which the run releases, including post-processing."""
     steps = facts.steps or (() if facts.mechanism is None else (facts.mechanism,))
     chain = Chain.of(steps)
     if chain.reshapes or chain.unit_windows > 1:

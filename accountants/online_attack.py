@@ -22,7 +22,7 @@ TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of known people with and without one target, of which the first ``n_train`` are for training."""
+    """Groups of known people with and without one target; the first ``n_train`` are for training."""
 
     # `trajectories` (n_known, n_windows): cell of every known person, -1 where not seen, the target first. `members`
     # (n_groups, n_known): who is in which group. The target is a number, from 0, since a row must not identify a
@@ -35,23 +35,25 @@ class Groups:
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """Return whether the target is in a group, shape (n_groups,)."""
+        """The labels: whether the target is in each group, shape (n_groups,)."""
         return self.members[:, 0]
 
     @property
     def n_windows(self) -> int:
-        """Number of windows with known trajectories."""
+        """The number of windows with known trajectories."""
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
-        """People of each group in each cell of a window (1-based), shape (n_groups, n_cells)."""
+        """Count the people of each group in each cell of a window (numbered from 1), shape (n_groups, n_cells)."""
         cells = self.trajectories[:, window - 1]
         is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
         counts: NDArray[np.int64] = np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64)
         return counts
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """Features (n_groups, n_cells + 1) of released values: every cell, and again the target's (0: not seen)."""
+        """Return features (n_groups, n_cells + 1) of released values: every cell, and the target's again (0:
+        unseen).
+        """
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
         deviations = values - values[: self.n_train].mean(axis=0)
@@ -63,7 +65,7 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Targets, the people known to the adversary of each one, and groups of them, half with the target."""
+    """Draw targets, the people known to each target's adversary, and groups of them, half with the target."""
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -83,14 +85,14 @@ def draw_groups(
 
 
 def n_training(n_samples: int) -> int:
-    """Size of the training part, even so that both parts are balanced."""
+    """Return the size of the training part, an even number so that both parts are balanced."""
     return 2 * round(TRAINING_SHARE * n_samples / 2)
 
 
 def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Uniform random groups with and without the target, independent of each other.
+    """Draw independent, uniformly random groups with and without the target.
 
     `included` (n_groups,): whether a group has the target. `rng`: source of randomness; time and memory
     O(n_groups·n_users).
@@ -107,7 +109,7 @@ def random_groups(
 
 
 def start_learner(n_features: int) -> State:
-    """Untrained learner: weights and intercept 0."""
+    """Return an untrained learner, with weights and intercept 0."""
     return {
         "seen": np.asarray(0.0),
         "mean": np.zeros(n_features),
@@ -118,7 +120,7 @@ def start_learner(n_features: int) -> State:
 
 
 def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state: State) -> State:
-    """Take in labelled samples (n_samples, n_features), one after the other; never changes ``state``."""
+    """Learn from labelled samples (n_samples, n_features), one after the other; ``state`` itself is not changed."""
     # All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
     # step of stochastic gradient descent on the logarithmic loss. Equal to river's StandardScaler().learn_one on all
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
@@ -138,13 +140,13 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 
 def logits(features: NDArray[Any], state: State) -> Array:
-    """Log-odds (n_samples,) that the target is in a sample, as learned so far."""
+    """Return the log-odds (n_samples,) that the target is in each sample, as learned so far."""
     scores: Array = _standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
     return scores
 
 
 def _update_moments(values: Array, state: State) -> State:
-    """Mean and sum of squared deviations with more samples (Chan, Golub, LeVeque 1979)."""
+    """Update the mean and the sum of squared deviations with more samples (Chan, Golub, LeVeque 1979)."""
     before, new = float(state["seen"]), len(values)
     mean = values.mean(axis=0)
     difference = mean - state["mean"]
@@ -157,7 +159,7 @@ def _update_moments(values: Array, state: State) -> State:
 
 
 def _standardise(values: Array, state: State) -> Array:
-    """Mean 0 and deviation 1; 0 for features that have never varied."""
+    """Standardise features to mean 0 and standard deviation 1; a feature that has never varied becomes 0."""
     deviations = np.sqrt(state["squares"] / max(float(state["seen"]), 1.0))
     # The mean of equal numbers is off by rounding; that must not look like a deviation.
     varies = deviations > 1e-12 * np.maximum(np.abs(state["mean"]), 1.0)
@@ -165,7 +167,7 @@ def _standardise(values: Array, state: State) -> Array:
 
 
 def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
-    """Probability that a sample with the target scores above one without; ties count half."""
+    """Return the probability that a sample with the target scores above one without it; ties count half."""
     labels = np.asarray(labels, dtype=bool)
     n_positive, n_negative = int(labels.sum()), int((~labels).sum())
     if n_positive == 0 or n_negative == 0:
@@ -177,7 +179,7 @@ def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
 
 
 def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Confidence interval of an area under the curve, not empty even at 0 and 1."""
+    """Return a confidence interval for an area under the curve; it has positive width even at 0 and 1."""
     # The limits are the areas whose own standard error reaches exactly to the observed one (Newcombe, "Confidence
     # intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in Medicine 2006, method 5).
     # They cover the choice of challenges for one trained adversary, not the choice of the training set.
@@ -192,7 +194,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     half = (n_positive + n_negative) / 2 - 1
 
     def excess(area: float) -> float:
-        """Distance of the area from the estimate, above the half-width of the interval around it."""
+        """Return how far the area's distance from the estimate exceeds the half-width of the interval around it."""
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 
@@ -203,7 +205,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
 
 
 def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: int = 1) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share; the error probability is divided by ``n_choices``.
+    """Return the Clopper-Pearson limits of a proportion, with the error probability divided by ``n_choices``.
 
     >>> [round(limit, 3) for limit in exact_interval(0, 10)], exact_interval(10, 10)[1]
     ([0.0, 0.308], 1.0)

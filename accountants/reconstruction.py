@@ -1,4 +1,4 @@
-"""Reconstruction risk: probability that an informed adversary retraces a person from released counts.
+"""Reconstruction risk: the probability that an informed adversary retraces a person from released counts.
 
 The adversary knows where everybody else is, how the target moves (a Markov chain) and every release. It succeeds when
 it guesses all but ``tolerance`` of the target's locations; the loss is the probability of that. Here are the priors,
@@ -135,18 +135,18 @@ class Reconstruction(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """Number of windows to learn priors and draw targets from."""
+        """The number of windows used to learn priors and draw targets."""
         draws = isinstance(self.targets, int) or self.known < 1
         return self.prior.windows if self.prior.estimate or draws else None
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """Targets that the configuration names."""
+        """The targets that the configuration names."""
         return self.targets if isinstance(self.targets, tuple) else ()
 
     @classmethod
     def examples(cls) -> tuple[Reconstruction, ...]:
-        """Two targets on a walk of five cells."""
+        """Return an example: two targets on a walk over five cells."""
         return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Line(n=5, tau=0.3), windows=2)),)
 
     def __post_init__(self) -> None:
@@ -158,13 +158,13 @@ class Reconstruction(Accountant):
             raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Choose targets and make their priors."""
+        """Choose the targets and build their priors."""
         known = known_targets(self.prior, self.targets, self.seed, training)
         known = knowing_a_share(known, self.prior, self.known, self.seed, training)
         return {"targets": known.watched, "known": known}
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Parts of at most ``shard`` targets."""
+        """Split the targets into parts of at most ``shard``."""
         known: KnownTargets = (prepared or self.prepare(None))["known"]
         firsts = range(0, known.n_targets, self.shard)
         parts = (known.part(first, min(first + self.shard, known.n_targets)) for first in firsts)
@@ -202,16 +202,16 @@ class Reconstruction(Accountant):
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
-        """Finalise the last windows: no later release can change them."""
+        """Finalise the last windows, which no later release can change."""
         return model[0].finish(state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
-        """Assumed prior, horizon and tolerance."""
+        """Return the assumed prior, the horizon and the tolerance."""
         return {"prior": model[0].known.assumption, "horizon": self.horizon, "tolerance": self.tolerance}
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Refuse runs whose counts reveal more than one place a window, and priors over other cells."""
+    """Reject runs whose counts reveal more than one place per window, and priors over other cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

@@ -1,4 +1,4 @@
-"""Temporal privacy loss: loss about one moment from a series of releases of correlated values.
+"""Temporal privacy loss: the loss about one moment from a series of releases of correlated values.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
 releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
@@ -105,7 +105,7 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """Instances with one adversary and with an additional class."""
+        """Return two examples: one adversary only, and one with an additional class."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return (

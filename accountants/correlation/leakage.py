@@ -1,4 +1,4 @@
-"""The leakage function L_P(alpha) of a Markov chain, and temporal privacy loss of a finite series of releases."""
+"""The leakage function L_P(alpha) of a Markov chain, and the temporal privacy loss of a finite series of releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
 
 
 class LeakageFunction:
-    """Part of a loss alpha about one time step that passes on to its neighbour in a Markov chain.
+    """The part of a loss alpha about one time step that carries over to the adjacent step of a Markov chain.
 
     L_P(alpha) = max over rows q, d of P and subsets S of states of ln((k·q(S) + 1) / (k·d(S) + 1)) with
     k = exp(alpha) - 1. It is increasing, at most alpha, and 0 at 0.
@@ -65,12 +65,14 @@ class LeakageFunction:
 
     @classmethod
     def of_rows(cls, rows: Array) -> LeakageFunction:
-        """Leakage of conditional distributions that need not form a square matrix; trusts that rows sum to 1."""
+        """Build the leakage function of conditional distributions, which need not form a square matrix; row sums of
+        1 are not checked.
+        """
         return cls._of_hull(leakage_hull(rows))
 
     @classmethod
     def of_vertices(cls, vertices: ArrayLike) -> LeakageFunction:
-        """Leakage from hull vertices (d, q), for example of an earlier function."""
+        """Build a leakage function from hull vertices (d, q), such as those of an earlier function."""
         points = np.asarray(vertices, dtype=float).reshape(-1, 2)
         if not ((points >= 0) & (points <= 1)).all():
             raise ParameterError("vertices", vertices, "pairs (d, q) of probabilities")
@@ -84,7 +86,7 @@ class LeakageFunction:
         return leakage
 
     def _set_hull(self, hull: Array) -> None:
-        """Order the vertices by the alpha at which they take over: the largest miss serves the smallest alpha."""
+        """Sort the vertices by the alpha at which each becomes the maximiser: the largest miss comes first."""
         self._miss, self._gain = np.ascontiguousarray(hull[::-1].T)
         miss, gain = self._miss, self._gain
         closer, farther = slice(1, None), slice(None, -1)
@@ -96,7 +98,7 @@ class LeakageFunction:
 
     @property
     def vertices(self) -> Array:
-        """Hull vertices (d, q) by increasing d, shape (m, 2); m = 0 if all rows of the matrix are equal."""
+        """The hull vertices (d, q) by increasing d, shape (m, 2); m = 0 if all rows of the matrix are equal."""
         vertices: Array = np.column_stack((self._miss, self._miss + self._gain))[::-1]
         return vertices
 
@@ -105,7 +107,7 @@ class LeakageFunction:
     @overload
     def __call__(self, alpha: Array) -> Array: ...
     def __call__(self, alpha: float | Array) -> float | Array:
-        """L_P(alpha), in nats, for a number or an array of them; alpha may be infinite, never negative or NaN."""
+        """Return L_P(alpha), in nats, for a number or an array; alpha may be infinite, but not negative or NaN."""
         if isinstance(alpha, float | int):
             return self._evaluate_one(alpha)
         values = np.asarray(alpha, dtype=float)
@@ -143,7 +145,7 @@ class LeakageFunction:
         return leakage
 
     def supremum(self, epsilon: float) -> float:
-        """Limit of the loss alpha <- L_P(alpha) + epsilon of an endless stream of releases at this epsilon.
+        """Return the limit of alpha <- L_P(alpha) + epsilon, the loss of an endless stream of releases at this epsilon.
 
         `epsilon`: constant privacy budget of one release, at least 0, in nats.
 
@@ -173,7 +175,7 @@ class LeakageFunction:
 
 
 def leakage_function(correlation: Correlation) -> LeakageFunction:
-    """Leakage function of a correlation; None leaks nothing."""
+    """Return the leakage function of a correlation; `None` leaks nothing."""
     if correlation is None:
         return LeakageFunction.of_vertices(np.empty((0, 2)))
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)
@@ -191,7 +193,7 @@ def disjoint_rows(matrix: Any) -> bool:
 def temporal_privacy_loss(
     epsilons: ArrayLike, backward: Correlation = None, forward: Correlation = None
 ) -> tuple[Array, Array, Array]:
-    """Loss about the value at each release, given all releases and the correlation over time.
+    """Compute the loss about the value at each release, given all releases and the correlation over time.
 
     BPL_1 = eps_1, BPL_t = L_B(BPL_{t-1}) + eps_t; FPL_T = eps_T, FPL_t = L_F(FPL_{t+1}) + eps_t;
     TPL_t = BPL_t + FPL_t - eps_t.
@@ -232,7 +234,7 @@ def temporal_privacy_loss(
 
 
 def checked_epsilons(epsilons: ArrayLike) -> Array:
-    """Charges as an array of at least one dimension; refuses negative ones and NaN."""
+    """Return the charges as an array of at least one dimension; raise `ParameterError` for negative values or NaN."""
     charges = np.atleast_1d(np.asarray(epsilons, dtype=float))
     if not (charges >= 0).all():
         raise ParameterError("epsilons", float(charges[~(charges >= 0)].flat[0]), "losses of at least 0 nats")
@@ -240,7 +242,7 @@ def checked_epsilons(epsilons: ArrayLike) -> Array:
 
 
 def leaked(charges: Array, leakage: LeakageFunction) -> Array:
-    """L(loss of the release before) for every release, shape (..., n_releases); entry 0 is 0."""
+    """Return the loss that each release inherits from the one before it, shape (..., n_releases); entry 0 is 0."""
     # This is what earlier releases tell about the value at the time of a release; its loss is this plus its charge.
     result = np.zeros_like(charges)
     if charges.ndim > 1:

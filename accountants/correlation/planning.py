@@ -1,4 +1,4 @@
-"""Epsilons chosen so that the total temporal privacy loss never passes a goal."""
+"""Choice of epsilons so that the total temporal privacy loss never exceeds a goal."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PRECISION = 1e-13  # relative; plans stay this far under the goal, so that roun
 def largest_epsilon(
     goal: float, backward: Correlation = None, forward: Correlation = None, horizon: int | None = None
 ) -> float:
-    """Largest constant epsilon whose total temporal loss stays at or under a goal at every release.
+    """Return the largest constant epsilon that keeps the total temporal loss at or below a goal at every release.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def largest_epsilon(
 
 
 def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, forward: Correlation = None) -> Array:
-    """Epsilon of each of `horizon` releases, the first and the last larger, whose total loss is the goal throughout.
+    """Return the epsilons of `horizon` releases whose total loss is the goal throughout; the first and last are larger.
 
     The middle releases get the epsilon of an endless stream; the first, which has nothing before it, gets what the
     backward loss converges to, so that it is there at once, and the last what the forward loss converges to.
@@ -93,7 +93,7 @@ def _largest_total(epsilon: float, horizon: int, before: LeakageFunction, after:
 
 
 def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Array:
-    """Leakage for a constant epsilon, iterated until it converges."""
+    """Return the loss leaked into each of `horizon` releases at a constant epsilon, iterating until it converges."""
     values, incoming = [0.0], leakage(epsilon)
     while len(values) < horizon and incoming > values[-1]:
         values.append(incoming)
@@ -102,7 +102,7 @@ def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Ar
 
 
 def _largest(goal: float, loss: Callable[[float], float]) -> float:
-    """Largest epsilon in [0, goal] with loss(epsilon) <= goal for an increasing loss, by bisection, rounded down."""
+    """Find the largest epsilon in [0, goal] with loss(epsilon) <= goal for an increasing loss, rounding down."""
     if loss(goal) <= goal:
         return float(goal)
     safe, unsafe = 0.0, float(goal)

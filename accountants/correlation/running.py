@@ -1,4 +1,4 @@
-"""Temporal and landmark loss, updated with every release in bounded state.
+"""Temporal and landmark loss, updated with every release in bounded memory.
 
 The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
 two figures: `low`, the leakage from later releases so far, and `high`, their leakage as long as none costs more than
@@ -31,7 +31,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class LossRows:
-    """Losses of a run of consecutive releases after one more release; arrays of equal length, in nats."""
+    """The losses of consecutive releases as of the newest one: arrays of equal length, in nats."""
 
     first: int  # 1-based index of the first of these releases
     backward: Array  # backward loss; never revised
@@ -50,7 +50,7 @@ class LossRows:
 
 
 class RunningTemporalLoss:
-    """Backward, forward and total loss of an endless series, one release at a time.
+    """The backward, forward and total loss of an endless series, updated one release at a time.
 
     The object holds only public, unchanging facts; the state is a flat dict of arrays that `step` never modifies.
 
@@ -86,7 +86,7 @@ class RunningTemporalLoss:
         self._future = self.forward(self.forward.supremum(self.largest_epsilon))
 
     def start(self) -> State:
-        """State before the first release."""
+        """Return the state before the first release."""
         empty = np.empty(0)
         return {
             "releases": np.zeros(1, dtype=np.int64),
@@ -98,7 +98,7 @@ class RunningTemporalLoss:
         }
 
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
-        """Add one release and revise the open rows before it.
+        """Add one release and update the open rows before it.
 
         Returns the new state, and every row that was open: those now final are reported for the last
         time.
@@ -125,12 +125,12 @@ class RunningTemporalLoss:
         return new_state, rows
 
     def finish(self, state: State) -> LossRows:
-        """Finalise the open rows at the end of the series at their present loss."""
+        """Finalise the open rows at their current loss when the series ends."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
-        """Sweep the leak into the newest release back over the open ones; stops when unchanged."""
+        """Propagate the loss leaked into the newest release back through the open rows; stop once nothing changes."""
         values = [*before, future]
         epsilons = charges.tolist()
         for row in range(len(before) - 1, -1, -1):
@@ -141,7 +141,7 @@ class RunningTemporalLoss:
         return np.array(values)
 
     def _n_closed(self, low: Array, high: Array) -> int:
-        """Count the oldest rows that close: they are final, or older than `lag`."""
+        """Count the oldest rows to close: those that are final or older than `lag`."""
         settled = low + TOLERANCE >= high
         n_settled = len(settled) if settled.all() else int(settled.argmin())
         return max(n_settled, len(low) - self.lag)
@@ -163,14 +163,14 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
 
 
 class LandmarkFigures(NamedTuple):
-    """Landmark losses given the releases so far, in nats."""
+    """The landmark losses given the releases so far, in nats."""
 
     now: float  # loss about all landmarks and the release just made
     largest: float  # the overall loss: the largest over every release so far
 
 
 class RunningLandmarkLoss:
-    """Landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
+    """The landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
 
     Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations; the
     landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
@@ -190,7 +190,7 @@ class RunningLandmarkLoss:
         self.model, self.longest_gap = model, longest_gap
 
     def start(self) -> State:
-        """State before the first release."""
+        """Return the state before the first release."""
         n_ends = max((back.n_ends for _, back in self.model.adversaries), default=1)
         return {
             "releases": np.zeros(1, dtype=np.int64),
@@ -203,7 +203,7 @@ class RunningLandmarkLoss:
         }
 
     def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
-        """Add one release.
+        """Add one release and return the updated landmark losses.
 
         Returns the new state and the losses given the releases so far.
         """
@@ -251,7 +251,7 @@ class RunningLandmarkLoss:
         return new_state, LandmarkFigures(loss, loss + float(largest_closed[0]))
 
     def _next_gap(self, charges: Array, from_left: Array) -> tuple[float, Array]:
-        """Term of the gap with these charges, and the runs from its left end, for each adversary and end."""
+        """Compute the term of the gap with these charges, and the loss from its left end for each adversary and end."""
         n = len(charges)
         terms, runs = [0.0], np.empty_like(from_left)
         for at, (ahead, back) in enumerate(self.model.adversaries):
@@ -265,7 +265,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """Temporal and landmark loss of one adversary as rows; the object is public, the state flat arrays.
+    """The temporal and landmark loss for one adversary, as rows; its fields are public, and its state is flat arrays.
 
     `largest_epsilon`, `lag`: of `RunningTemporalLoss`. `longest_gap`: of `RunningLandmarkLoss`; None: the run has no
     landmarks. `goal`: total loss that is not to be passed. `horizon`: releases of the run; None: endless. Epsilons are
@@ -295,7 +295,7 @@ class TemporalLossTracker:
         self.planned = None if goal is None else planned_epsilon(goal, backward, forward, horizon)
 
     def start(self) -> State:
-        """State before the first release: nothing is open, nothing closed."""
+        """Return the state before the first release, with no open or closed rows."""
         state = nested(STREAM, self.running.start())
         if self.landmarks is not None:
             state |= nested(LANDMARK, self.landmarks.start())
@@ -308,7 +308,7 @@ class TemporalLossTracker:
         return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Record one release with its pure epsilon for replacement; a block with a possible landmark counts as one."""
+        """Record one release by its pure epsilon under replacement; a block with a possible landmark counts as one."""
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
@@ -331,7 +331,7 @@ class TemporalLossTracker:
         return rows, new
 
     def finish(self, state: State) -> Rows:
-        """Close open rows and return the figures of the run."""
+        """Close the open rows and return the figures of the run."""
         losses = self.running.finish(part(STREAM, state))
         rows = self._revise(losses, state["windows"], range(len(state["windows"])), force_final=True)
         total, _ = self._largest(state)
@@ -343,7 +343,7 @@ class TemporalLossTracker:
         return rows
 
     def summary(self, state: State) -> dict[str, Any]:
-        """Figures for the manifest."""
+        """Return the figures for the manifest."""
         total, window = self._largest(state)
         figures: dict[str, Any] = {
             "largest_total_loss": total,
@@ -363,14 +363,14 @@ class TemporalLossTracker:
         return float(total), int(window)
 
     def _supremum(self, state: State) -> float:
-        """Total loss of an endless stream of releases like the costliest so far."""
+        """Return the total loss of an endless stream of releases, each as costly as the costliest so far."""
         epsilon = float(state["costliest"][0])
         if math.isinf(epsilon):
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
     def _revise(self, losses: LossRows, windows: Any, positions: range, force_final: bool) -> Rows:
-        """Forward and total loss of some of the open releases."""
+        """Return rows with the forward and total loss of the open releases at these positions."""
         rows = []
         for at in positions:
             is_final = force_final or bool(losses.final[at])
@@ -397,7 +397,7 @@ class TemporalLossTracker:
 
 
 def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:
-    """Largest total loss so far and its window."""
+    """Return the largest total loss so far and its window."""
     if n_rows == 0:
         return largest
     at = int(losses.total[:n_rows].argmax())

@@ -48,7 +48,7 @@ def designed_covariance(
     nugget: float = 0.0,
     tolerance: float = 1e-2,
 ) -> Array:
-    """Noise covariance of one axis that makes the worst loss over all secrets as small as its total variance allows.
+    """Design a noise covariance for one axis that minimises the worst loss over all secrets at a given total variance.
 
     Minimises γ subject to trace Σ_g = ``total_variance`` and, for every secret S, w_S·λ_max(M_Sᵀ(Σ_g + D_S)⁻¹M_S) ≤ γ,
     w_S = (λ/2)·|S|·r². Give the result as ``noise_covariance`` to `conditional_inferential_loss`.
@@ -93,7 +93,7 @@ def designed_covariance(
 
 
 class Case(NamedTuple):
-    """Secrets of one size under one prior: its covariance, shape (n, n), and their points, shape (n_secrets, size)."""
+    """The secrets of one size under one prior: its covariance (n, n), and their points, shape (n_secrets, size)."""
 
     weight: float
     covariance: Array
@@ -103,7 +103,7 @@ class Case(NamedTuple):
 def cases(
     prior: GaussianProcess, times: ArrayLike, secrets: Any, radius: float = 1.0, order: float = 2.0
 ) -> list[Case]:
-    """Secrets by their size, for `minimise_worst_loss`."""
+    """Group secrets by size for `minimise_worst_loss`."""
     points, of_size = checked_times(times), dict[int, list[Indices]]()
     covariance = prior.covariance(points)
     for indices in secret_family(secrets, len(points)):
@@ -123,7 +123,7 @@ def cases(
 
 
 class Design(NamedTuple):
-    """Noise covariance, its largest loss, and a certified lower bound on the loss of any other.
+    """A noise covariance, its largest loss, and a certified lower bound on the largest loss of any other.
 
     ``smooth`` is the maximum as it was smoothed, and ``descent`` the direction of the next step.
     """
@@ -141,7 +141,7 @@ def minimise_worst_loss(
     tolerance: float = 1e-2,
     n_iterations: int = 5_000,
 ) -> Design:
-    """Noise covariance of a given trace with the least possible largest loss over all secrets."""
+    """Find the noise covariance with a given trace that minimises the largest loss over all secrets."""
     # Stops once the largest loss is proved to be within the relative `tolerance` of the optimum, or after
     # `n_iterations`: then the covariance is a valid design all the same, and `lower_bound` says how good. Seldom above
     # a thousand iterations.

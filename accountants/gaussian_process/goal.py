@@ -1,4 +1,4 @@
-"""Noise sized by its goal: the least noise that keeps every secret under a loss, for a class of priors."""
+"""Noise sized by a goal: the least noise that keeps the loss about every secret below it, for a class of priors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Planned = TypeVar("Planned")
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
-    """Least standard deviation, in metres on each axis, that keeps each of some traces to a goal.
+    """Return the least standard deviation for each trace, in metres on each axis, that meets the goal.
 
     `radius`: how far apart the two hypotheses about a secret point may be, in metres.
 
@@ -65,7 +65,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 
 def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tuple[Array, list[Array]]:
-    """Noise that `planned_covariance` designs for each of some traces, over their first ``n_points`` points.
+    """Return the noise that `planned_covariance` designs for each trace, over its first ``n_points`` points.
 
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
     Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
@@ -85,7 +85,7 @@ def _planned_factor(goal: ConditionalGoal, radius: float, times: ArrayLike) -> t
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
-    """Plan the first points of each trace from their times, in seconds from 0; once for equal gaps."""
+    """Plan the first points of each trace from times in seconds from 0; traces with equal gaps share one plan."""
     planned: dict[bytes, Planned] = {}
     of_users = []
     for times in np.split(traces.times, traces.starts[1:]):
@@ -97,7 +97,7 @@ def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Trac
 
 
 def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
-    """Least standard deviation that keeps one trace to a goal: `planned_deviations` of points at ``times``, seconds.
+    """Return the least standard deviation for which one trace, with points at ``times`` in seconds, meets the goal.
 
     For a class of length scales: enough for the worst of them, and at most 0.2 % more than that.
     """
@@ -105,7 +105,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
 
 def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
-    """`planned_sigma`, and the length scale of the class that loses most under it.
+    """Return `planned_sigma` and the length scale of the class with the largest loss under it.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=3000.0, variance=1e6, nugget=1.0, secrets="sliding_blocks")
     >>> sigma, worst = planned_for_worst(goal, 50.0, [0.0, 60.0, 120.0, 180.0])
@@ -117,7 +117,7 @@ def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) ->
 
 
 def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -> Array:
-    """Noise covariance of one axis that keeps one trace to a goal with less total variance than white noise.
+    """Design a noise covariance for one axis that meets the goal with less total variance than white noise.
 
     The first design is for the longest length scale; it is scaled until all of the class keep to the goal, as in
     `planned_sigma`, and those that were worst join the next design. White noise where no design needs less.
@@ -159,21 +159,21 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
 ) -> tuple[float, set[float], float]:
-    """Least σ for noise of covariance σ²·shape (None: white), the binding length scales, and the worst one under it."""
+    """Return the least σ for noise of covariance σ²·shape (None: white), the binding length scales, and the worst."""
     prior, scales = GaussianProcess.of(goal), set()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
     relative = np.ones(len(points)) if shape is None else shape
 
     def minimum(length_scale: float) -> float:
-        """Smallest σ for one length scale."""
+        """Return the smallest σ for one length scale."""
         at = replace(prior, length_scale=length_scale)
         sufficient = smallest_scale(aim, at, points, secrets, radius, goal.order, shape)
         scales.add(length_scale)
         return sufficient
 
     def worst(sigma: float) -> tuple[float, float]:
-        """Largest loss over the class, and its length scale."""
+        """Return the largest loss over the class, and its length scale."""
         state = {"times": points, "noise_variance": sigma**2 * relative, "past": np.zeros(1)}
         losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
         return worst_length_scale(losses, prior, points)
@@ -194,7 +194,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Secrets of a goal: the family's in the whole trace, and in each of its prefixes.
+    """Return the secrets of a goal: those of its family in the whole trace and in each of its prefixes.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
     >>> [secret.tolist() for secret in promised_secrets(goal, 4)]
@@ -227,7 +227,7 @@ def smallest_sigma(
     *,
     nugget: float = 0.0,
 ) -> float:
-    """Smallest σ with `conditional_inferential_loss` at most ``goal`` for every secret.
+    """Return the smallest σ that keeps `conditional_inferential_loss` at most ``goal`` for every secret.
 
     Noise of variance σ² at every point, or σ²·``noise_covariance``: more of it never raises the loss, so the root is
     unique; it is bracketed in closed form and rounded up.
@@ -276,7 +276,7 @@ def smallest_scale(
     order: float,
     noise_covariance: ArrayLike | None = None,
 ) -> float:
-    """`smallest_sigma` for a prior and checked secrets."""
+    """Compute `smallest_sigma` for a given prior and secrets that have been checked."""
     if not (math.isfinite(goal) and goal > 0):
         raise ParameterError("goal", goal, "a finite number above 0")
     shape = noise_matrix(len(times), 1.0 if noise_covariance is None else None, noise_covariance)
@@ -294,7 +294,7 @@ def smallest_scale(
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
     def excess(log_variance: float) -> float:
-        """Logarithm of the loss over the goal: it falls with the variance."""
+        """Return the logarithm of the ratio of loss to goal, which decreases as the variance grows."""
         matrix = loss_matrix(response, math.exp(log_variance) * shape)
         return math.log(weight * largest_eigenvalue(matrix) / goal)
 
@@ -318,7 +318,7 @@ MAX_EVALUATIONS = 10_000
 
 
 def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
-    """Length scale below which the points of a trace are practically independent (correlation under e⁻³⁰).
+    """Return a length scale below which the points of a trace are practically independent (correlation below e⁻³⁰).
 
     >>> shortest_length_scale(GaussianProcess(length_scale=10.0), [0.0, 3.0, 33.0])
     0.1
@@ -334,7 +334,7 @@ def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
 def worst_length_scale(
     quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
-    """Largest value of a positive quantity, of arrays of length scales, over all of them up to that of the prior.
+    """Return the maximum of a positive function of the length scale, for scales up to the prior's, and its location.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as
@@ -379,7 +379,7 @@ def _length_scales(logs: Array, maximum: float) -> Array:
 
 
 def _possible(at: Array, values: Array) -> Array:
-    """Upper bound on the values within each interval, given the slopes around it."""
+    """Bound the values within each interval from above, using the slopes around it."""
     widths = np.diff(at)
     slopes = np.abs(np.diff(values)) / widths
     padded = np.pad(slopes, 1)

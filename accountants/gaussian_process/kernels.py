@@ -34,7 +34,7 @@ CORRELATIONS: dict[str, Correlation] = {
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProcess(Checked):
-    """Zero-mean Gaussian-process prior of one axis of a trace.
+    """A zero-mean Gaussian-process prior for one axis of a trace.
 
     Parameters
     ----------
@@ -70,19 +70,19 @@ class GaussianProcess(Checked):
 
     @classmethod
     def of(cls, prior: TracePrior) -> GaussianProcess:
-        """Return the process that a configuration declares, with the longest of its length scales."""
+        """Return the process that a configuration declares, using the longest of its length scales."""
         given = {field.name: getattr(prior, field.name) for field in fields(cls)}
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
     def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
-        """Prior covariance of the points at ``times``, (n, n), the nugget on its diagonal; by other length scales."""
+        """Return the prior covariance of the points at ``times``, (n, n), with the nugget on its diagonal."""
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
         lags = np.abs(np.subtract.outer(times, times))
         covariance = self.variance * CORRELATIONS[self.kernel](lags, scales, self.period or 1.0)
         return np.asarray(covariance + self.nugget * np.eye(len(times)))
 
     def envelope(self, lags: ArrayLike, length_scales: ArrayLike | None = None) -> Array:
-        """Bound g on the correlation that falls with the lag and has g(s + t) ≤ g(s)·g(t); by other length scales."""
+        """Bound the correlation by a function g that decreases with the lag and satisfies g(s + t) ≤ g(s)·g(t)."""
         # The kernels that fade are their own envelope; a periodic one returns, so its envelope is 1.
         lag = np.asarray(lags, dtype=np.float64)
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
@@ -92,7 +92,7 @@ class GaussianProcess(Checked):
 
 
 def checked_times(times: ArrayLike) -> Array:
-    """Times as a float array of shape (n,), n at least 1; raises `ParameterError` for anything else."""
+    """Return the times as a float array of shape (n,) with n ≥ 1; raise `ParameterError` for anything else."""
     checked = np.asarray(times, dtype=np.float64)
     if checked.ndim != 1 or checked.size == 0 or not np.isfinite(checked).all():
         raise ParameterError("times", times, "finite numbers, one for each point")
@@ -100,7 +100,7 @@ def checked_times(times: ArrayLike) -> Array:
 
 
 def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None) -> Array:
-    """Positive definite covariance of the noise, shape (n, n), from ``sigma`` or from ``noise_covariance``.
+    """Return a positive definite noise covariance, shape (n, n), from either ``sigma`` or ``noise_covariance``.
 
     `sigma`: standard deviation of independent noise, one number or (n_points,).
     """
@@ -131,7 +131,7 @@ def _positive_definite(matrix: Array, n_points: int) -> Array:
 
 
 def singletons(n_points: int) -> list[Indices]:
-    """Secrets of single points.
+    """Return each single point as a secret.
 
     >>> singletons(2)
     [array([0]), array([1])]
@@ -140,7 +140,7 @@ def singletons(n_points: int) -> list[Indices]:
 
 
 def every_other(n_points: int) -> list[Indices]:
-    """The points in turn, from the first and from the second on.
+    """Return two secrets of alternating points, one from the first point and one from the second.
 
     >>> every_other(4)
     [array([0, 2]), array([1, 3])]
@@ -149,7 +149,7 @@ def every_other(n_points: int) -> list[Indices]:
 
 
 def sliding_blocks(n_points: int, width: int) -> list[Indices]:
-    """Every run of ``width`` points in a row; a shorter trace is one block.
+    """Return every run of ``width`` consecutive points; a shorter trace is one block.
 
     >>> sliding_blocks(4, 3)
     [array([0, 1, 2]), array([1, 2, 3])]
@@ -161,7 +161,7 @@ def sliding_blocks(n_points: int, width: int) -> list[Indices]:
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
-    """Family of secrets by its name in a configuration; ``width``: of ``sliding_blocks``.
+    """Return the family of secrets with this name in a configuration; ``width`` applies to ``sliding_blocks``.
 
     >>> named_family("every_other", 3)
     [array([0, 2]), array([1])]
@@ -174,13 +174,13 @@ def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
 
 
 def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
-    """Several secret subsets as in `secret_indices`; a single subset is a family of one."""
+    """Return several secret subsets, each as in `secret_indices`; a single subset becomes a family of one."""
     one = np.ndim(secrets) == 0 if np.isscalar(secrets) else len(secrets) == 0 or np.ndim(secrets[0]) == 0
     return [secret_indices(secret, n_points, field) for secret in ([secrets] if one else secrets)]
 
 
 def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
-    """Sorted indices of a secret subset given as distinct indices (negative: from the end) or as a mask, not empty."""
+    """Return the sorted indices of a non-empty secret given as distinct indices (negative: from the end) or a mask."""
     given = np.atleast_1d(np.asarray(secret))
     expected = f"indices of distinct points of a trace of {n_points}, or a mask of that length, and not empty"
     if given.dtype == np.bool_:

@@ -31,7 +31,7 @@ LARGEST_RELATIVE_ERROR = 1e-3
 
 
 class Response(NamedTuple):
-    """Conditional distribution of a trace given its secret points.
+    """The conditional distribution of a trace given its secret points.
 
     ``mean`` is M_S, shape (n_points, n_secret); ``residual`` is D_S, shape (n_points, n_points), zero at the secrets.
     """
@@ -41,7 +41,7 @@ class Response(NamedTuple):
 
 
 def conditional_response(covariance: Array, secret: Indices) -> Response:
-    """Mean map and residual covariance of a Gaussian trace given its secret points."""
+    """Return the mean map and residual covariance of a Gaussian trace given its secret points."""
     # Refused if the prior determines one secret point from the others to machine precision, so that the answer would be
     # rounding noise; a nugget makes the model well posed.
     n_points = len(covariance)
@@ -58,7 +58,7 @@ def conditional_response(covariance: Array, secret: Indices) -> Response:
 
 
 def well_conditioned(covariance: Array) -> tuple[Array, bool]:
-    """Cholesky factor of the prior covariance of a secret; raises `ParameterError` where it is rounding noise."""
+    """Return the Cholesky factor of a secret's prior covariance; raise `ParameterError` if it is near-singular."""
     try:
         factor = linalg.cholesky(covariance, lower=True)
         reciprocal_condition, _ = linalg.lapack.dpocon(factor, np.abs(covariance).sum(axis=0).max(), uplo="L")
@@ -74,7 +74,9 @@ def well_conditioned(covariance: Array) -> tuple[Array, bool]:
 
 
 def loss_matrix(response: Response, noise: Array) -> Array:
-    """M_Sᵀ (Σ_g + D_S)⁻¹ M_S, symmetric: twice the divergence of order 1 is its quadratic form in δ. O(n³)."""
+    """Return M_Sᵀ (Σ_g + D_S)⁻¹ M_S, a symmetric matrix; twice the order-1 divergence is its quadratic form in δ.
+    O(n³).
+    """
     whitened = linalg.solve_triangular(
         linalg.cholesky(noise + response.residual, lower=True), response.mean, lower=True
     )
@@ -83,7 +85,7 @@ def loss_matrix(response: Response, noise: Array) -> Array:
 
 
 def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
-    """(λ/2)·|S|·r²: the loss of the worst pair in the circumscribed ball, for each unit of the largest eigenvalue."""
+    """Return (λ/2)·|S|·r², the loss of the worst pair in the circumscribed ball per unit of the largest eigenvalue."""
     if not (math.isfinite(radius) and radius > 0):
         raise ParameterError("radius", radius, "a finite number above 0")
     if not (math.isfinite(order) and order >= 1):
@@ -92,7 +94,7 @@ def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
 
 
 def largest_eigenvalue(matrix: Array) -> float:
-    """Largest eigenvalue of a symmetric matrix."""
+    """Return the largest eigenvalue of a symmetric matrix."""
     # NumPy's driver: the one for a single eigenvalue fails on entries that differ by hundreds of powers of ten.
     return float(np.linalg.eigvalsh(matrix)[-1])
 
@@ -111,7 +113,7 @@ def conditional_inferential_loss(
     *,
     nugget: float = 0.0,
 ) -> tuple[float, float]:
-    """Largest Rényi divergence between releases of two hypotheses about the secret points of a trace.
+    """Compute the largest Rényi divergence between releases under two hypotheses about the secret points of a trace.
 
     Hypotheses are at most ``radius`` apart at every secret point; the figure is exact for the ball around them,
     ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent and alike, hence
@@ -163,7 +165,7 @@ def conditional_inferential_loss(
 
 
 def independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
-    """Largest eigenvalue of the loss matrix if the prior had its variances only."""
+    """Return the largest eigenvalue of the loss matrix for a prior with the same variances but no correlation."""
     variances = noise.diagonal()
     if np.count_nonzero(noise) == np.count_nonzero(variances):
         return 1.0 / float(variances[secret].min())
@@ -185,7 +187,7 @@ def worst_pair(
     *,
     nugget: float = 0.0,
 ) -> Array:
-    """Direction from the truth to the hypothesis that attains `conditional_inferential_loss`.
+    """Return the direction from the truth to the hypothesis that attains `conditional_inferential_loss`.
 
     Parameters
     ----------

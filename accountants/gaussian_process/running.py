@@ -1,4 +1,4 @@
-"""Loss along a trace that never ends, in bounded state, with promised and regular later releases.
+"""Loss along an endless trace, in bounded memory, with later releases at a declared minimum spacing.
 
 State holds the times and noise of the points in a block of the last ones, and one number for each of some length scales
 that bounds all points that have left it. It grows with the length scale, so that of the next longer one bounds those in
@@ -47,14 +47,14 @@ LARGEST_ERROR = 1e-9
 
 
 class MinimumSpacing(NamedTuple):
-    """Declared bounds on later releases: no two closer than ``interval``, none with less noise than ``sigma``."""
+    """Declared bounds on later releases: at least ``interval`` apart, each with noise of at least ``sigma``."""
 
     interval: float
     sigma: float
 
 
 class RunningLoss(NamedTuple):
-    """Figures after a release: one loss for each secret, one interval for each point of the block.
+    """The figures after a release: one loss for each secret, and one interval for each point of the block.
 
     ``loss`` and ``independent_loss`` are in nats, shape (n_secrets,); ``interval`` is 2·sqrt(posterior variance), shape
     (n_points,), in the unit of sigma.
@@ -66,7 +66,7 @@ class RunningLoss(NamedTuple):
 
 
 def start_trace(n_scales: int = 1) -> State:
-    """State before the first release, for the longest and further length scales below it.
+    """Return the state before the first release, for the longest length scale and others below it.
 
     >>> {name: value.shape for name, value in start_trace().items()}
     {'times': (0,), 'noise_variance': (0,), 'past': (1,)}
@@ -75,7 +75,7 @@ def start_trace(n_scales: int = 1) -> State:
 
 
 def add_release(state: State, time: float, sigma: float, prior: GaussianProcess, block: int) -> State:
-    """State after one more point has been released, with noise of standard deviation ``sigma``.
+    """Return the state after one more release, with noise of standard deviation ``sigma``.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def running_losses(
     order: float,
     spacing: MinimumSpacing | None = None,
 ) -> RunningLoss:
-    """Loss of each secret after all releases so far, or over an endless trace.
+    """Return the loss about each secret after all releases so far, or over an endless trace.
 
     `spacing`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
     the declaration will take it above the figure.
@@ -141,14 +141,14 @@ def largest_losses(
     length_scales: Array,
     spacing: MinimumSpacing | None = None,
 ) -> Array:
-    """Largest of the `running_losses` under each of several length scales up to that of the prior, (n_scales,)."""
+    """Return the largest of `running_losses` for each of several length scales up to the prior's, shape (n_scales,)."""
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
     losses: Array = weight * TraceBlock(prior, state, length_scales, spacing).largest_eigenvalues(secrets)
     return np.asarray(losses.max(axis=1))
 
 
 class TraceBlock:
-    """Posterior of a block's points under each of several length scales, and a bound on the points outside it."""
+    """The posterior of a block's points for each of several length scales, and a bound on the points outside it."""
 
     def __init__(
         self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
@@ -193,12 +193,14 @@ class TraceBlock:
         return np.asarray(prior.variance**2 * tail[:, None] * (gain @ envelope)[:, :, 0] ** 2)
 
     def intervals(self) -> Array:
-        """Twice the standard deviation of each point given all releases, at its smallest, under the first scale."""
+        """Return twice the least standard deviation of each point given all releases, under the first length scale."""
         variances: Array = self.posterior[0].diagonal() - self.outside[0]
         return 2.0 * np.sqrt(np.maximum(variances, 0.0))
 
     def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
-        """Largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets); infinite for too short a block."""
+        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets); inf for too short a
+        block.
+        """
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
         # well conditioned, the others one by one.
@@ -243,7 +245,7 @@ class TraceBlock:
 
 
 def endless_tail(prior: GaussianProcess, interval: float) -> float:
-    """Upper bound on Σ_{j ≥ 1} g(j·interval)²: endless releases of unit noise, ``interval`` apart or more."""
+    """Bound Σ_{j ≥ 1} g(j·interval)² from above, for endless unit-noise releases at least ``interval`` apart."""
     if not (math.isfinite(interval) and interval > 0):
         raise ParameterError("interval", interval, "a finite number above 0")
     squares = prior.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
@@ -253,7 +255,7 @@ def endless_tail(prior: GaussianProcess, interval: float) -> float:
 
 @dataclass(frozen=True)
 class TraceLossState:
-    """Prior, declared spacing and block of a trace (times in seconds); a broken declaration makes its loss infinite."""
+    """A trace's prior, declared spacing and block (times in seconds); a broken declaration makes the loss infinite."""
 
     # `is_class`: all length scales up to that of the prior are meant. `is_bounded` is False where the releases have no
     # known bound at all.
@@ -269,7 +271,7 @@ class TraceLossState:
         return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """Add one release; the state is invalid for good without a known bound, or against the declaration."""
+        """Add one release; the state becomes invalid for good if no bound is known or the declaration is violated."""
         # `sigma` is the standard deviation of the noise in metres: infinite for a repetition, 0 where no bound is
         # known.
         sigma = sigma if self.is_bounded else 0.0

@@ -1,4 +1,4 @@
-"""Likelihood of releases for an adversary who knows part of the crowd and the distribution of the others.
+"""Likelihood of releases for an adversary who knows part of the crowd and the distribution of the rest.
 
 A released count is known people, the target if there, unknown people and noise. The number of unknown people in a cell
 has a Poisson-binomial distribution: each is there independently of the others, with a probability of their own.
@@ -22,7 +22,7 @@ _MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 
 
 def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
-    """Distribution of the number of people in each cell, (n_cells, most + 1), exact up to ``maximum`` people.
+    """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people.
 
     `presence`: (n_people, n_cells) probability of each person in each cell; people are independent.
 
@@ -42,7 +42,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """ln Pr(reading of a cell given the target there), minus that given the target elsewhere; 0 if both are impossible.
+    """Return the log-likelihood ratio of each cell's reading, target there versus elsewhere; 0 if both are impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -65,7 +65,9 @@ def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray])
 
 
 def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
-    """ln Pr(readings given each place) up to a constant, (..., n_locations), from `log_evidence` (..., n_cells)."""
+    """Return the log-likelihood of the readings for each place, up to a constant, (..., n_locations), from
+    `log_evidence` (..., n_cells).
+    """
     impossible = np.isposinf(evidence).any(axis=-1, keepdims=True)
     certain = np.where(np.isposinf(evidence), 0.0, -np.inf)
     unseen = np.zeros((*evidence.shape[:-1], 1))
@@ -81,7 +83,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """People of whom adversaries know only the probability of each cell.
+    """The people of whom adversaries know only the probability of being in each cell.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they
@@ -93,17 +95,17 @@ class UnknownCrowd:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], itself: IntArray, places: PriorPlaces) -> UnknownCrowd:
-        """People with individual priors, in the long-run distribution of the windows."""
+        """Build a crowd of people with individual priors, each in the long-run distribution."""
         initial = np.stack([prior.initial for prior in priors])
         return cls(initial[:, places.location[:-1]] * places.share[:-1], itself)
 
     def part(self, first: int, last: int) -> UnknownCrowd:
-        """The crowd of the targets from ``first`` to before ``last``."""
+        """Return the crowd for the targets from ``first`` up to but excluding ``last``."""
         return replace(self, itself=self.itself[first:last])
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """ln of the distribution of unknown people but the target in each cell, (n_targets, n_cells, n)."""
+        """The log-distribution of the number of unknown people besides the target per cell, (n_targets, n_cells, n)."""
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
         maximum = (
             int((self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _MARGIN_PEOPLE
@@ -118,7 +120,7 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """Unknown people in each cell for each target's adversary, the target included, (n_targets, n_cells).
+        """Count the people in each cell unknown to each target's adversary, including the target, (n_targets, n_cells).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """
@@ -127,7 +129,7 @@ class UnknownCrowd:
         return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)
 
     def evidence(self, reading: Reading, people: IntArray) -> FloatArray:
-        """`log_evidence` of one window, (n_targets, n_cells), of ``people`` as in `not_known`."""
+        """Return `log_evidence` for one window, (n_targets, n_cells), with ``people`` as in `not_known`."""
         noise = reading.noise
         if noise is None:
             return log_evidence(self.log_mass, lambda n: np.where(people == n, 0.0, -np.inf))
@@ -137,7 +139,7 @@ class UnknownCrowd:
 
 
 def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:
-    """ln of the density, or probability, of a noise value, up to a constant of the scale."""
+    """Return the log-density, or log-probability, of noise values, up to a constant of the scale."""
     if noise in ("gaussian", "discrete_gaussian"):
         return np.asarray(-((values / scale) ** 2) / 2)
     return np.asarray(-np.abs(values) / scale)

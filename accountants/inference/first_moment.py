@@ -1,4 +1,4 @@
-"""Markov's inequality on the number of right guesses, averaged over the adversary's observations.
+"""Markov's inequality on the number of correct guesses, averaged over the adversary's observations.
 
 *Success ≤ E_y min(1, Σ_t max_x Pr(X_t = x | y) / r, G(y))*, r the right guesses that a success needs and G(y) the
 genie ball of the posterior. *Proof.* Given y, the expected number of right guesses is Σ_t Pr(X_t = x̂_t | y) ≤ Σ_t
@@ -37,7 +37,9 @@ _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """E over observations of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's genie ball)."""
+    """Return the expectation over observations y of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's
+    genie ball).
+    """
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
     # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
@@ -52,7 +54,7 @@ def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, conf
 
 
 def noisy_first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Upper limit from sampled observations with additive noise."""
+    """Return an upper confidence limit on the first-moment bound, from sampled observations with additive noise."""
     kernel = Kernel(plan.prior.transition)
     rng = np.random.default_rng(seed)
     with_genie = n_samples <= _affordable_genies(plan, tolerance)
@@ -70,7 +72,7 @@ def _affordable_genies(plan: Schedule, tolerance: int) -> int:
 def _from_raw_counts(
     plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """First-moment bound from raw counts; 1 if their histories are too many and may not be sampled."""
+    """Return the first-moment bound for raw counts, or 1 if there are too many histories and no sampling allowed."""
     histories, weights = _all_histories(plan)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
@@ -97,7 +99,7 @@ def _from_raw_counts(
 def _conditional(
     plan: Schedule, kernel: Kernel, likelihood: FloatArray, tolerance: int, with_genie: bool = True
 ) -> FloatArray:
-    """The bound inside the expectation, for each observation."""
+    """Return the bound inside the expectation for each observation."""
     marginals = smoothed(plan.prior.initial, kernel, likelihood)
     bound = np.minimum(1.0, marginals.max(axis=-1).sum(axis=-1) / (plan.n_steps - tolerance))
     if with_genie:
@@ -106,7 +108,7 @@ def _conditional(
 
 
 def _observe(plan: Schedule, n_samples: int, rng: np.random.Generator) -> FloatArray:
-    """Log-likelihoods of noisy observations of trajectories drawn from the prior."""
+    """Return the log-likelihoods of noisy observations of trajectories drawn from the prior."""
     paths = plan.prior.sample(n_samples, plan.n_steps, rng)
     observations = sample_noise(str(plan.noise), np.broadcast_to(plan.scales, (n_samples, *plan.scales.shape)), rng)
     observations[np.arange(n_samples)[:, None], np.arange(plan.n_steps), paths] += 1
@@ -136,7 +138,7 @@ def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
 
 
 def _read(plan: Schedule, paths: IntArray) -> IntArray:
-    """Raw readings of trajectories: the sensor that sees them, else −1."""
+    """Return the raw readings of trajectories: the sensor that sees each location, or −1."""
     readings = np.full(paths.shape, -1, dtype=np.intp)
     for step, active in enumerate(plan.active):
         seen = np.isin(paths[:, step], active)
@@ -145,7 +147,7 @@ def _read(plan: Schedule, paths: IntArray) -> IntArray:
 
 
 def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:
-    """1 for the locations that agree with a reading, else 0; (n, T, M)."""
+    """Return 1 for each location consistent with a reading, and 0 otherwise; shape (n, T, M)."""
     result = np.zeros((*readings.shape, plan.prior.n_locations))
     for step, hidden in enumerate(plan.hidden):
         seen = np.flatnonzero(readings[:, step] >= 0)
@@ -156,7 +158,7 @@ def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:
 
 
 def upper_mean(values: FloatArray, confidence: float) -> float:
-    """Upper confidence limit on the mean of independent values between 0 and 1, valid for every sample size."""
+    """Return an upper confidence limit on the mean of independent values in [0, 1], valid for every sample size."""
     # The smaller of Hoeffding's limit in its Kullback-Leibler form (1963, theorem 1) and the empirical Bernstein limit
     # (Maurer, Pontil 2009, theorem 4), each at half the remaining error probability.
     n, mean = values.size, float(values.mean())
@@ -165,7 +167,7 @@ def upper_mean(values: FloatArray, confidence: float) -> float:
         return 1.0
 
     def excess(limit: float) -> float:
-        """KL divergence of the mean from the limit, less the one that the error probability allows."""
+        """Return the KL divergence between the mean and the limit, minus what the error probability allows."""
         rest = (1 - mean) * math.log((1 - mean) / (1 - limit))
         return (mean * math.log(mean / limit) if mean > 0 else 0.0) + rest - error / n
 

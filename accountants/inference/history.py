@@ -1,4 +1,4 @@
-"""Bounds on the success against a stretch of windows, for any earlier releases.
+"""Bounds on the success of attacks on a range of windows, after any earlier releases.
 
 *No attack that reads all releases up to the end of a stretch does better on average than one that reads those of the
 stretch and knows the place in the window before it.* Proof: by the Markov property earlier releases bear on the stretch
@@ -32,7 +32,7 @@ def is_stationary(prior: MarkovPrior) -> bool:
 def success_after_releases(
     before: MarkovPrior, coming: PlannedWindows, tolerance: int, n_samples: int = 0, seed: int = 0
 ) -> float:
-    """Bound the success of any attack on coming windows after any earlier releases; mean over these releases.
+    """Bound the success of any attack on the coming windows after any earlier releases, on average over those releases.
 
     `before`: the prior from the window before the coming ones on. `n_samples`, `seed`: as in `success_upper_bound`.
 
@@ -64,7 +64,7 @@ def success_after_releases(
 
 
 def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """Prepend a window that reveals the place to the coming windows.
+    """Prepend to the coming windows one that reveals the place.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
@@ -83,7 +83,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound on an adversary who knows the place before the windows: the mean over places of the bound from each.
+    """Bound the success of an adversary who knows the place before the windows: the mean of the bounds from each place.
 
     The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
     count as information. O(n_steps n_locations³) time.

@@ -36,7 +36,7 @@ _PAIRED_SENSORS = 8
 
 @dataclass(frozen=True, eq=False)
 class GenieAhead:
-    """Genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places), and its log scale."""
+    """The genie's success after a horizon's first window, (n_targets, tolerance + 1, n_places), and its log scale."""
 
     # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
 
@@ -45,7 +45,7 @@ class GenieAhead:
 
 
 class _Coming(NamedTuple):
-    """Beliefs about the coming windows, and their active sensors among all and among each target's places."""
+    """Beliefs about the coming windows, and indices of their active sensors overall and among each target's places."""
 
     marginals: FloatArray
     active: tuple[IntArray, ...]
@@ -55,7 +55,9 @@ class _Coming(NamedTuple):
 
 
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Genie's equation from the end of the horizon to its first window; O(n_targets n_steps tolerance n_places²)."""
+    """Solve the genie's equation backward from the end of the horizon to its first window; O(n_targets n_steps
+    tolerance n_places²).
+    """
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     log_scale = np.zeros(targets.n_targets)
     for _ in range(n_steps - 1):
@@ -75,7 +77,7 @@ def horizon_bounds(
     scale: Any = None,
     ahead: GenieAhead | None = None,
 ) -> dict[str, FloatArray]:
-    """Bounds on the success of any attack on the coming windows, for every target.
+    """Bound the success of any attack on the coming windows, for every target.
 
     `start`: (n_targets, n_places) belief about the first coming window, from `predict`.
 
@@ -113,7 +115,7 @@ def horizon_bounds(
 
 
 def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatArray:
-    """Beliefs about every coming window, (n_steps, n_targets, n_places), if nothing more were released."""
+    """Return the beliefs about every coming window, (n_steps, n_targets, n_places), if nothing more is released."""
     marginals = np.empty((n_steps, *start.shape))
     marginals[0] = start
     for step in range(1, n_steps):
@@ -122,7 +124,7 @@ def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatA
 
 
 def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
-    """ln of the smaller of the genie ball and the first-moment ball of every target."""
+    """Return the logarithm of the smaller of the genie ball and the first-moment ball for every target."""
     n_steps, n_targets, _ = marginals.shape
     if tolerance >= n_steps:
         return np.zeros(n_targets)
@@ -136,7 +138,7 @@ def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahe
 
 
 def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Index of each active sensor among each target's places, (n_targets, n_sensors), with a mask of valid entries."""
+    """Return each active sensor's index among each target's places, (n_targets, n_sensors), and a validity mask."""
     index = np.zeros((targets.n_targets, targets.n_locations + 1), dtype=np.intp)
     known = np.zeros(index.shape, dtype=bool)
     rows = np.arange(targets.n_targets)[:, None]
@@ -151,7 +153,7 @@ def _visible_mass(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]
 
 
 def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
-    """Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if many sensors would make that slow."""
+    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where there are too many sensors for the first to be fast."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     marginals, places = coming.marginals, coming.places
@@ -176,7 +178,7 @@ def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
 
 
 def _noisy_information(coming: _Coming) -> FloatArray:
-    """Information bound from the noise alone; infinite for raw counts."""
+    """Return the information bound from the noise alone, infinite for raw counts."""
     noise, scales = coming.noise, coming.scales
     if noise not in ADDITIVE:
         return np.full(coming.marginals.shape[1], charged_information(noise, scales))
@@ -189,7 +191,7 @@ def _noisy_information(coming: _Coming) -> FloatArray:
 
 
 def _log_leakage(coming: _Coming) -> FloatArray:
-    """ln of the product of the windows' Bayes capacities."""
+    """Return the logarithm of the product of the windows' Bayes capacities."""
     marginals, noise, scales = coming.marginals, coming.noise, coming.scales
     raw = np.zeros(marginals.shape[:2])
     for step, place in enumerate(coming.places):

@@ -66,7 +66,7 @@ def information_bound(
     scale: Any = None,
     order: int | Literal["exact"] = 1,
 ) -> float:
-    """Upper bound on the mutual information between the trajectory and the releases, in nats.
+    """Return an upper bound on the mutual information between the trajectory and the releases, in nats.
 
     The smallest of the bounds that apply. Whatever the noise: the information in the raw counts of the same sensors
     (data processing). Besides, per window and added up: for a noise family, a mixture bound from the divergences
@@ -113,13 +113,13 @@ def information_bound(
 
 
 def sharpest_information(plan: Schedule) -> float:
-    """The sharpest information bound for under about a second: exact for raw counts if feasible."""
+    """Return the sharpest information bound computable in about a second, exact for raw counts where feasible."""
     order = None if raw_operations(plan, None) <= _EXACT_OPERATIONS else 1
     return min(raw_information(plan, order), noisy_information(plan))
 
 
 def noisy_information(plan: Schedule) -> float:
-    """Information bound from the noise alone, in nats; infinite for raw counts."""
+    """Return the information bound from the noise alone, in nats; it is infinite for raw counts."""
     if plan.noise not in ADDITIVE:
         return charged_information(plan.noise, plan.scales)
     total = 0.0
@@ -130,7 +130,7 @@ def noisy_information(plan: Schedule) -> float:
 
 
 def charged_information(noise: str | None, scales: FloatArray) -> float:
-    """Information bound from the guarantee of each window, summed over windows; infinite without a guarantee."""
+    """Return the sum of the information bounds from the guarantees of the windows; infinite without a guarantee."""
     charge = scales.max(axis=1)
     if noise is None:
         return math.inf
@@ -138,7 +138,7 @@ def charged_information(noise: str | None, scales: FloatArray) -> float:
 
 
 def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale: FloatArray) -> FloatArray:
-    """−Σ_m p_m ln Σ_l p_l exp(−D(m, l)), where D adds the divergences of the active cells in which m and l differ.
+    """Return −Σ_m p_m ln Σ_l p_l exp(−D(m, l)), where D adds the divergences of active cells in which m and l differ.
 
     `seen`, `hidden`: probability of each active cell, (..., n_sensors), and of all others together, (...).
     """
@@ -154,7 +154,7 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
 
 
 def raw_information(plan: Schedule, order: int | None) -> float:
-    """Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; ``order`` None for the exact information."""
+    """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, with Y the raw reading; ``order`` None is exact."""
     # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
     # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
     # n_steps) · sensors · M · min(M, unseen locations)) time.
@@ -180,7 +180,7 @@ def raw_information(plan: Schedule, order: int | None) -> float:
 def _advance(
     rows: FloatArray, sighted_at: IntArray, plan: Schedule, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
-    """Follow every last sighting of the past ``order`` windows from window step − 1 to window ``step``."""
+    """Advance the belief since each last sighting within ``order`` windows from window step − 1 to window ``step``."""
     matrix, hidden, active = plan.prior.transition, plan.hidden[step - 1], plan.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]
@@ -205,7 +205,7 @@ def _unseen_mass(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
 
 
 def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
-    """Σ over histories of Pr(history) · H(reading given history), from joint weights with the location."""
+    """Return Σ over histories of Pr(history) · H(reading given history), from their joint weights with the location."""
     seen = rows[:, plan.active[step]]
     unseen = rows[:, plan.hidden[step]].sum(axis=1)
     joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)
@@ -213,7 +213,7 @@ def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
 
 
 def raw_operations(plan: Schedule, order: int | None) -> float:
-    """Cost of `raw_information` in multiplications, to choose an order beforehand."""
+    """Estimate the number of multiplications of `raw_information`, to choose an order beforehand."""
     plan = plan.raw
     depth = plan.n_steps if order is None else min(order, plan.n_steps)
     n_histories = depth * np.mean([active.size * (hidden.size > 0) for active, hidden in zip(plan.active, plan.hidden)])
@@ -225,7 +225,7 @@ def raw_operations(plan: Schedule, order: int | None) -> float:
 
 
 def log_leakage(plan: Schedule) -> float:
-    """ln Π_t λ_t, λ_t = Σ_y max_x Pr(y given x) the Bayes capacity of window t."""
+    """Return ln Π_t λ_t, where λ_t = Σ_y max_x Pr(y given x) is the Bayes capacity of window t."""
     # Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family have
     # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
     # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
@@ -243,7 +243,7 @@ def log_leakage(plan: Schedule) -> float:
 
 
 def largest_success(log_baseline: float | FloatArray, information: float | FloatArray) -> FloatArray:
-    """ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, ln B given.
+    """Return ln of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, given ln B.
 
     Numbers, or arrays of one shape. Bisected in ln p, so that a probability of 1e-300 has as many digits as one of 0.1;
     the upper end is returned.
@@ -267,7 +267,7 @@ def largest_success(log_baseline: float | FloatArray, information: float | Float
 def log_loose(
     n_locations: int, n_steps: int, tolerance: int, entropy: float | FloatArray, information: float | FloatArray
 ) -> FloatArray:
-    """ln of the largest success that Fano's inequality for a uniform prior allows (equation 3 of Koga et al.)."""
+    """Return ln of the largest success that Fano's inequality allows for a uniform prior (Koga et al., equation 3)."""
     # With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
     # success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
     entropy = np.asarray(entropy, float)

@@ -1,4 +1,4 @@
-"""Products with a transition matrix, dense or sparse, in blocks that stay in the processor's cache."""
+"""Products with a dense or sparse transition matrix, in blocks that fit in the processor's cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BLOCK_ENTRIES = 1 << 15
 
 
 class Kernel:
-    """Nonnegative matrix (n_from, n_to), dense or sparse, entry [x, x'] for the move x to x'; vectors are rows."""
+    """A nonnegative dense or sparse matrix (n_from, n_to), entry [x, x'] for the move x to x'; vectors are rows."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
@@ -27,17 +27,17 @@ class Kernel:
         self._log: Any = None
 
     def forward(self, rows: FloatArray) -> FloatArray:
-        """Sum over x of rows[x] matrix[x, x']; one matrix product."""
+        """Return the sum over x of rows[x] matrix[x, x'], in one matrix product."""
         return np.asarray(rows @ self.matrix)
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """Sum over x' of matrix[x, x'] rows[x'], rows (..., n_to); one matrix product."""
+        """Return the sum over x' of matrix[x, x'] rows[x'] for rows (..., n_to), in one matrix product."""
         flat = self._flat(rows)
         result = (self.matrix @ flat.T).T if self.is_sparse else flat @ self._arranged
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest matrix[x, x'] rows[x'] over x', for nonnegative rows (..., n_to); O(nnz) for each nonzero row."""
+        """Return max over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0; O(nnz) for each nonzero row."""
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -55,7 +55,7 @@ class Kernel:
         return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
-        """Largest rows[x] + ln matrix[x, x'] over x, for rows of logarithms; O(n_rows nnz)."""
+        """Return the maximum over x of rows[x] + ln matrix[x, x'], for rows of logarithms; O(n_rows nnz)."""
         log = self._log_matrix()
         result = np.full((len(rows), self.n_to), -np.inf)
         if self.is_sparse:
@@ -74,7 +74,7 @@ class Kernel:
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
-        """ln matrix[:, x'] for each x' in ``to``: (n_rows, n_from), minus infinity for impossible moves."""
+        """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from); impossible moves are −infinity."""
         log = self._log_matrix()
         if not self.is_sparse:
             return np.asarray(log[:, to].T)
@@ -85,7 +85,7 @@ class Kernel:
         return result
 
     def _log_matrix(self) -> Any:
-        """Cached logarithms: dense as stored, sparse by columns without impossible moves."""
+        """Return the cached logarithms of the matrix; a sparse one is stored by column, without impossible moves."""
         if self._log is None:
             with np.errstate(divide="ignore"):
                 if self.is_sparse:
@@ -98,17 +98,17 @@ class Kernel:
 
 
 class Moves(Protocol):
-    """Moves of one or many targets for the genie's equation; values are (..., n_places)."""
+    """Interface to the moves of one or many targets in the genie's equation; values are (..., n_places)."""
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """Sum over x' of P[x, x'] rows[x']."""
+        """Return the sum over x' of P[x, x'] rows[x']."""
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest P[x, x'] rows[x'] over x'."""
+        """Return the maximum over x' of P[x, x'] rows[x']."""
 
 
 def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> FloatArray:
-    """Genie's equation one window back, G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x', a−1)).
+    """Step the genie's equation back a window: G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x', a−1)).
 
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
     mass of everything, to which a wrong guess makes no difference.
@@ -118,7 +118,7 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:
-    """Values after a wrong guess: one tolerated error fewer."""
+    """Return the values after a wrong guess, with one tolerated error fewer."""
     last = values.shape[-2] - has_total
     parts = [np.zeros_like(values[..., :1, :]), values[..., : last - 1, :], values[..., last:, :]]
     return np.concatenate(parts, axis=-2)

@@ -26,7 +26,7 @@ _FLOOR = 1e-300
 
 
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """Publishing locations of every window, sorted and distinct, from a set of locations or one location each."""
+    """Return the sorted, distinct publishing locations of every window, given as a set or as a single location each."""
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -40,7 +40,7 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
 
 
 def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) -> FloatArray:
-    """Noise scale of every window and location, (n_steps, n_locations); zeros without noise."""
+    """Return the noise scale of every window and location, (n_steps, n_locations); zeros if there is no noise."""
     # `scale` is σ, the Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee has no
     # scale per location): a scalar, one per window, or one per window and location.
     if noise is None:
@@ -61,7 +61,7 @@ def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """A prior on its reachable locations with the sensors that can ever see the target."""
+    """A prior on its reachable locations, with the sensors that can ever see the target."""
 
     # `active` and `hidden` split the locations of each window; `scales` is (n_steps, n_locations).
 
@@ -74,12 +74,14 @@ class Schedule:
 
     @property
     def n_steps(self) -> int:
-        """Number of windows."""
+        """The number of windows."""
         return len(self.active)
 
     @cached_property
     def raw(self) -> Schedule:
-        """Raw counts of the same sensors; the only hidden location of a window counts as seen."""
+        """The schedule of raw counts for the same sensors; a window's only hidden location, if there is just one,
+        counts as seen.
+        """
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
@@ -87,7 +89,7 @@ class Schedule:
         return Schedule(self.prior, active, hidden, None, np.zeros_like(self.scales), self.marginals)
 
     def n_outcomes(self) -> IntArray:
-        """Possible readings of a raw count per window: sensors the target can be at, and elsewhere."""
+        """Count the possible readings of a raw count per window: each sensor where the target can be, and elsewhere."""
         possible = self.marginals > 0
         seen = [np.count_nonzero(row[active]) for row, active in zip(possible, self.active)]
         unseen = [np.any(row[hidden]) for row, hidden in zip(possible, self.hidden)]
@@ -113,7 +115,7 @@ def schedule(
 
 
 def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
-    """Kullback-Leibler divergence between the noisy count with and without the target, in nats."""
+    """Return the Kullback-Leibler divergence between the noisy counts with and without the target, in nats."""
     if noise in ("gaussian", "discrete_gaussian"):
         return 0.5 / scale**2
     if noise == "laplace":
@@ -122,14 +124,14 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Log-likelihood ratio of a noisy reading, target present against absent; NaN for NaN."""
+    """Return the log-likelihood ratio of a noisy reading, target present versus absent; NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
 
 
 def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Independent noise of the shape of ``scale``, for simulated attacks (not for releases)."""
+    """Draw independent noise of the shape of ``scale``, for simulated attacks (not for releases)."""
     if noise == "gaussian":
         return rng.normal(0.0, scale)
     if noise == "laplace":
@@ -147,7 +149,7 @@ def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> Flo
 
 @lru_cache(maxsize=64)
 def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
-    """Support and probabilities, truncated at 40 σ (mass below 1e-300)."""
+    """Return the support and probabilities of a discrete Gaussian, truncated at 40 σ (omitting mass below 1e-300)."""
     reach = int(np.ceil(40 * sigma)) + 1
     support = np.arange(-reach, reach + 1, dtype=float)
     weight = np.exp(-((support / sigma) ** 2) / 2)
@@ -155,7 +157,9 @@ def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
 
 
 def total_variation(noise: str, scale: float) -> float:
-    """Total variation distance between the noisy count with and without the target; the one-cell capacity minus 1."""
+    """Return the total variation distance of the noisy counts with and without the target: one-cell capacity minus
+    1.
+    """
     if noise == "gaussian":
         return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
     if noise == "laplace":
@@ -167,7 +171,7 @@ def total_variation(noise: str, scale: float) -> float:
 
 
 def log_capacity(noise: str, scales: FloatArray) -> float:
-    """ln of an upper bound on the Bayes capacity Σ_y max_x Pr(y given x) of one window's noisy counts."""
+    """Return ln of an upper bound on the Bayes capacity Σ_y max_x Pr(y given x) of one window's noisy counts."""
     # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
     # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
     # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).
@@ -186,7 +190,7 @@ def _log_capacity(noise: str, values: tuple[float, ...], counts: tuple[int, ...]
 
 
 def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> float:
-    """Upper Riemann sum of ∫₁^∞ Pr(some cell's ratio exceeds r) dr on a grid that is even in ln r."""
+    """Return an upper Riemann sum of ∫₁^∞ Pr(some cell's ratio exceeds r) dr on a grid evenly spaced in ln r."""
     if noise in ("laplace", "discrete_laplace"):
         top = 1 / min(values)
     else:
@@ -210,7 +214,7 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
 
 
 def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
-    """ln of the probability, target absent, that the log-likelihood ratio of one cell exceeds each level ≥ 0."""
+    """Return ln of the probability, target absent, that one cell's log-likelihood ratio exceeds each level ≥ 0."""
     if noise == "gaussian":
         return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
     if noise == "laplace":
@@ -227,7 +231,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Refuse a bare guarantee if a likelihood is needed."""
+    """Reject noise given only by its guarantee, because it has no likelihood."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
@@ -235,7 +239,9 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """ln Pr(observation given location), up to a constant per window, of releases minus everybody else; same shape."""
+    """Return ln Pr(observation given location), up to a constant per window, of releases minus everybody else's
+    counts; same shape.
+    """
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):
@@ -254,12 +260,12 @@ def log_likelihoods(
 
 
 def scaled(log_values: FloatArray) -> FloatArray:
-    """Likelihoods with the largest of each window 1, from their logarithms."""
+    """Return likelihoods from their logarithms, scaled so that the largest in each window is 1."""
     return np.asarray(np.exp(log_values - log_values.max(axis=-1, keepdims=True)))
 
 
 def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods of that shape."""
+    """Return the filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods of that shape."""
     # `leak` adds a vanishing chance of any move, so that a real trajectory which the prior excludes has a posterior.
     result = np.empty(likelihood.shape)
     current = np.broadcast_to(initial, likelihood[:, 0].shape)
@@ -272,7 +278,7 @@ def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: f
 
 
 def backward(kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M)."""
+    """Return Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M)."""
     result = np.ones(likelihood.shape)
     for step in range(likelihood.shape[1] - 2, -1, -1):
         message = kernel.expected(likelihood[:, step + 1] * result[:, step + 1]) + leak
@@ -281,13 +287,13 @@ def backward(kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> Float
 
 
 def smoothed(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Posterior marginals Pr(X_t given y_1 … y_T), (n, n_steps, M); O(n n_steps M²)."""
+    """Return the posterior marginals Pr(X_t given y_1 … y_T), (n, n_steps, M); O(n n_steps M²)."""
     joint = forward(initial, kernel, likelihood, leak) * backward(kernel, likelihood, leak)
     return np.asarray(joint / joint.sum(axis=-1, keepdims=True))
 
 
 def posterior_genie(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, tolerance: int) -> FloatArray:
-    """Bound on the posterior probability of at most ``tolerance`` wrong guesses, (n,); O(n n_steps tolerance M²)."""
+    """Bound the posterior probability of at most ``tolerance`` wrong guesses, shape (n,); O(n n_steps tolerance M²)."""
     n, n_steps, n_locations = likelihood.shape
     values = np.ones((n, tolerance + 2, n_locations))
     for step in range(n_steps - 1, 0, -1):

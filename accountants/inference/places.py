@@ -52,7 +52,7 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Observation of a target in one window without everybody else: publishing cells, noise and residual."""
+    """What one window reveals about a target after subtracting everybody else: publishing cells, noise and residual."""
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.
@@ -63,7 +63,7 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """ln Pr(each cell's reading given a target there), less that given the target elsewhere, (n_targets, n_cells).
+        """Return the log-likelihood ratio of each cell's reading, target there versus elsewhere, (n_targets, n_cells).
 
         `cells`: true cells of the targets; the adversary of each knows everybody else's.
         """
@@ -76,7 +76,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """Map of cells (n_cells + 1, the last: not seen) to places of the priors, and each cell's share of its place."""
+    """The map of cells (n_cells + 1, the last: unseen) to places of the priors, and each cell's share of its place."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -86,12 +86,12 @@ class PriorPlaces:
 
     @classmethod
     def of_cells(cls, n_cells: int) -> PriorPlaces:
-        """Every cell for itself, and one more place for not being seen."""
+        """Map each cell to a place of its own, with one more place for being unseen."""
         return cls(np.arange(n_cells + 1), np.ones(n_cells + 1))
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """The most visited cells (ties: the smaller index), and elsewhere for all others and for not being seen."""
+        """Keep the most visited cells as places (ties: the smaller index) and merge all others and unseen into one."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -106,22 +106,22 @@ class PriorPlaces:
 
     @property
     def n_cells(self) -> int:
-        """Cells of the run."""
+        """The number of cells of the run."""
         return len(self.location) - 1
 
     @property
     def n_locations(self) -> int:
-        """Places of the priors."""
+        """The number of places of the priors."""
         return int(self.location.max()) + 1
 
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
-        """Places seen by active cells; elsewhere is seen if any of its cells is, which reveals at least as much."""
+        """Return the places that active cells see; elsewhere is seen if any of its cells is, which reveals no less."""
         return set(self.location[:-1][active].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """Mechanism that reads counts, and all steps of the release including it."""
+    """The mechanism that reads the counts, and all steps of the release including it."""
 
     mechanism: Mechanism | None
     steps: tuple[ChainStep, ...] = ()
@@ -135,7 +135,7 @@ class Releasing:
 
     @property
     def unprocessed(self) -> Releasing:
-        """Release before post-processing, which reveals at least as much."""
+        """The release before post-processing, which reveals at least as much."""
         return Releasing(self.mechanism, tuple(step for step in self.steps if not isinstance(step, Postprocess)))
 
     @property
@@ -144,14 +144,14 @@ class Releasing:
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
-        """Noise family and scale of a release if its charge implies the likelihood, else None."""
+        """Return the noise family and scale of a release if its charge determines the likelihood, otherwise None."""
         event = charge[0] if len(charge) == 1 else None
         if not isinstance(event, events.Additive) or not self.adds_noise_only:
             return None
         return event.family, float(event.scale)
 
     def reading(self, release: Release, counts: FloatArray) -> tuple[Reading | None, NDArray[np.bool_]]:
-        """Observation by the adversary of any target (None: nothing), and mask of the cells that the release shows."""
+        """Return the observation of any target's adversary (None if there is none) and a mask of the cells shown."""
         # `counts` are the true bounded ones: the adversary knows everybody's share of them but the target's. Additive
         # noise has a likelihood, also with a scale that follows earlier releases. For everything else counts without
         # noise stand: the beliefs are then those of an adversary with more information.
@@ -166,13 +166,13 @@ class Releasing:
 
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
-    """Return whether a release is a repeat that was decided without the counts."""
+    """Return whether a release is a repeat whose decision did not depend on the counts."""
     return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedWindows:
-    """Sensors and noise of the coming windows, as `horizon_bounds` takes them."""
+    """The sensors and noise of the coming windows, in the form that `horizon_bounds` takes."""
 
     sensors: tuple[frozenset[int], ...]
     noise: str | None = None
@@ -181,7 +181,7 @@ class PlannedWindows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseForecast:
-    """Public knowledge about ``horizon`` windows from any window on."""
+    """Public knowledge about the next ``horizon`` windows, starting from any window."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
     # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
@@ -201,11 +201,11 @@ class ReleaseForecast:
 
     @property
     def mechanism(self) -> Mechanism | None:
-        """Mechanism of the run, or None if it releases coarser windows."""
+        """The mechanism of the run, or None if it releases coarser windows."""
         return None if self.releasing.is_coarse else self.releasing.mechanism
 
     def start(self) -> State:
-        """Before window 1: the first ``horizon`` windows, as planned."""
+        """Return the state before window 1, with the first ``horizon`` windows planned."""
         if not self.is_planned or self.mechanism is None:
             return {}
         state = _encode(np.zeros((0, 5)), self.mechanism.start(self.facts), np.zeros(4))
@@ -214,20 +214,20 @@ class ReleaseForecast:
         return state
 
     def after(self, index: int, state: State) -> State:
-        """State for the horizon that begins after window ``index``."""
+        """Return the state for the horizon that begins after window ``index``."""
         if not self.is_planned:
             return state
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
     def horizons(self, n_windows: int) -> Iterator[PlannedWindows]:
-        """Horizon of each of the first ``n_windows`` windows, as known before the run."""
+        """Yield the horizon of each of the first ``n_windows`` windows, as known before the run."""
         state = self.start()
         for index in range(1, n_windows + 1):
             yield self.coming(index, state)
             state = self.after(index, state)
 
     def coming(self, index: int, state: State) -> PlannedWindows:
-        """The windows from ``index`` on."""
+        """Return the planned windows from ``index`` onward."""
         last = index + self.horizon - 1
         end = last if self.facts.n_windows is None else min(last, self.facts.n_windows)
         windows = self.windows(index, end) if self.windows is not None and end >= index else ()
@@ -272,7 +272,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Noise of the horizon: one family, else a guarantee, else none."""
+        """Return the noise of the horizon as one additive family if possible, otherwise as a guarantee, or None."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None
@@ -289,7 +289,7 @@ class ReleaseForecast:
         return None, None
 
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
-        """The largest ε on any path: ε in every w windows, or ε at every regular window of a landmark budget."""
+        """Return the largest ε on any path: ε in every w windows, or ε at every regular window of a landmark budget."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
         promised = mechanism.guarantee if mechanism is not None else Guarantee()
         if promised.amount is None or promised.concentrated or promised.linked:

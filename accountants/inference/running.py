@@ -1,4 +1,4 @@
-"""Filters of many targets: beliefs, realised risk and bounds on the coming windows."""
+"""Filters for many targets: beliefs, realised risk and bounds on the coming windows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LEAK = 1e-150
 
 
 def start_beliefs(targets: TargetPriors, horizon: int) -> State:
-    """State before the first window.
+    """Return the state before the first window.
 
     Returns ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its
     size never changes.
@@ -51,7 +51,7 @@ def start_beliefs(targets: TargetPriors, horizon: int) -> State:
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Forward filter: take in one window's release.
+    """Update the forward filter with one window's release.
 
     `log_likelihood`: (n_targets, n_places), up to a constant a target; all equal when nothing was observed.
 
@@ -84,7 +84,7 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
 
 
 def predict(targets: TargetPriors, state: State) -> FloatArray:
-    """Belief about the coming window before its release, (n_targets, n_places).
+    """Return the belief about the coming window before its release, (n_targets, n_places).
 
     A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
     have told a lot.
@@ -140,7 +140,7 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
 def _smooth(
     targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, tolerance: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Smoothed marginals and the posterior's genie ball in one backward pass."""
+    """Compute the smoothed marginals and the posterior's genie ball in one backward pass."""
     # `values` has one row per number of wrong guesses left, then the probability of the later releases.
     n_steps, n_targets, n_places = belief.shape
     values = np.ones((n_targets, tolerance + 2, n_places))
@@ -158,7 +158,7 @@ def _smooth(
 def _success_of_guess(
     targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, guess: NDArray[np.intp], tolerance: int
 ) -> FloatArray:
-    """Exact posterior probability that a fixed guess has at most ``tolerance`` wrong locations, (n_targets,)."""
+    """Return each target's exact posterior probability that a fixed guess has at most ``tolerance`` wrong locations."""
     n_steps, n_targets, n_places = belief.shape
     rows = np.arange(n_targets)
     values = np.ones((n_targets, tolerance + 2, n_places))
@@ -172,14 +172,14 @@ def _success_of_guess(
 
 
 def _rescale(values: FloatArray) -> FloatArray:
-    """Rescale to a largest total of 1 per target, without exact zeros."""
+    """Rescale values so that each target's largest total is 1, without exact zeros."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
 
 @dataclass(frozen=True)
 class RowWriter:
-    """Rows of a run; subjects are numbered, since a row must not identify a person."""
+    """Writes the rows of a run, with subjects numbered, since a row must not identify a person."""
 
     assumption: str
     horizon: int
@@ -187,31 +187,31 @@ class RowWriter:
     known: float = 1.0
 
     def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
-        """Bounds on attacks on the horizon that begins with a window, final because they precede its release."""
+        """Return bounds on attacks on the horizon from a window onward; they are final, as they precede its release."""
         text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
         text = f"{text}; everybody else's cells known, {self.assumption}"
         columns = [_rows(subjects, window, shown, unit, text, bounds[name]) for name, (shown, unit) in COMING.items()]
         return [row for of_target in zip(*columns) for row in of_target]
 
     def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
-        """Realised risk of the windows up to one; later releases can still raise it."""
+        """Return the realised risk of the windows up to a given one; later releases can still raise it."""
         n_steps, high = risk["marginals"].shape[1], risk["high"]
         text = f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
         rows = _rows(subjects, window, "realised_risk", "probability", self._text(text), high)
         return [replace(row, low=low, high=row.value, status=status) for row, low in zip(rows, risk["low"].tolist())]
 
     def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
-        """Probability of the likeliest place of a window, smoothed by the windows after it; (n_targets,)."""
+        """Return rows with the probability of a window's likeliest place, smoothed by later windows."""
         text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
         return _rows(subjects, window, "place_known", "probability", text, likeliest)
 
     def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
-        """Share of the windows so far in a cell that published, (n_targets,)."""
+        """Return rows with the fraction of windows so far that the target spent in a published cell."""
         text = "windows up to this one in which the target was in a cell whose count was published"
         return _rows(subjects, window, "visit_frequency", "share", text, frequency)
 
     def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
-        """Spectral gap of each target's prior."""
+        """Return rows with the spectral gap of each target's prior."""
         text = self._text("of the transition matrix that the adversary knows")
         return _rows(subjects, None, "spectral_gap", "1", text, gaps)
 
@@ -229,7 +229,7 @@ def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, tex
 
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """Immutable facts of a few targets: knowledge, priors and the genie's values."""
+    """Immutable data of a few targets: the adversaries' knowledge, the priors and the genie's values."""
 
     span: slice
     known: KnownTargets
@@ -237,7 +237,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Beliefs after a release; unchanged for a ``reading`` of None."""
+        """Return the beliefs after a release; they are unchanged if ``reading`` is None."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -248,7 +248,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class TargetFilters:
-    """Targets in blocks. The figures of a target do not depend on the other targets, to the last bit."""
+    """The targets, divided into blocks. No target's figures depend on the other targets, not even in the last bit."""
 
     known: KnownTargets
     writer: RowWriter
@@ -257,7 +257,7 @@ class TargetFilters:
 
     @property
     def subjects(self) -> range:
-        """Number of each target among all of the run, from 1."""
+        """The numbers of these targets within the run, counted from 1."""
         return range(self.known.first + 1, self.known.first + self.known.n_targets + 1)
 
     def start(self) -> State:
@@ -275,7 +275,7 @@ class TargetFilters:
         cells: IntArray,
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update by this release.
+        """Bound the leakage of the coming windows, then update the beliefs with this release.
 
         `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
         targets and of the crowd, ``n_cells`` where not seen.
@@ -314,13 +314,13 @@ class TargetFilters:
         return rows
 
     def _parts(self, state: State) -> Iterator[tuple[TargetBlock, State]]:
-        """Each block with its part of a state."""
+        """Yield each block with its part of a state."""
         for number, block in enumerate(self.blocks):
             yield block, part(f"{number}", state)
 
 
 def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
-    """Build targets in blocks of at most `BLOCK` with their immutable facts."""
+    """Divide targets into blocks of at most `BLOCK`, each with its immutable data."""
     blocks = []
     for first in range(0, known.n_targets, BLOCK):
         few = known.part(first, min(first + BLOCK, known.n_targets))

@@ -1,4 +1,4 @@
-"""Success against raw counts, segment by segment between sightings.
+"""Bound on the success of attacks on raw counts, composed of the segments between sightings.
 
 Given the readings, the unseen runs between sightings are independent. Each run's chance of at most a wrong guesses is
 bounded on its own; the budgets of wrong guesses are then convolved, and summed over all ways to be sighted, from the
@@ -52,7 +52,7 @@ _UNDERFLOW = 1e-300
 
 
 def log_segment(plan: Schedule, tolerance: int) -> float:
-    """ln of the segment bound on the success against raw counts and anything computed from them; deterministic."""
+    """Return ln of the deterministic segment bound on the success against raw counts or anything computed from them."""
     # O(T² s M · hidden) time per active sensor, times the sensors again for the convolution. Noise is ignored, which is
     # safe.
     plan = plan.raw
@@ -83,7 +83,7 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """The unseen runs that begin at the sightings of one window (or at the start of the horizon, window −1)."""
+    """The unseen runs that begin at the sightings in one window (or at the start of the horizon, window −1)."""
 
     # Ends are numbered in the order they are met from the back: 0 is the end of the horizon, then the sightings of the
     # last window, and so on. `reach` (n_starts, n_ends, tolerance + 1) bounds the joint probability of the run and at
@@ -96,15 +96,18 @@ class Segments:
 
 
 def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
-    """C(length − a, j) for a = 0 … tolerance, (n_ends, tolerance + 1); 0 if fewer than j guesses must be right."""
+    """Return C(length − a, j) for a = 0 … tolerance, shape (n_ends, tolerance + 1); it is 0 if fewer than j guesses
+    have to be right.
+    """
     return np.asarray(comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j))
 
 
 def _genie_tables(
     plan: Schedule, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Genie values of all runs, from the last window back; also the window of every end and, per window, the
-    probability of staying unseen from each location until each end, (n_ends, M)."""
+    """Return the genie values of all runs, from the last window back; also each end's window and, per window, the
+    probability of staying unseen from each location until each end, (n_ends, M).
+    """
     n_locations, last = plan.prior.n_locations, plan.n_steps - 1
     matrix = plan.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run
@@ -134,7 +137,7 @@ def _genie_tables(
 
 
 def segment_operations(plan: Schedule, tolerance: int) -> float:
-    """Number of multiplications in `log_segment`, to skip the bound if it would take too long."""
+    """Estimate the number of multiplications in `log_segment`, to skip the bound if it would take too long."""
     plan = plan.raw
     sighted = np.array([active.size for active in plan.active])
     hidden = np.array([window.size for window in plan.hidden])
@@ -149,7 +152,7 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
 
 
 def affordable_moments(plan: Schedule) -> int:
-    """Number of moments of every run that take about a second; none on large sparse priors."""
+    """Return how many moments of every run can be computed in about a second; 0 for large sparse priors."""
     n_steps, n_locations = plan.n_steps, plan.prior.n_locations
     n_starts = 1 + sum(active.size for active in plan.active)
     if not isinstance(plan.prior.transition, np.ndarray) or n_starts**2 * n_steps * n_locations / 6 > _FIRST_OPERATIONS:
@@ -164,7 +167,7 @@ def moment_bounds(
     unseen: dict[int, FloatArray],
     n_moments: int,
 ) -> list[list[FloatArray]]:
-    """σ_1, σ_2, … up to ``n_moments`` (n_starts, n_ends) for the runs of every entry of ``starts``."""
+    """Return σ_1, σ_2, … up to ``n_moments``, each (n_starts, n_ends), for the runs of every entry of ``starts``."""
     # `starts`: (window, sighted locations), from the last window to −1, the start of the horizon; `begin`: (n, M)
     # distributions of the first location, one for each start in window −1; `unseen`: per window the probability
     # (n_ends, M) of staying unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
@@ -183,7 +186,7 @@ def _from_starts(
     kernels: dict[tuple[int, int], FloatArray],
     n_moments: int,
 ) -> list[FloatArray]:
-    """Bounds for the runs that begin at the sightings of one window."""
+    """Return the moment bounds for the runs that begin at the sightings in one window."""
     n_ends = unseen[window].shape[0]
     weights = _first_weights(plan, window, begin if window < 0 else plan.prior.transition[locations])
     bounds = []
@@ -201,7 +204,7 @@ def _from_starts(
 
 
 def _first_weights(plan: Schedule, window: int, current: FloatArray) -> dict[int, FloatArray]:
-    """S_1: per later window the probability of being unseen until then and at each location, (n_starts, M)."""
+    """Return S_1: for each later window, the probability of being unseen so far and at each location, (n_starts, M)."""
     matrix = plan.prior.transition
     weights = {}
     for later in range(window + 1, plan.n_steps):
@@ -213,7 +216,7 @@ def _first_weights(plan: Schedule, window: int, current: FloatArray) -> dict[int
 
 
 def _next_weights(weights: dict[int, FloatArray], kernels: dict[tuple[int, int], FloatArray]) -> dict[int, FloatArray]:
-    """S_j from S_{j−1}."""
+    """Compute S_j from S_{j−1}."""
     windows = sorted(weights)
     result = {}
     for later in windows[1:]:
@@ -227,7 +230,7 @@ def _next_weights(weights: dict[int, FloatArray], kernels: dict[tuple[int, int],
 
 
 def _unseen_kernels(plan: Schedule) -> dict[tuple[int, int], FloatArray]:
-    """Probability of moving from any place in one window to any place in a later one, unseen on the way and there."""
+    """Return the probability of moving from any place in one window to any place in a later one, unseen all the way."""
     matrix = plan.prior.transition
     kernels = {}
     for before in range(plan.n_steps - 1):

@@ -40,7 +40,7 @@ _OPERATIONS = 2e6
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
-    """Upper bound on the probability that the best guess without any release is off in few windows.
+    """Bound from above the probability that the best guess without any release has at most ``tolerance`` errors.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
 
 def check_horizon(n_steps: int, tolerance: int) -> None:
-    """Refuse a horizon without windows and a negative tolerance."""
+    """Reject a horizon without windows or a negative tolerance."""
     if n_steps < 1:
         raise ParameterError("n_steps", n_steps, "at least 1")
     if tolerance < 0 or tolerance != int(tolerance):
@@ -84,12 +84,12 @@ def check_horizon(n_steps: int, tolerance: int) -> None:
 
 
 def probability(log_value: float) -> float:
-    """exp, except that a positive value too small for a float becomes the smallest float instead of 0."""
+    """Return the exponential, except that positive values too small for a float become the smallest float, not 0."""
     return float(np.exp(log_value)) or float(np.nextafter(0.0, 1.0) if log_value > -np.inf else 0.0)
 
 
 def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
-    """Logarithm of `max_ball_probability`."""
+    """Return the logarithm of `max_ball_probability`."""
     if tolerance >= n_steps:
         return 0.0
     prior = prior.reduced[0]
@@ -109,7 +109,7 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Smallest of Markov's inequalities on C(hits, j); j = n_steps − tolerance is the union bound."""
+    """Return the smallest of Markov's inequalities on C(hits, j), where j = n_steps − tolerance is the union bound."""
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])
@@ -125,12 +125,12 @@ def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: flo
 
 
 def log_binomial(n: int, k: int) -> float:
-    """ln C(n, k)."""
+    """Return ln C(n, k)."""
     return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
-    """ln of the success of a guesser who learns each true location after guessing it."""
+    """Return ln of the success of a guesser who learns each true location after guessing it."""
     # Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe because the
     # equation is monotone.
     values = np.ones((tolerance + 1, kernel.n_from))
@@ -145,7 +145,7 @@ def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int)
 
 
 def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
-    """ln f(n_steps − l) for l = 0 … max_skips, f(m) the largest prior probability of any m chosen windows."""
+    """Return ln f(n_steps − l) for l = 0 … max_skips; f(m) is the largest prior probability of any m chosen windows."""
     # Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
     # at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
     # chains that do not start stationary.
@@ -172,7 +172,7 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
 
 
 def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
-    """ln f(1), ln f(2), … up to ``maximum``, f(3) and beyond only while they are cheap."""
+    """Return ln f(1), ln f(2), … up to ``maximum``; from f(3) on, only while they are cheap to compute."""
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
     if maximum < 1:
         return np.empty(0)
@@ -199,7 +199,7 @@ def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
 
 
 def consecutive_matches(prior: MarkovPrior, maximum: int) -> FloatArray:
-    """ln of the largest probability of the first 1, 2, … ``maximum`` locations: at most ln f(1), ln f(2), …"""
+    """Return ln of the largest probability of the first 1, 2, … ``maximum`` locations: at most ln f(1), ln f(2), …"""
     kernel = Kernel(prior.transition)
     with np.errstate(divide="ignore"):
         current = np.log(prior.initial)[None, :]
@@ -211,7 +211,7 @@ def consecutive_matches(prior: MarkovPrior, maximum: int) -> FloatArray:
 
 
 def _log_powers(prior: MarkovPrior, highest: int) -> list[Kernel]:
-    """Kernels of the first ``highest`` powers of the transition matrix."""
+    """Return the kernels of the first ``highest`` powers of the transition matrix."""
     powers = []
     power = prior.transition
     for exponent in range(1, highest + 1):

@@ -1,4 +1,4 @@
-"""Targets of reconstruction: the people, their declared or estimated priors, and these priors side by side."""
+"""Targets of reconstruction: the people, their declared or estimated priors, and arrays of many priors together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Checked):
-    """The one-dimensional test chain over the cells in their order; see `chain_prior`."""
+    """The one-dimensional test chain over the cells in order; see `chain_prior`."""
 
     n: int = parameter(doc="number of places: the cells of the run", at_least=1)
     tau: float = parameter(0.1, doc="reach of a move as a share of the line", above=0)
@@ -33,7 +33,7 @@ class Line(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """Prior knowledge of an adversary about each target's moves: exactly one of ``estimate``, ``chain``, ``learned``.
+    """An adversary's prior knowledge of each target's moves: exactly one of ``estimate``, ``chain``, ``learned``.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class KnownPrior(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KnownTargets:
-    """Targets and their adversaries' knowledge, as picklable arrays."""
+    """The targets and their adversaries' knowledge, as picklable arrays."""
 
     # `users` are identities as in `Training`, ids as configured, or None each where no one is named; `priors` is one of
     # each target, or a single one for all; `first` is the number of the first target among all, from 0. `crowd` are the
@@ -97,22 +97,22 @@ class KnownTargets:
 
     @property
     def watched(self) -> Any:
-        """Identities of the people whose cells must be known: targets first, then the crowd."""
+        """The identities of the people whose cells must be known: targets first, then the crowd."""
         return self.users if self.crowd is None else np.concatenate([self.users, self.unknown])
 
     @property
     def n_targets(self) -> int:
-        """Number of targets."""
+        """The number of targets."""
         return len(self.users)
 
     def part(self, first: int, last: int) -> KnownTargets:
-        """The targets from ``first`` to before ``last``."""
+        """Return the targets from ``first`` up to but excluding ``last``."""
         priors = self.priors if len(self.priors) == 1 else self.priors[first:last]
         crowd = None if self.crowd is None else self.crowd.part(first, last)
         return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
 
     def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
-        """ln Pr(one window's reading given each place of each target), up to a constant, (n_targets, n_locations).
+        """Return ln Pr(a window's reading given each place of each target), up to a constant, (n_targets, n_locations).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """
@@ -126,7 +126,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Targets, drawn from the training part or named by id, with their priors; files are read here."""
+    """Return the targets, drawn from the training part or named by id, with their priors; reads any files."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -156,7 +156,7 @@ def known_targets(
 def knowing_a_share(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Targets whose adversaries know the cells of a share of other people, and of the rest their long-run places.
+    """Return targets whose adversaries know the cells of a share of other people, and long-run places of the rest.
 
     The rest is drawn from people seen in the training windows; who is not seen there is known.
     """
@@ -179,7 +179,7 @@ def knowing_a_share(
 
 
 def _with_unseen_place(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
-    """Append an unseen place to a prior; without a probability of being unseen it is never entered."""
+    """Append an unseen place to a prior; without a probability of being unseen, the chain never enters it."""
     if prior.n_locations > n_cells:
         return prior
     matrix = np.eye(n_cells + 1)
@@ -222,7 +222,7 @@ def _estimate(
 
 
 def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
-    """Distribution of pseudo-moves, for the trajectory of one person."""
+    """Return a function that gives the distribution of pseudo-moves for one person's trajectory."""
     if known.towards == "own":
         return lambda path: _visit_shares(path, places, known.smoothing)
     population = None
@@ -232,7 +232,7 @@ def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Ca
 
 
 def _visit_shares(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
-    """Share of visits to each place, above 0 for every place."""
+    """Return the fraction of visits to each place, which is above 0 for every place."""
     visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
     return np.asarray(visits / visits.sum())
 
@@ -248,7 +248,7 @@ def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: in
 
 
 def _rows_of_ids(part: Training, targets: tuple[int | str, ...]) -> IntArray:
-    """Rows of the people whose ids are given."""
+    """Return the row indices of the people with the given ids."""
     for name, row in zip(targets, part.named):
         if row < 0:
             raise ParameterError("targets", name, f"a person seen in the first {part.n_windows} windows")
@@ -261,7 +261,7 @@ _PLACES_PER_BATCH, _RARE = 8, 0.01
 
 @dataclass(frozen=True, eq=False)
 class TargetPriors:
-    """Priors of many targets, padded to the most places any of them can reach."""
+    """The priors of many targets, padded to the most places that any of them can reach."""
 
     locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
     initial: FloatArray  # (n_targets, n_places), 0 for padding
@@ -271,7 +271,7 @@ class TargetPriors:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> TargetPriors:
-        """Put priors side by side; one prior given many times is stored once."""
+        """Stack priors into one object; a prior given many times is stored once."""
         # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
         if not priors or len({prior.n_locations for prior in priors}) > 1:
             raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
@@ -291,12 +291,12 @@ class TargetPriors:
 
     @cached_property
     def move_entropy(self) -> FloatArray:
-        """Entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
+        """The entropy of the next move from each place, in nats, (n_targets or 1, n_places)."""
         return np.stack([entr(matrix).sum(axis=1) for matrix in self.transition])
 
     @property
     def n_targets(self) -> int:
-        """Number of targets."""
+        """The number of targets."""
         return len(self.locations)
 
     def forward(self, rows: FloatArray) -> FloatArray:
@@ -309,7 +309,7 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """Places x' by descending largest P[x, x'], padding last: their numbers, the largest values, and P[·, x'].
+        """The places x' by descending maximum of P[x, x'], padding last: their indices, these maxima, and P[·, x'].
 
         And how many of them to look at together: all, where so many are likely that none can be left out.
         """
@@ -323,7 +323,8 @@ class TargetPriors:
         return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Largest P[x, x'] rows[x'] over x', for nonnegative rows; exact, in blocks that stay in the processor's cache.
+        """Return the maximum of P[x, x'] rows[x'] over x', for nonnegative rows; exact, in blocks that fit in the
+        processor's cache.
 
         Most places are rarely moved to: once the largest that the others could give is under what every x has, they
         need no look.
