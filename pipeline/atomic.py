@@ -15,7 +15,7 @@ PRIVATE, PUBLIC = "operator", "public"
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether a path is in the operator's folder.
+    """Return whether a path lies in the operator's folder.
 
     >>> is_private(Path("runs/a/operator/parts")), is_private(Path("/home/operator/a/public"))
     (True, False)
@@ -24,25 +24,25 @@ def is_private(folder: Path) -> bool:
 
 
 def make_folder(path: Path, private: bool = False) -> None:
-    """Make a folder and its parents: owner-only if it is the operator's, or ``private``."""
+    """Create a folder and its parents; it is owner-only if it belongs to the operator or if ``private`` is set."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
 
 
 def opener(path: str, flags: int) -> int:
-    """Opener for `open` that creates the operator's files owner-only."""
+    """Open a file on behalf of `open`; a new file in the operator's folder is owner-only."""
     return os.open(path, flags, 0o600 if is_private(Path(path).parent) else 0o666)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Opener for `open` that creates files owner-only."""
+    """Open a file on behalf of `open`; a new file is owner-only."""
     return os.open(path, flags, 0o600)
 
 
 @contextmanager
 def replacing(path: Path, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that becomes ``path`` on success: readers see the old file or the new one.
+    """Yield a temporary path that replaces ``path`` on success; readers see either the old file or the new one.
 
     ``private``: for its owner alone, whatever its folder.
     """
@@ -62,18 +62,18 @@ def _temporary(path: Path) -> Path:
 
 
 def write_json(path: Path, value: Any, private: bool = False) -> None:
-    """Write a value as JSON, atomically."""
+    """Write a value to a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", private)
 
 
 def write_text(path: Path, text: str, private: bool = False) -> None:
-    """Write a text, atomically."""
+    """Write text to a file atomically."""
     with replacing(path, private) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably, unless it exists: the first writer wins.
+    """Create a file atomically and durably unless it already exists; the first writer wins.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def write_first(path: Path, data: bytes, private: bool = False) -> bool:
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync the directory entries of a folder."""
+    """Flush a folder's directory entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,6 @@
-"""``penstock attack``: inference and reconstruction; ``penstock audit``: lower bounds on a person's loss."""
+"""``penstock attack`` runs inference and reconstruction attacks; ``penstock audit`` bounds a person's loss
+from below.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ MINUTES = 10
 
 
 def _games() -> dict[str, tuple[type, str]]:
-    """Parameters of each attack, and its question."""
+    """Return the parameter class of each attack, and the question that the attack asks."""
     from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
 
     return {
@@ -56,7 +58,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add the common arguments of attacks, except unused ones."""
+    """Add the arguments that attacks share, leaving out those that this attack does not use."""
     add = parser.add_argument
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
@@ -92,11 +94,11 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
-    """Show completed attacks and the estimated time for the remaining ones."""
+    """Return a listener that shows the completed attacks and the estimated time for the remaining ones."""
     first: list[tuple[int, float]] = []
 
     def listener(done: int, total: int) -> None:
-        """Show progress and the estimated remaining time."""
+        """Show the progress and the estimated remaining time."""
         first.append((done, time.monotonic())) if not first else None
         made, now = done - first[0][0], time.monotonic()
         left = (now - first[0][1]) / made * (total - done) if made else 0.0
@@ -115,14 +117,14 @@ def in_words(duration: float) -> str:
 
 
 def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
-    """Print the number of people to attack, and the time limit."""
+    """Print the number of people to attack and the time limit."""
     people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
     within = f", in {minutes:g} min at most" if minutes else ""
     print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
 
 
 def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
-    """Print the estimated duration after the first piece of an attack."""
+    """Print the estimated duration of an attack after its first piece."""
     within = min(seconds, 60 * minutes) if minutes else seconds
     print(f"penstock: {attack}: about {in_words(max(within, 1.0))}", file=sys.stderr, flush=True)
 
@@ -130,7 +132,7 @@ def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
 def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
-    """Outcomes by attack, and the reason for each skipped attack."""
+    """Run the attacks; return their outcomes by name, and the reason for each attack that was left out."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
     from penstock.pipeline.experiments.games.membership import AttackListener, attack

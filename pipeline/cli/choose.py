@@ -1,4 +1,4 @@
-"""``penstock choose``: rank mechanisms of equal guarantee by their error on given data."""
+"""``penstock choose`` ranks mechanisms with the same guarantee by their error on given data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
 
         def begun(task: str, n_trials: int) -> None:
-            """Print the beginning of a stage and its number of runs."""
+            """Announce a stage and its number of trials."""
             nonlocal total
             if not (quiet or total):
                 print(f"penstock: {LOOKED}", file=sys.stderr)
@@ -69,7 +69,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 print(f"penstock: {task}: {total} trials", file=sys.stderr)
 
         def listener(done: int, failed: int, n_read: int) -> None:
-            """Show progress, with the failures."""
+            """Show the progress and the number of failures."""
             progress(done + failed, total, f"{failed} failed" if failed else "")
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
@@ -79,7 +79,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _limit_of(text: str) -> tuple[str, float]:
-    """Read a limit, such as ``relative_mae=0.3``."""
+    """Parse a limit such as ``relative_mae=0.3``."""
     name, _, value = text.partition("=")
     try:
         return name, float(value)
@@ -89,7 +89,7 @@ def _limit_of(text: str) -> tuple[str, float]:
 
 
 def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
-    """Summary: ranking, binding constraint and files written."""
+    """Summarise a choice: the ranking, the binding constraint and the files written."""
     from penstock.pipeline.experiments.results import best_in_words
     from penstock.pipeline.reporting.experiment import binding_in_words
 
@@ -136,7 +136,9 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
 
 
 def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
-    """Describe the advantage over the most exposed people for every attacked candidate, and refused candidates."""
+    """Describe the advantage over the most exposed people for each attacked candidate, and whether the candidate was
+    refused.
+    """
     if not chosen.attacked:
         return []
     lines = [
@@ -150,7 +152,7 @@ def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
 
 
 def _worse_than_zeros(table: pl.DataFrame) -> list[str]:
-    """Candidates with a relative error no better than that of zeros."""
+    """Return the candidates whose relative error is no better than that of releasing zeros."""
     name = next((name for name in SHARES if name in table.columns), None)
     return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
 

@@ -1,4 +1,4 @@
-"""Subcommands, with the arguments and output format that they share."""
+"""Subcommands, and the arguments and output formats that they share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Command:
-    """Subcommand of ``penstock``."""
+    """A subcommand of ``penstock``."""
 
     name: str  # the word on the command line
     help: str  # one line for ``--help``
@@ -26,11 +26,11 @@ class Command:
 
 
 def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Leave the parser without arguments."""
+    """Add no arguments to the parser."""
 
 
 def add_configuration(parser: argparse.ArgumentParser) -> None:
-    """Add the configuration file and ``--set``."""
+    """Add the arguments for the configuration file and ``--set``."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file")
     parser.add_argument(
         "--set",
@@ -42,12 +42,12 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
-    """Add ``--set`` for the parameters of a single plug-in."""
+    """Add ``--set`` for the parameters of one plug-in."""
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"parameter of the {of}")
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add an option for every key of a dataclass, from its declaration; `of_fields` reads them."""
+    """Add one option for each key of a dataclass, derived from its declaration; `of_fields` reads them back."""
     from penstock.pipeline.config.build import alternatives, fields_of
 
     for field in fields_of(kind):
@@ -64,7 +64,7 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
 
 
 def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
-    """Build a dataclass of the options that were given; raises `ParameterError` that names the option."""
+    """Build a dataclass from the options that were given; raise a `ParameterError` that names the offending option."""
     from dataclasses import fields
 
     from penstock.mechanisms.core.plugin import ParameterError
@@ -77,12 +77,12 @@ def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add ``-q`` and ``--quiet``: errors are still printed."""
+    """Add ``-q`` and ``--quiet``, which do not silence errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
-    """Add ``--jobs``; None by default."""
+    """Add ``--jobs``, which defaults to None."""
     parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
 
 
@@ -93,7 +93,7 @@ def _above_zero(text: str) -> int:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the folder of a finished run or experiment."""
+    """Add the argument for the folder of a finished run or experiment."""
     parser.add_argument("folder", metavar="DIR")
 
 
@@ -102,7 +102,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines, with coloured warnings on a terminal unless NO_COLOR is set."""
+    """Print lines; on a terminal, colour the warnings unless NO_COLOR is set."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)
@@ -116,7 +116,7 @@ def print_json(value: Any) -> None:
 
 
 def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> None:
-    """Print a value with ``--json``, else lines unless ``--quiet``."""
+    """Print a value as JSON with ``--json``, otherwise print lines unless ``--quiet`` is given."""
     if arguments.json:
         print_json(value)
     elif not getattr(arguments, "quiet", False):
@@ -124,13 +124,13 @@ def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> Non
 
 
 def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> None:
-    """Print named figures, one a line, or as JSON."""
+    """Print named figures, one per line or as JSON."""
     show(arguments, figures, (f"{name}: {figure}" for name, figure in figures.items()))
 
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar on standard error; yields a function of steps done, all steps, and a remark.
+    """Show a progress bar on standard error; yield a function that takes the steps done, the total steps and a remark.
 
     ``piped``: a line for every tenth in place of the bar, for logs.
     """
@@ -141,7 +141,7 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         tenths = -1
 
         def line(done: int, total: int | None, remark: str) -> None:
-            """Print a line at every tenth."""
+            """Print a line for each tenth of the work."""
             nonlocal tenths
             now = 10 * done // (total or 1)
             if now != tenths:

@@ -1,4 +1,4 @@
-"""Commands that make files from events: ``init``, ``convert``, ``generate`` and ``learn``."""
+"""Commands that write files from events: ``init``, ``convert``, ``generate`` and ``learn``."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
     import pyarrow as pa
 
     def is_text(kind: pa.DataType) -> bool:
-        """Return whether a column is text, in any layout."""
+        """Return whether a column holds text, in any storage layout."""
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
     table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()
@@ -103,7 +103,7 @@ def _table(frame: pl.DataFrame) -> pa.Table:
 def learn_to_file(
     config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
 ) -> dict[str, Any]:
-    """Learn transitions, both matrices and the initial distribution, and write them.
+    """Learn both transition matrices and the initial distribution, and write them to a file.
 
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.
@@ -137,7 +137,7 @@ def learn_to_file(
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
-    """Learn usual counts from the releases of a run, and write them for ``profile`` of a filter.
+    """Learn the usual counts from the releases of a run, and write them to a file for a filter's ``profile``.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more.
@@ -310,7 +310,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
-    """Return the budget of a day from the option, the prompt or the default."""
+    """Return the budget for one day, taken from the option, the prompt or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.draft import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds

@@ -1,4 +1,4 @@
-"""``penstock experiment``: run a sweep from one YAML file."""
+"""``penstock experiment`` runs a sweep defined in one YAML file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as progress:
 
         def listener(done: int, failed: int, n_read: int) -> None:
-            """Show progress, with sources read and trials that failed."""
+            """Show the progress, the number of sources read and the number of failed trials."""
             numbers = ((n_read, "read"), (failed, "failed"))
             details = " · ".join(f"{number} {name}" for number, name in numbers if number)
             progress(done + failed, len(experiment.trials), details)

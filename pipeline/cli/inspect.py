@@ -26,7 +26,9 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Name, promise and parameters of every plug-in of a kind, from its docstring; of mechanisms also the guarantee."""
+    """Return the name, promise and parameters of every plug-in of a kind, from its docstring; mechanisms also have a
+    guarantee.
+    """
     if kind == "metrics":
         from penstock.evaluation.utility import metric_called, metric_names
 
@@ -51,14 +53,14 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def text(kind: str) -> str:
-    """Return a plain list of one kind."""
+    """Return a plain-text list of the plug-ins of one kind."""
     rows = entries(kind)
     width = max((len(row["name"]) for row in rows), default=0)
     return "\n".join([kind, *(f"  {row['name']:<{width}}  {row['promise']}" for row in rows)])
 
 
 def markdown(kind: str) -> str:
-    """Return a Markdown table of one kind, as in the README."""
+    """Return a Markdown table of the plug-ins of one kind, as shown in the README."""
     rows = entries(kind)
     columns = ["name", "promise"] + (["guarantee", "unit"] if kind == "mechanisms" else [])
     titles = {"name": kind[:-1], "promise": "what it does", "guarantee": "guarantee", "unit": "unit of privacy"}
@@ -168,7 +170,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """Describe a status in words; ``now`` in seconds since 1970.
+    """Describe a status in words; ``now`` is in seconds since 1970.
 
     >>> from penstock.pipeline.monitoring.status import Status
     >>> status = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)

@@ -1,4 +1,4 @@
-"""``penstock key``: noise keys; no secret is ever printed."""
+"""``penstock key`` manages noise keys; it never prints a secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``penstock ledger``: total cost of all runs over an event source."""
+"""``penstock ledger`` reports the total cost of all runs over an event source."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Terms, runs and costs by period of a ledger; checks its chain and head.
+    """Return the terms, runs and costs by period of a ledger, after checking its chain and head.
 
     Raises `DataError` if there is no ledger, or its chain is broken.
     """
@@ -93,7 +93,7 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
-    """Yield charges, the most expensive unit's cost and the sum, by budget period or UTC day."""
+    """Yield the charges, the most expensive unit's cost and the total for each budget period or UTC day."""
     from penstock.pipeline.releasing.charge_table import ChargeTable
     from penstock.pipeline.windows.calendar import format_time
 
@@ -112,7 +112,7 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
 
 
 def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Upper bound on the total cost over several ledgers, by measure."""
+    """Return an upper bound on the total cost over several ledgers, by measure."""
     costs: dict[str, float] = {}
     for ledger in ledgers:
         measure = ledger["terms"]["measure"]
@@ -122,7 +122,7 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifest: Path) -> None:
-    """Report a fault unless the head in a run's manifest is in one of the ledgers."""
+    """Report a fault unless one of the ledgers contains the head named in a run's manifest."""
     from penstock.pipeline.releasing.ledger import Ledger
 
     head = _head_in(manifest)
@@ -134,7 +134,7 @@ def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifes
 
 
 def _head_in(path: Path) -> str:
-    """Return the head of the ledger at the end of a run, by either of its manifests."""
+    """Return the ledger head at the end of a run, read from either of its manifests."""
     from penstock.mechanisms.core.plugin import DataError
 
     try:
@@ -174,7 +174,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _remaining(budget: float, spent: float) -> float:
-    """Return the remaining budget; 0 within the rounding errors of sums.
+    """Return the remaining budget, or 0 if it is within the rounding error of the sums.
 
     >>> _remaining(1.0, 0.75), _remaining(1.0, 1 - 4e-16), _remaining(1e-12, 5e-13), _remaining(1.0, 1.5)
     (0.25, 0.0, 5e-13, 0.0)
@@ -184,7 +184,7 @@ def _remaining(budget: float, spent: float) -> float:
 
 
 def _odds(spent: float, measure: str) -> str:
-    """Describe a cost in a measure as odds."""
+    """Describe a cost in some measure as odds."""
     from penstock.mechanisms.core.concentrated import epsilon_at
     from penstock.pipeline.output.loss import DELTA, even_odds
 

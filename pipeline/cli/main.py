@@ -1,4 +1,4 @@
-"""The ``penstock`` command: parse the arguments, run a subcommand, turn errors into messages and exit codes."""
+"""The ``penstock`` command: parse the arguments, run a subcommand, and turn errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _shells(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    """Print a completion script, from the options in ``--help`` of every command."""
+    """Print a shell completion script built from the options that every command lists in ``--help``."""
     options: dict[str, list[str]] = {}
     for name, command in COMMANDS.items():
         parser = argparse.ArgumentParser(name, add_help=False)
@@ -73,12 +73,14 @@ COMMANDS: dict[str, Command] = {
 
 
 def script() -> NoReturn:
-    """Entry point of ``penstock``: exit with the code of `main`."""
+    """Run ``penstock`` as a script, and exit with the code that `main` returns."""
     sys.exit(main())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Returns 0 done, 1 failed, 2 wrong use, 3 stopped by a budget, 4 interrupted."""
+    """Run the command line; return 0 on success, 1 on failure, 2 on wrong use, 3 if a budget stopped it, 4 if
+    interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     at = words.index("--") if "--" in words else len(words)
     words, beam_options = words[:at], words[at + 1 :]
@@ -123,7 +125,7 @@ def _is_interrupt(error: BaseException | None) -> bool:
 
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser, with arguments only for the selected subcommands."""
+    """Build the argument parser; only the selected subcommands get their arguments."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",
@@ -148,7 +150,7 @@ def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int
 
 
 class _Version(argparse.Action):
-    """Print the version and exit; imported lazily."""
+    """An argparse action that looks up the version, prints it and exits."""
 
     def __call__(self, parser: argparse.ArgumentParser, *further: object) -> NoReturn:
         from importlib import metadata

@@ -1,4 +1,4 @@
-"""``penstock plan``: the release that keeps a goal, as a line of configuration."""
+"""``penstock plan`` prints the release that meets a goal as a line of configuration."""
 
 from __future__ import annotations
 

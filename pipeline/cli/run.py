@@ -1,4 +1,4 @@
-"""``penstock run``: run a configuration, show progress, print a summary."""
+"""``penstock run`` runs a configuration, shows its progress and prints a summary."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def show_progress() -> Iterator[None]:
 
 
 def progress_line(registry: RunMetrics, seconds: float) -> str:
-    """Progress of a run in one line.
+    """Describe the progress of a run in one line.
 
     >>> from penstock.pipeline.monitoring.metrics import ROWS, RunMetrics
     >>> registry = RunMetrics()
@@ -132,7 +132,7 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """Return lines on the cost and the error to expect of a run, from public facts, before it begins."""
+    """Describe the cost and error to expect of a run, from public facts alone, before it begins."""
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, losses_in_words
     from penstock.pipeline.output.rehearsal import (
@@ -165,7 +165,7 @@ def expectations(config: RunConfig) -> list[str]:
 
 
 def summary(result: Result) -> str:
-    """Return the result of a run in a few lines: rows read, windows released, users, utility, files to open."""
+    """Summarise a run in a few lines: rows read, windows released, users, utility and the files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words
@@ -222,7 +222,7 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    """Run the quick start that is installed with the package, and print the path of its report last."""
+    """Run the quick start that ships with the package, and print the path of its report last."""
     from importlib.resources import as_file, files
 
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:

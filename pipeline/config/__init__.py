@@ -1,1 +1,1 @@
-"""Configuration: YAML to frozen dataclasses, with every problem in one line, and the plan of a run."""
+"""Configuration: YAML parsed into frozen dataclasses, with each problem reported in one line, and the plan of a run."""

@@ -1,4 +1,4 @@
-"""Build dataclasses from a parsed YAML document, and collect every problem on its line."""
+"""Build dataclasses from a parsed YAML document, and report every problem with its line."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from penstock.pipeline.config.yaml import (
 
 @dataclass(frozen=True)
 class Field:
-    """Key of a section."""
+    """A key of a configuration section."""
 
     name: str
     key: str
@@ -58,7 +58,7 @@ class Field:
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """Return every key of a section, in order of declaration: the fields that are made with `parameter`.
+    """Return the keys of a section, that is, the fields declared with `parameter`, in declaration order.
 
     >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
@@ -80,12 +80,12 @@ _KNOWN: dict[type, tuple[Field, ...]] = {}
 
 
 def defaults_of(cls: type) -> dict[str, Any]:
-    """Default of every field that has one, by its name."""
+    """Return the default of each field that has one, by field name."""
     return {field.name: field.default for field in fields_of(cls) if not field.required}
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Members of a union (None as NoneType), or the hint alone.
+    """Return the members of a union (None as NoneType), or the hint alone if it is not a union.
 
     >>> alternatives(int | None)
     (<class 'int'>, <class 'NoneType'>)
@@ -106,7 +106,7 @@ def is_tuple(hint: Any) -> bool:
 
 
 def input_paths(section: Any) -> list[str]:
-    """Return every input path that a section and its sub-sections name, in order of declaration."""
+    """Return every input path named in a section and its subsections, in declaration order."""
     paths: list[str] = []
     for field in fields_of(type(section)):
         value = getattr(section, field.name)
@@ -150,7 +150,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Read a single value as a type; raises `WrongValue`.
+    """Read a scalar as the given type; raise `WrongValue` if it does not fit.
 
     ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
     durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
@@ -176,7 +176,7 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
 
 
 class _Failed(Enum):
-    """Placeholder of a value that could not be built; its problem has been recorded."""
+    """The placeholder for a value that could not be built and whose problem has been recorded."""
 
     FAILED = "failed"
 
@@ -196,7 +196,7 @@ ALSO_CALLED = {
 
 
 class Builder:
-    """Build dataclasses from nodes and collect the problems.
+    """A builder that turns nodes into dataclasses and collects the problems.
 
     ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
     ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
@@ -219,16 +219,16 @@ class Builder:
         self.problems: list[Problem] = []
 
     def fail(self, node: Node, path: yaml.Path, text: str) -> _Failed:
-        """Record a problem at the place of a node."""
+        """Record a problem at the location of a node."""
         self.problems.append(Problem(node.place, path, text))
         return FAILED
 
     def refuse(self, node: Node, path: yaml.Path, expected: str) -> _Failed:
-        """Record a refused value with the expected one."""
+        """Record that a value is not allowed, and what was expected instead."""
         return self.fail(node, path, f"{shown(node)} is not allowed; it must be {expected}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
-        """Build one dataclass from a section; FAILED on a problem."""
+        """Build a dataclass from a section, or return FAILED if there is a problem."""
         if not isinstance(node, Mapping):
             return self.refuse(node, path, expected(cls, Parameter(doc=""), self.unions))
         return self.construct(node, cls, self.values(node, cls, path), path)
@@ -236,7 +236,7 @@ class Builder:
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Value (or FAILED) of every field that is present in a section or mandatory.
+        """Return the value (or FAILED) of each field that is mandatory or present in a section.
 
         ``also``: further known keys; ``plugin``: kind and name of the plug-in that the section configures.
         """
@@ -270,7 +270,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Construct a dataclass; report a refusal on the line of the offending field."""
+        """Construct a dataclass; if it rejects a value, report that on the line of the offending field."""
         if FAILED in values.values():
             return FAILED
         try:
@@ -282,7 +282,7 @@ class Builder:
         return FAILED
 
     def plugin(self, node: Node, base: type, path: yaml.Path) -> Any:
-        """Build the plug-in that a section names under ``type``; FAILED on a problem."""
+        """Build the plug-in that a section names under ``type``, or return FAILED if there is a problem."""
         registry = self.unions[base]
         if not isinstance(node, Mapping):
             return self.refuse(node, path, expected(base, Parameter(doc=""), self.unions))
@@ -310,7 +310,7 @@ class Builder:
         return value
 
     def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as a type; for a union, as the first member that fits."""
+        """Read a node as a type; if the type is a union, use the first member that fits."""
         members = alternatives(hint)
         if isinstance(node, Scalar) and node.value is None and type(None) in members:
             return None
@@ -328,7 +328,7 @@ class Builder:
         return self.refuse(node, path, expected(hint, declared, self.unions))
 
     def fits(self, node: Node, hint: Any) -> bool:
-        """Return whether a node has at least the outer form of a type: a value, a list or a section."""
+        """Return whether a node has the basic form of a type: a scalar, a list or a section."""
         if isinstance(node, Mapping):
             return hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict
         if isinstance(node, Sequence):
@@ -336,7 +336,7 @@ class Builder:
         return not (hint in self.unions or is_section(hint) or is_tuple(hint) or typing.get_origin(hint) is dict)
 
     def member(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as one type that is not a union."""
+        """Read a node as a single type, not a union."""
         if hint in self.unions:
             return self.plugin(node, hint, path)
         if is_section(hint):
@@ -351,7 +351,7 @@ class Builder:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a list; a single value or section is a list of one."""
+        """Read a list; treat a single value or section as a list with one entry."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
             if hints[-1] is not Ellipsis or not self.is_one(node, hints[0]):
@@ -366,7 +366,7 @@ class Builder:
         return FAILED if FAILED in values else tuple(values)
 
     def is_one(self, node: Node, hint: Any) -> bool:
-        """Return whether a node other than a list may be the only entry of one."""
+        """Return whether a node that is not a list may stand for a list with one entry."""
         return any(self.fits(node, member) for member in alternatives(hint)) and not (
             isinstance(node, Scalar) and node.value is None
         )
@@ -381,7 +381,7 @@ class Builder:
 
 
 def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Locate the value that a dataclass refused: the line of the field or of the list entry in the error."""
+    """Locate the value that a dataclass rejected, on the line of the field or list entry named in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list
@@ -444,7 +444,7 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Advice on a removed key or value; None if nothing was removed.
+    """Return advice on a removed key or value, or None if nothing was removed.
 
     Parameters
     ----------
@@ -474,7 +474,7 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
 
 
 def replaced_plugin(kind: str, name: str) -> str | None:
-    """Advice on a removed plug-in; None for other names."""
+    """Return advice on a removed plug-in, or None for any other name."""
     sentence = REMOVED.get(f"{kind} {name}")
     return sentence and f"{name!r} was removed; {sentence}"
 
@@ -493,7 +493,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build one plug-in from the plain values of its section, which messages say is at a path in a file.
+    """Build a plug-in from the plain values of its section; error messages place the section at ``path`` in ``file``.
 
     Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
     """
@@ -501,7 +501,7 @@ def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
 
 
 def _build_section(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
-    """Build the plug-in that a section configures; raises `ConfigError` with every problem found."""
+    """Build the plug-in that a section configures; raise a `ConfigError` that lists every problem."""
     builder = Builder(UNIONS, None)
     plugin = builder.plugin(node, base, path)
     if wrong := [*problems, *builder.problems]:

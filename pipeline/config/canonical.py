@@ -1,4 +1,4 @@
-"""Canonical form of a configuration: plain values for manifests, and the digest that keys the noise."""
+"""The canonical form of a configuration: plain values for manifests, and the digest that keys the noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typi
 
 
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return a configuration with every default written out, as plain values under sorted keys.
+    """Return a configuration as plain values under sorted keys, with every default filled in.
 
     ``secrets`` keeps ``seed`` and ``noise_key``: never in anything public, since the seed undoes the noise. ``files``
     gives what stands for a path. Returns a dict that JSON and YAML can write and `loads` reads back; durations and
@@ -38,7 +38,7 @@ def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], st
 
 
 def digest(config: RunConfig) -> bytes:
-    """SHA-256 over everything but the key that affects released values, and nothing else.
+    """Return the SHA-256 digest of exactly those settings that affect released values, except the noise key.
 
     Left out: names, accountants, metrics, output, how sources are cut and ordered (``block_rows``, ``disorder``). In a
     simulation of the source only ``from`` and ``until`` count, so that the same events release the same bytes from
@@ -62,7 +62,9 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """SHA-256 of a file, or of a folder's file names and contents in sorted order; an address as text."""
+    """Return the SHA-256 of a file, or of the file names and contents of a folder in sorted order; return an address
+    unchanged.
+    """
     if not os.path.exists(path):
         return path
     total = hashlib.sha256()
@@ -75,7 +77,7 @@ def content_digest(path: str) -> str:
 def _plain_value(
     value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
 ) -> Any:
-    """Return a value as written in YAML; ``input_path`` and ``output_path`` replace such paths."""
+    """Return a value as written in YAML; ``input_path`` and ``output_path`` convert paths of those kinds."""
     if is_section(type(value)):
         return _plain_section(value, input_path, output_path)
     if isinstance(value, tuple):
@@ -92,7 +94,7 @@ def _plain_value(
 
 
 def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
-    """Return a section under sorted keys, without keys that are None by default."""
+    """Return a section under sorted keys, omitting the keys that are None by default."""
     values = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)

@@ -1,4 +1,4 @@
-"""Columns of users, times and places in a file: guessed from names in eleven languages, and from values."""
+"""Guess the columns of users, times and places in a file from their names, in eleven languages, and their values."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ CUT = "a quoted value goes on in the next line, and a row is one line: take such
 
 @dataclass(frozen=True)
 class Stated:
-    """Facts stated by the user; the rest is guessed."""
+    """The facts stated by the user; everything else is guessed."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
     time_format: str | None = None
@@ -141,7 +141,7 @@ class Stated:
 
 @dataclass
 class Table:
-    """First rows of a table as text, with its dialect."""
+    """The first rows of a table as text, with the table's dialect."""
 
     frame: pl.DataFrame
     separator: str = ","
@@ -156,7 +156,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
-        """Read the head of the first file; raises `DataError` for other formats."""
+        """Read the head of the first file; raise `DataError` for unsupported formats."""
         source = source_of(path)
         if source is Parquet:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
@@ -220,7 +220,7 @@ class Table:
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
-        """Read the first objects of the first file that has any; of several lists the longest."""
+        """Read the first objects of the first file that has any; if the file has several lists, use the longest."""
         for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
             lists = {
                 name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
@@ -237,7 +237,7 @@ class Table:
 
 @dataclass
 class Columns:
-    """Guessed columns."""
+    """The guessed columns."""
 
     names: dict[
         str, str
@@ -247,7 +247,7 @@ class Columns:
 
 
 def source_of(path: str) -> type[Csv | Parquet | Json]:
-    """Return the source that reads a path: of a folder by the names in it, and by the first bytes."""
+    """Return the source type that reads a path, judging a folder by its file names and a file by its first bytes."""
     files, sources = list_files(path, PATTERNS), (Csv, Parquet, Json)
     first = next((file for source in sources for file in files if matches(file, source.patterns)), files[0])
     head = next((stream.read(64) for _, stream in open_inputs([first], PATTERNS)), b"")
@@ -257,7 +257,7 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
 
 
 def _as_text(column: pl.Series) -> pl.Series:
-    """Convert a Parquet column to text: times in ISO 8601, with an offset if they have one."""
+    """Convert a Parquet column to text, with times in ISO 8601 and their offset if they have one."""
     if isinstance(column.dtype, pl.Datetime):
         zone = "Z" if column.dtype.time_zone else ""
         return (
@@ -271,7 +271,7 @@ def _as_text(column: pl.Series) -> pl.Series:
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Decode the head of a file: encoding, text and rows."""
+    """Decode the head of a file into its encoding, text and rows."""
     if encoding := stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None):
         try:
             return encoding, _text(head, encoding).removeprefix("\ufeff"), ()
@@ -296,28 +296,28 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
 
 
 def _text(head: bytes, encoding: str) -> str:
-    """Decode the head of a file, whose last character may be incomplete."""
+    """Decode the head of a file, allowing for an incomplete last character."""
     return codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < _HEAD_BYTES)
 
 
 def _n_known(header: str) -> int:
-    """Number of event fields recognised by the names of a header."""
+    """Count the event fields that can be recognised from the names in a header."""
     names = re.split(r"[,;\t|]", header)
     return sum(bool(named(part, names)) for part in _WORDS)
 
 
 def _count(line: str, separator: str) -> int:
-    """Count a separator in a line, outside of quotes."""
+    """Count the occurrences of a separator in a line, outside quotes."""
     return re.sub(r'"[^"]*"', "", line).count(separator)
 
 
 def _is_cut(line: str) -> bool:
-    """Return whether a quoted value does not end in its line."""
+    """Return whether a quoted value is still open at the end of a line."""
     return line.count('"') % 2 == 1
 
 
 def share(mask: pl.Series) -> float:
-    """Share of true values in a mask; nulls count as false."""
+    """Return the fraction of values in a mask that are true, counting nulls as false."""
     return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
 
@@ -326,7 +326,7 @@ def _numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
-    """Return the time format of nearly all values of a column, if any; ``iso`` also accepts times of day.
+    """Return the time format that nearly all values of a column have, or None; ``iso`` also accepts times of day.
 
     Where day, month and year could be in several orders it is the one by which the values are closest together.
     """
@@ -345,7 +345,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -
 
 
 def _shape(text: str) -> str:
-    """Return a text without blanks and decimals, with one sign for a run of digits and one for a run of letters.
+    """Remove blanks and decimals from a text, and replace each run of digits or letters with a single symbol.
 
     >>> _shape("1. 5. 2024 3:05:09.25 p.m."), _shape("Sept. 5, 2024")
     ('0:0:0a', 'a0')
@@ -356,12 +356,14 @@ def _shape(text: str) -> str:
 
 @cache
 def _shape_of_format(name: str) -> str:
-    """Return the shape of times in a format: no other text can be one."""
+    """Return the shape that every time in a format has."""
     return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
 def spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the days from the first to the last time, and those that the last is after today."""
+    """Return the number of days from the first to the last time, plus the number of days that the last is in the
+    future.
+    """
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()
@@ -370,7 +372,7 @@ def spread(values: pl.Series, name: str, zone: str) -> int:
 
 
 def other_orders(form: str) -> list[str]:
-    """Return a format with day, month and year in the other orders that are in use.
+    """Return the variants of a format that put day, month and year in the other common orders.
 
     >>> other_orders("%d/%m/%Y %H:%M"), other_orders("%d.%m.%Y %H:%M"), other_orders("%d.%m.%y")
     (['%m/%d/%Y %H:%M', '%Y/%m/%d %H:%M'], ['%Y.%m.%d %H:%M'], ['%y.%m.%d'])
@@ -380,7 +382,7 @@ def other_orders(form: str) -> list[str]:
 
 
 def fit(values: pl.Series, name: str, zone: str) -> float:
-    """Return the share of values that are times in a format, in plausible years."""
+    """Return the fraction of values that are times in a format and fall in plausible years."""
     if name in _UNIX:
         scale = 1000 ** _UNIX.index(name)
         begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
@@ -391,7 +393,7 @@ def fit(values: pl.Series, name: str, zone: str) -> float:
 
 
 def named(part: str, names: Iterable[str]) -> list[str]:
-    """Columns whose names match a field of an event, best first.
+    """Return the columns whose names match an event field, best match first.
 
     >>> named("user", ["Kartennummer", "nº usuário", "time"]), named("latitude", ["纬度", "startlat", "platform"])
     (['nº usuário', 'Kartennummer'], ['纬度', 'startlat'])
@@ -399,7 +401,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
 
     def rank(name: str) -> float:
-        """Return the rank of the most telling word in a name; whole words come first."""
+        """Return the rank of the most telling word in a name; whole words rank first."""
         plain = _fold_case(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
         words_of_name = [word for word in re.split(r"[\W\d_]+", plain) if word]
         words_of_name += [word.removeprefix("ال") for word in words_of_name]
@@ -415,7 +417,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
 
 
 def _fold_case(text: str) -> str:
-    """Return a text in small letters without accents.
+    """Return a text in lower case without accents.
 
     >>> _fold_case("Horário"), _fold_case("Längengrad")
     ('horario', 'langengrad')
@@ -429,7 +431,7 @@ def _is_accent(letter: str) -> bool:
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
-    """Guess the column of each part of an event; raises `ParameterError` for a stated column that is missing."""
+    """Guess the column of each part of an event; raise `ParameterError` if a stated column is missing."""
     frame = table.frame
     for part, name in stated.columns.items():
         if name not in frame.columns and (part, name) != ("user", ""):
@@ -457,7 +459,7 @@ def _unassigned(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
 def _choose(
     part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], reason: str
 ) -> None:
-    """Choose the column of a field by its name, else by its values."""
+    """Choose the column of a field by its name, or else by its values."""
     names[part] = next(iter(by_name or by_value), FIXME)
     if names[part] == FIXME:
         checks[part] = f"no column could be told to hold the {part}; write it"
@@ -466,11 +468,11 @@ def _choose(
 
 
 def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[str, str]) -> str:
-    """Choose the column of times, or of days and hours, and return their format."""
+    """Choose the column of times, or the columns of days and hours, and return their format."""
     left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return the format of each column that has one; ``before``: a prefix of its values."""
+        """Return the format of each column that has one; ``before`` is a prefix to put before its values."""
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
@@ -520,7 +522,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
 
 
 def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the columns of latitude and longitude by name, and else by the range of their values."""
+    """Choose the latitude and longitude columns by name, or else by the range of their values."""
     if "latitude" in names and "longitude" in names:
         return
 
@@ -554,7 +556,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
 
 def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the column of users, if any."""
+    """Choose the column of users, if there is one."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
     people = [name for name in by_name if not _holds_categories(frame[name])]
@@ -614,6 +616,6 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
 
 
 def _holds_categories(column: pl.Series) -> bool:
-    """Return whether a column holds types of people rather than people: a few alternating values."""
+    """Return whether a column holds types of people rather than individuals, that is, a few alternating values."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

@@ -1,4 +1,4 @@
-"""Draft of a configuration from a file: columns, times, area and bounds guessed from its rows."""
+"""Draft a configuration from a file, guessing the columns, times, area and bounds from its rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ Rejects = Counter[tuple[str, str]]
 
 @dataclass
 class Draft:
-    """Drafted configuration with remarks."""
+    """A drafted configuration with remarks."""
 
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
@@ -108,7 +108,7 @@ def draft(
     stated: Stated | None = None,
     stops: str | None = None,
 ) -> Draft:
-    """Draft a configuration for a table of events, or for a folder of them.
+    """Draft a configuration for an event table or a folder of event tables.
 
     What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
@@ -180,7 +180,7 @@ def draft(
 
 
 def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
-    """Remark on unreadable events, and on the placeholders."""
+    """Yield remarks on events that could not be read, and on the placeholders in their stead."""
     n_rows = "no row was read"
     if is_whole:
         n_rows = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
@@ -188,14 +188,14 @@ def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
 
 
 def _unknown_space(has_positions: bool) -> Grid | Places:
-    """Return a placeholder for an unknown space."""
+    """Return a placeholder for a space that is not known."""
     if has_positions:
         return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
     return Places(list_=(FIXME,), elsewhere=True)
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space of a file of stops: by nearest position, or by name."""
+    """Return the space that a file of stops defines, matching by nearest position or by name."""
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)
@@ -212,7 +212,7 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
 
 
 def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet | Json:
-    """Return the drafted source, without a time range."""
+    """Return the drafted source, with no time range."""
     unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns.names}
     read: Any = {"path": path, "columns": columns.names | unused}
     read |= {"time_format": columns.time_format, "time_zone": zone}
@@ -231,7 +231,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
 
 
 def _is_citibike(path: str, table: Table) -> bool:
-    """Return whether trips are from New York, in files that the source of Citi Bike reads."""
+    """Return whether the trips are from New York and in files that the Citi Bike source can read."""
     if os.path.isdir(path) and not any(
         matches(file, (*Citibike.patterns, *ARCHIVES)) for file in list_files(path, Csv.patterns)
     ):
@@ -242,7 +242,7 @@ def _is_citibike(path: str, table: Table) -> bool:
 
 
 def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
-    """First events of a source, with the number of unreadable rows by file and reason."""
+    """Return the first events of a source, and the number of unreadable rows by file and reason."""
     frames, n_rows, rejects = [], 0, Rejects()
     for block in (block for span in source.spans() for block in source.read(span)):
         frames.append(block.frame)
@@ -258,7 +258,7 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
 
 @dataclass
 class _Facts:
-    """Facts that the draft takes from the events."""
+    """The facts that the draft takes from the events."""
 
     begin: int
     end: int
@@ -274,12 +274,12 @@ class _Facts:
 
     @classmethod
     def unknown(cls, epsilon: float, space: Space) -> _Facts:
-        """Return placeholders for unreadable values."""
+        """Return placeholders for values that could not be read."""
         return cls(_BEGIN, _END, HOUR, space, 1, 1, epsilon, math.inf, 1.0, is_known=False)
 
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str, epsilon: float, shortest: int, known: Space | None) -> _Facts:
-        """Find the finest cells and windows in which a typical count exceeds the noise."""
+        """Find the finest cells and windows for which a typical count exceeds the noise."""
         begin, end = _midnights(_inner(events["time"]), zone)
         if known is not None:
             spaces = [known]
@@ -317,30 +317,30 @@ class _Facts:
 
     @property
     def clearness(self) -> float:
-        """Typical count in multiples of its noise."""
+        """The typical count as a multiple of its noise."""
         return self.typical / self.noise
 
     @property
     def noise(self) -> float:
-        """Mean size of the noise, the smaller of Laplace and Gaussian noise."""
+        """The mean magnitude of the noise, for the smaller of Laplace and Gaussian noise."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
     @property
     def period(self) -> str:
-        """Budget period: a day, or one longer window."""
+        """The budget period: a day, or one window if that is longer."""
         return format_duration(max(self.window, DAY))
 
 
 def _cells(events: pl.DataFrame, space: Space) -> pl.Series:
-    """Cell of every event, −1 outside and elsewhere."""
+    """Return the cell of each event, or −1 for an event outside the space or in its catch-all cell."""
     cell = pl.Series("cell", space.place(events), dtype=pl.Int64)
     n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
     return cell.set(cell >= n_named, -1)
 
 
 def _inner(values: pl.Series) -> tuple[float, float]:
-    """Range of values without outliers."""
+    """Return the range of the values without outliers."""
     low, high = (values.quantile(share, "nearest") for share in (_STRAY, 1 - _STRAY))
     assert low is not None
     assert high is not None
@@ -351,14 +351,16 @@ def _inner(values: pl.Series) -> tuple[float, float]:
 
 
 def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
-    """Local midnights around times."""
+    """Return the local midnights before and after a range of times."""
     first, last = (wall_time(zone, int(time)) // DAY * DAY for time in times)
     begin, end = instants(zone, np.array([first, last + DAY])).tolist()
     return begin, end
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Sides of a box around the events of one region, else around the densest one."""
+    """Return the sides of a box around the events; if they are too far apart for one region, around the
+    densest region.
+    """
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
     degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))
@@ -370,7 +372,9 @@ def _area(events: pl.DataFrame) -> dict[str, float]:
 
 
 def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
-    """South, north, west and east of the square of `_REGION` with the most people, up to half of its length."""
+    """Return the south, north, west and east bounds of the events around the most populous tile, at most `_REGION`
+    apart.
+    """
     step = _REGION / 2 / _DEGREE
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.
@@ -392,7 +396,7 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _grids(area: dict[str, float]) -> Iterator[Grid]:
-    """Grids over an area, from the finest of at most ten by ten cells to two by two."""
+    """Yield grids over an area, from at most ten by ten cells down to two by two."""
     degree_width = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
     rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
     columns = max(1, round((area["east"] - area["west"]) * degree_width / _CELL))
@@ -409,7 +413,7 @@ def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
 def _list_doubts(
     table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
-    """List doubtful guesses, one sentence each."""
+    """Yield the doubtful guesses, one sentence each."""
     if not table.has_header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]
@@ -437,7 +441,7 @@ def _most_frequent(rejects: Rejects) -> str:
 
 
 def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
-    """List doubts about the interpretation of times."""
+    """Yield doubts about how times were interpreted."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
@@ -459,7 +463,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _caveats(facts: _Facts) -> Iterator[str]:
-    """Caveats of the drafted release, one sentence each."""
+    """Yield the caveats of the drafted release, one sentence each."""
     if not facts.is_known:
         return
     if facts.inside < 1 - 4 * _STRAY:
@@ -543,7 +547,7 @@ def without_line_breaks(text: str) -> str:
 
 
 def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Format a section as lines of YAML from values, sections, lists and comments."""
+    """Yield a section as lines of YAML, given its values, subsections, lists and comments."""
     for key, given in keys.items():
         value, comment = given if isinstance(given, tuple) else (given, "")
         inside = isinstance(value, dict | list)
@@ -559,7 +563,7 @@ def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _keys(section: Source | Space) -> dict[str, Any]:
-    """Keys of a section that are not at their defaults."""
+    """Return the keys of a section that differ from their defaults."""
     registry = SOURCES if isinstance(section, Source) else SPACES
     keys = {"type": registry.name_of(type(section))}
     for entry in fields_of(type(section)):
@@ -574,7 +578,7 @@ def _columns(columns: Columns) -> dict[str, Any]:
 
 
 def _space(facts: _Facts, looked: str) -> tuple[dict[str, Any], str]:
-    """Keys of the space, and remarks on it."""
+    """Return the keys of the space, and remarks on it."""
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):
         return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"
@@ -584,7 +588,7 @@ def _space(facts: _Facts, looked: str) -> tuple[dict[str, Any], str]:
 
 
 def name_of(path: str) -> str:
-    """Name of a run from a path or pattern: the last meaningful part, without extensions.
+    """Return a name for a run from the last meaningful part of a path or pattern, without extensions.
 
     >>> name_of("data/taps 2024.csv.gz"), name_of("trips/*.csv"), name_of("data/trips-[0-9]*.csv")
     ('taps-2024', 'trips', 'trips')
@@ -595,7 +599,8 @@ def name_of(path: str) -> str:
 
 
 def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
-    """Write a `draft`, with its options, to a new file (None: named after the input, in the working directory).
+    """Write a `draft` and its options to a new file; if None, the file is named after the input, in the working
+    directory.
 
     Raises `DataError` if there is a file of that name.
     """

@@ -1,4 +1,4 @@
-"""Plan the noise that keeps a goal: the key of a configuration and the value to write there."""
+"""Plan the noise that meets a goal: which key of a configuration to set, and to what value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.pipeline.counting.presence import training_part
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLine:
-    """Planned value of a key, with the promise that it keeps."""
+    """The planned value of a key, with the promise that it keeps."""
 
     section: str  # such as mechanism[0]
     key: str
@@ -37,7 +37,7 @@ class PlannedLine:
     remark: str = ""
 
     def line(self) -> str:
-        """Line of YAML for the section, with a remark.
+        """Return the line of YAML for the section, with a remark.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'
@@ -48,7 +48,8 @@ class PlannedLine:
 
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
-    """Plan the largest ε (add or remove a person's cell) under which no window's total temporal loss passes a goal.
+    """Find the largest ε (for adding or removing one cell of a person) at which no window's total temporal loss exceeds
+    a goal.
 
     Parameters
     ----------
@@ -104,7 +105,7 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
-    """Plan noise on traces under which no chosen secret point has a conditional inferential loss above a goal.
+    """Plan noise on traces so that no chosen secret point has a conditional inferential loss above a goal.
 
     No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
     then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.

@@ -44,7 +44,7 @@ _RARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkChoice(Checked):
-    """Choice of a public set of windows that hides private landmarks.
+    """A choice of a public set of windows that hides private landmarks.
 
     Parameters
     ----------
@@ -77,11 +77,13 @@ class LandmarkChoice(Checked):
 
     @property
     def whole_epsilon(self) -> float:
-        """Loss about all landmarks together, in nats."""
+        """The privacy loss about all landmarks together, in nats."""
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Probability that 0, 1, … k landmarks are in the public set, (k + 1,), for any k landmarks."""
+        """Return the probability that the public set contains 0, 1, …, k of the landmarks, shape (k + 1,), for any k
+        landmarks.
+        """
         overlap = np.arange(self.size + 1)
         rest = self.shown - overlap
         possible = (rest >= 0) & (rest <= self.n_windows - self.size)
@@ -92,7 +94,7 @@ class LandmarkChoice(Checked):
         return np.asarray(np.exp(weight - logsumexp(weight)))
 
     def choose(self, landmarks: ArrayLike, key: bytes) -> NDArray[np.bool_]:
-        """Draw the public set, a mask (N,), for the true landmarks, a mask of k windows.
+        """Draw the public set as a mask of shape (N,), given the true landmarks as a mask of k windows.
 
         `key`: secret. The same landmarks and key give the same set, so that choosing again tells no more; any other
         landmarks an independent one.
@@ -114,7 +116,8 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Largest sum of amounts over L and any one window, over all L of a size with enough chosen windows.
+    """Return the largest sum of amounts over L and any one window, for sets L of ``size`` windows, at least ``covered``
+    of them chosen.
 
     `amounts`: ε or ρ of each window, (N,). `chosen`: mask of the public set.
 
@@ -137,7 +140,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def choice_of(config: RunConfig) -> LandmarkChoice | None:
-    """Return the choice by which the landmarks of a configuration were made, None where they hide no others."""
+    """Return the choice that made the landmarks of a configuration, or None if they hide no others."""
     landmarks = config.landmarks
     n_windows = config.windows.calendar(config.source.from_, config.source.until).n_windows
     if landmarks is None or landmarks.hidden is None or n_windows is None:
@@ -147,7 +150,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Say what a choice costs, and what releases cost the private landmarks: a sentence each."""
+    """Describe, in one sentence each, what a choice costs and what releases cost the private landmarks."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -163,7 +166,7 @@ def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, 
 
 
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
-    """Choose public landmarks that cover private ones, with the guarantee of the choice.
+    """Choose public landmarks that cover the private ones, and state the guarantee of the choice.
 
     Parameters
     ----------
@@ -194,7 +197,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Largest amount spent over L and any one window, for a number of covered landmarks."""
+    """Return the largest amount spent over L and any one window, given the least number of covered landmarks."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)
@@ -204,7 +207,7 @@ def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, cov
 
 
 def _read(path: Path, n_windows: int) -> NDArray[np.bool_]:
-    """Mask of the windows listed in a file."""
+    """Read a mask of the windows that a file lists."""
     mask = np.zeros(n_windows, bool)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Kinds of scalar values: their YAML form, parsing, formatting, description and JSON Schema."""
+"""The kinds of scalar values, with their YAML form, parsing, formatting, description and JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.windows.calendar import format_time
 
 
 def find(text: str, folder: Path | None) -> str | None:
-    """Resolve an input path: from the working directory first, then from the configuration's folder.
+    """Resolve an input path, first against the working directory and then against the configuration's folder.
 
     An address with a scheme (``gs://…``) is taken as it is; None if nothing exists.
 
@@ -35,7 +35,7 @@ def find(text: str, folder: Path | None) -> str | None:
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists, or any file matches it as a pattern."""
+    """Return whether a path exists or, as a pattern, matches any file."""
     if not path or "\0" in path:
         return False
     return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
@@ -59,7 +59,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into milliseconds; raises ValueError that describes the expected form.
+    """Parse a duration into milliseconds; raise a ValueError that describes the expected form.
 
     >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
     [250, 600000, 5400000, 5400000, 604800000]
@@ -75,7 +75,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format a duration; weeks stay days.
+    """Format a duration; weeks are written as days.
 
     >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
     ('1h30m', '0s', '7d')
@@ -89,7 +89,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Parse an ISO 8601 time into milliseconds since 1970 UTC; raises ValueError that describes the expected form.
+    """Parse an ISO 8601 time into milliseconds since 1970 UTC; raise a ValueError that describes the expected form.
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000
@@ -115,7 +115,7 @@ def parse_time(text: str) -> int:
 
 
 class WrongValue(Exception):
-    """Value that cannot be read as its kind; ``expected`` refines the phrase of the kind."""
+    """Raised if a value cannot be read as its kind; ``expected`` refines the kind's own phrase."""
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected
@@ -199,7 +199,7 @@ def _metric(value: Any, folder: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of scalar values.
+    """A kind of scalar values.
 
     ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `WrongValue`.
     ``phrase``: what completes "must be …" for a declaration. ``schema``: JSON Schema of a declaration. ``show``: a
@@ -213,7 +213,7 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return the kind of a field by its declaration, else by its type; None for values of any kind.
+    """Return the kind of a field from its declaration, or else from its type; None if any value is allowed.
 
     >>> kind_of(int, Parameter(doc="", kind="duration", above=0)).phrase(Parameter(doc="", above=60_000))
     'a duration such as 10m, 1h30m or 7d, above 1m'
@@ -222,7 +222,7 @@ def kind_of(hint: Any, declared: Parameter) -> Kind | None:
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Format a value of a declared kind as in YAML; return others unchanged.
+    """Format a value of a declared kind as in YAML; return any other value unchanged.
 
     >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
     ('1h30m', 3)
@@ -232,7 +232,7 @@ def show(value: Any, declared: Parameter) -> Any:
 
 
 def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
-    """Bounds of a declaration, such as ``, above 1m``."""
+    """Describe the bounds of a declaration, for example ``, above 1m``."""
     phrase = declared.limits_in_words(lambda limit: shown(int(limit)))
     return f", {phrase}" if phrase else ""
 
@@ -247,12 +247,12 @@ _SCHEMA_WORDS = {
 
 
 def _bounds(declared: Parameter) -> dict[str, float]:
-    """Bounds of a declaration in the words of JSON Schema."""
+    """Return the bounds of a declaration as JSON Schema keywords."""
     return {_SCHEMA_WORDS[name]: limit for name, limit in declared.limits.items()}
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:
-    """Schema of a number; it may be infinite without an upper bound."""
+    """Return the schema of a number, which may be infinite if it has no upper bound."""
     bounds = _bounds(declared)
     if bounds.keys() & {"maximum", "exclusiveMaximum"}:
         return {"type": "number"} | {word: limit for word, limit in bounds.items() if math.isfinite(limit)}
@@ -260,7 +260,7 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
 
 
 def _constant(value: Any) -> Callable[[Parameter], Any]:
-    """Make a phrase or schema function that ignores the declaration."""
+    """Return a function that ignores the declaration and always returns ``value``."""
     return lambda declared: value
 
 

@@ -1,4 +1,4 @@
-"""Plan of a run: the resolved configuration and its noise key, computed once and shipped to every worker."""
+"""The plan of a run: its resolved configuration and noise key, computed once and sent to every worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.pipeline.windows.timestamps import Timestamps
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(CoreSpec):
-    """Plan of a run for its workers; immutable and picklable.
+    """The immutable, picklable plan of a run that its workers receive.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Plan(CoreSpec):
     noise_choice: NoiseChoice | None = None
 
     def opened(self) -> Self:
-        """Return the run with its noise key, reading the key again on a worker; raises `PenstockError` without a key.
+        """Return the run with its noise key, which a worker reads again; raise `PenstockError` if there is no key.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
@@ -63,7 +63,9 @@ COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
-    """Noise key of a configuration: of its seed, or in a deployment the secret in ``env:NAME`` or a file."""
+    """Return the noise key of a configuration: from its seed or, in a deployment, from the secret in ``env:NAME`` or a
+    file.
+    """
     if config.mode == "simulation":
         return NoiseKey.from_seed(config.seed or 0)
     named = config.noise_key or ""
@@ -73,7 +75,7 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration; the source is read only if cells or an accountant's prior come from the data.
+    """Resolve a configuration, reading the source only if cells or an accountant's prior come from the data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
@@ -144,7 +146,7 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Measure of a deployment's ledger, or of the budget stated for it; None if open."""
+    """Return the measure of a deployment's ledger, or of the budget stated for it; None if neither fixes one."""
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -156,12 +158,14 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Folder of ledgers without a configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """Return the folder of ledgers that have no configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Ledger of a run; for a deployment outside of its folder, so that a copy of the folder shares it."""
+    """Return the path of a run's ledger; a deployment keeps it outside the run's folder, so that copies of the folder
+    share it.
+    """
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"
@@ -169,7 +173,7 @@ def ledger_path(plan: Plan) -> Path:
 
 
 def _traces(config: RunConfig) -> TraceSpec | None:
-    """Terms of a release of traces; None for counts."""
+    """Return the terms of a release of traces, or None for counts."""
     released = (step for step in config.mechanism if isinstance(step, Scheduled) and step.on_points)
     if (mechanism := next(released, None)) is None:
         return None

@@ -1,4 +1,4 @@
-"""Plan a release from which at most a given share of people is retraced: a budget, a noise, or sensors."""
+"""Plan a budget, a noise scale or a set of sensors under which at most a given fraction of people can be retraced."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOT_COVERED = (
 
 
 def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
-    """Plan a release from which an informed adversary retraces at most a share of people, in any stretch of windows.
+    """Plan a release from which an informed adversary retraces at most a fraction of people, in any stretch of windows.
 
     She knows everybody else's cells, a Markov prior of the target and all releases up to the end of the stretch of T
     windows (`horizon`), and succeeds with at most s of them wrong (`tolerance`): the terms of the run's accountant
@@ -102,7 +102,7 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
 
 
 def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
-    """Accountant whose adversary the plan is against, with its number."""
+    """Return the accountant whose adversary the plan defends against, and its index."""
     configured = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, Reconstruction)]
     if len(configured) != 1:
         text = "a plan needs one reconstruction accountant, whose prior, horizon and tolerance say what is retraced"
@@ -119,7 +119,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """People with their priors, and the stretches of windows to retrace."""
+    """The people with their priors, and the stretches of windows to retrace."""
 
     known: KnownTargets
     tolerance: int
@@ -129,26 +129,28 @@ class _Crowd:
 
     @property
     def people(self) -> str:
-        """Describe the people whose bounds are averaged."""
+        """A description of the people whose bounds are averaged."""
         if len(self.known.priors) == 1:
             return "people who all move alike"
         return f"{self.known.n_targets} people" + ("" if self.is_whole else ", drawn: upper 95 % limit")
 
     @property
     def _n_draws(self) -> int:
-        """Draws for the first-moment bound of one person; 0: too few to be useful."""
+        """The number of draws for the first-moment bound of one person, or 0 if they would be too few to be useful."""
         each = self.horizon * self.known.places.n_locations**2
         affordable = min(_DRAWS, int(_OPERATIONS / (len(self.known.priors) * each)))
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Bound on the share retraced from the releases of a plan, in the worst stretch."""
+        """Return a bound on the fraction retraced from the releases of a plan, in the worst stretch."""
         releasing = Releasing(plan.chain.reader, plan.steps)
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Largest mean success over people, at the upper limit for a sample; one stretch per window."""
+        """Return the largest mean success over people among stretches, one per window; for a sample, use the mean's
+        upper limit.
+        """
         is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
         means: dict[Hashable, float] = {}
         for index, coming in enumerate(stretches, start=1):
@@ -164,7 +166,9 @@ class _Crowd:
         return max(means.values())
 
     def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound on the success against the windows from one on; 0 means any window of a stationary prior."""
+        """Bound the success against the windows from ``index`` onward; 0 stands for any window of a
+        stationary prior.
+        """
         if index == 1:  # nothing was released before
             return success_upper_bound(
                 prior, coming.sensors, self.tolerance, coming.noise, coming.scale, n_samples=self._n_draws, seed=seed
@@ -174,7 +178,7 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Targets whose prior can be learned, or a sample; one if all share a prior."""
+    """Return the targets whose prior can be learned, or a sample of them; a single one if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None
     if prior.estimate is None:
@@ -195,7 +199,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
 
 
 def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float] | None:
-    """Plan ε, ρ or σ of the releasing step; None if it has no such parameter."""
+    """Plan the ε, ρ or σ of the releasing step; return None if it has no such parameter."""
     reader = plan.chain.reader
     key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
     if key is None:
@@ -203,7 +207,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
     position, sign = plan.steps.index(reader), _KEYS[key]
 
     def share_at(value: float, seed: int = _SEARCH) -> float:
-        """Share retraced with a value of the key."""
+        """Return the fraction of people retraced at a value of the key."""
         step = replace(reader, **{key: value})
         steps = (*plan.steps[:position], step, *plan.steps[position + 1 :])
         return crowd.share_of(replace(plan, steps=steps, chain=Chain.of(steps, plan.chain.groups)), seed)
@@ -226,7 +230,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
 
 
 def _round_digits(value: float, sign: int) -> float:
-    """Round to three digits, down for a positive sign and up for a negative one.
+    """Round to three digits, downwards if the sign is positive and upwards if it is negative.
 
     >>> _round_digits(0.12345, 1), _round_digits(0.12345, -1)
     (0.123, 0.124)
@@ -236,13 +240,13 @@ def _round_digits(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float]:
-    """Plan the number of cells that publish exact counts, the most visited first."""
+    """Plan how many cells publish exact counts, starting with the most visited."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")
 
     def share_at(n_active: int, seed: int = _SEARCH) -> float:
-        """Share retraced for a number of publishing cells."""
+        """Return the fraction of people retraced for a given number of publishing cells."""
         sensors = Sensors(fixed=tuple(cells[cell] for cell in order[:n_active])).prepare(cells, 0)
         return crowd.share_of(replace(plan, grid=replace(plan.grid, sensors=sensors)), seed)
 

@@ -1,4 +1,4 @@
-"""Rules across sections of a configuration."""
+"""Rules that span several sections of a configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True)
 class Finding:
-    """Violated rule: location, value (None: missing) and expected value.
+    """A violated rule: its location, the value found (None if missing) and the value expected.
 
     ``is_whole``: ``expected`` says by itself what is wrong, and what would be right.
     """
@@ -58,13 +58,13 @@ RULES: list[Rule] = []
 
 
 def rule(check: Rule) -> Rule:
-    """Register a rule."""
+    """Register a function as a rule."""
     RULES.append(check)
     return check
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
-    """Problems of all rules whose sections could be built, on the lines they are about."""
+    """Check all rules whose sections could be built; return the problems with the lines that they concern."""
     problems = []
     for check in rules:
         names = inspect.signature(check).parameters
@@ -90,7 +90,7 @@ MAX_WINDOWS = 10_000_000
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
-    """Windows of a finite run whose numbering works and is not too long; None otherwise."""
+    """Return the windows of a finite run if they can be numbered and are not too many, or None otherwise."""
     if source.until is None or any(windows_can_be_numbered(source, windows)):
         return None
     return windows.calendar(source.from_, source.until)
@@ -98,7 +98,7 @@ def _calendar(source: Source, windows: Windows) -> Calendar | None:
 
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
-    """Refuse too many windows, and windows that cannot be numbered from the start of the source or an origin."""
+    """Reject too many windows, and windows that cannot be numbered from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -113,21 +113,23 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
 
 @rule
 def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding]:
-    """Refuse a key in a simulation, whose noise comes from the seed."""
+    """Reject a key in a simulation, where the noise comes from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
 def source_has_an_end(source: Source) -> Iterator[Finding]:
-    """Require the end of a finite source, so that no public number of windows comes from private data."""
+    """Require a finite source to state its end, so that the public number of windows does not come from
+    private data.
+    """
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
 def cells_can_be_listed(space: Space) -> Iterator[Finding]:
-    """Check that the list of cells fits in memory, and that a file with it can be read."""
+    """Check that the list of cells fits in memory, and that a file listing them can be read."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
         yield Finding(("space",), space, f"of at most {MAX_CELLS:,} cells ({n_cells:,} here)")
@@ -143,7 +145,7 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 @rule
 def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
-    """Check on one small block that the source supplies the columns of the space."""
+    """Check on one small block that the source provides the columns that the space needs."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
     little = replace(source, block_rows=1_000).from_start()
@@ -165,7 +167,9 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
-    """Check that a budget period holds a window, a ledger span whole ones, and that delays end before the next."""
+    """Check that a budget period holds a window, that a ledger span holds whole ones, and that delays end before the
+    next.
+    """
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -183,7 +187,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 def landmark_mechanisms_have_landmarks(
     mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
 ) -> Iterator[Finding]:
-    """Refuse a landmark mechanism without landmarks."""
+    """Reject a landmark mechanism that has no landmarks."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
             expected = (
@@ -196,7 +200,7 @@ def landmark_mechanisms_have_landmarks(
 def endless_budgets_have_a_period(
     source: Source, mechanism: tuple[ChainStep, ...], budget_period: int | None
 ) -> Iterator[Finding]:
-    """Require a period for a budget on an endless stream, and a number of windows for noise over whole periods."""
+    """Require a budget period on an endless stream, and a number of windows if noise covers whole periods."""
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
@@ -217,7 +221,7 @@ def keys_are_read(
     landmarks: Landmarks | None,
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """Refuse keys that no step reads."""
+    """Reject keys that no step reads."""
     read = {key for accountant in accountants for key in accountant.reads}
     read |= {key for step in mechanism for key in step.guarantee.unit.reads}
     read |= {"landmarks", "budget_period"} if on_points(mechanism) else set()
@@ -229,14 +233,14 @@ def keys_are_read(
 
 
 def unread_keys(config: Any) -> tuple[str, ...]:
-    """Keys of a run's configuration that nothing in it reads."""
+    """Return the keys of a run's configuration that nothing in the run reads."""
     names = inspect.signature(keys_are_read).parameters
     return tuple(str(finding.path[0]) for finding in keys_are_read(**{name: getattr(config, name) for name in names}))
 
 
 @rule
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
-    """Check that listed landmark windows and times are in the run."""
+    """Check that all listed landmark windows and times lie within the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
         return
@@ -258,7 +262,7 @@ def hidden_landmarks_have_a_price(
     mechanism: tuple[ChainStep, ...],
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """Refuse hidden landmarks unless a schedule on counts prices them within one budget period."""
+    """Reject hidden landmarks unless a schedule on counts prices them within one budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
     calendar, path = _calendar(source, windows), ("landmarks", "hidden")
@@ -273,7 +277,7 @@ def hidden_landmarks_have_a_price(
 
 @rule
 def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
-    """Check that sensors are cells of the space, if those are known without reading data."""
+    """Check that sensors are cells of the space, if the cells are known without reading data."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
         return
     cells = set(space.cells)
@@ -290,7 +294,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 
 @rule
 def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """Refuse equal accountants, which would write every row twice."""
+    """Reject identical accountants, which would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
@@ -298,7 +302,7 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
 
 @rule
 def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
-    """Check that the training part is a part of the run."""
+    """Check that the training windows lie within the run."""
     calendar = _calendar(source, windows)
     n_windows = calendar.n_windows if calendar else None
     for i, accountant in enumerate(accountants):
@@ -312,7 +316,7 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 @rule
 def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Refuse repeated metrics, and metrics of counts on traces or the reverse."""
+    """Reject repeated metrics, metrics of counts on traces and metrics of traces on counts."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -321,7 +325,7 @@ def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str
 
 
 def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
-    """Refuse daily metrics for a run without a whole day: return the remaining metrics; None otherwise."""
+    """Return which metrics to use instead of daily ones, and why, if the run has no whole day; None otherwise."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -335,7 +339,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 @rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
-    """Check that metrics of daily totals have windows that add up to days, and a whole day."""
+    """Check that metrics of daily totals have windows that add up to days, and at least one whole day."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
         for i in daily:
@@ -344,7 +348,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
 
 @rule
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
-    """Refuse an output folder that is also an input."""
+    """Reject an output folder that is also an input."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
     if os.path.realpath(output.path) in inputs:
         yield Finding(("output", "path"), output.path, "another folder than the inputs")
@@ -354,7 +358,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 @rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Check that outlines can be read, and are on the map of the cells."""
+    """Check that outlines can be read and lie on the map of the cells."""
     if output.outlines is None:
         return
     corners = _corners(space)
@@ -370,7 +374,9 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
 
 
 def _corners(space: Space) -> NDArray[np.float64]:
-    """Corners of the cells with a location, shape (n, 2); none if cells are taken from the data."""
+    """Return the corners of the cells that have a location, shape (n, 2); empty if the cells are taken from
+    the data.
+    """
     places = () if space.derived_from_data else space.geometry()
     rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
     rings += [place["polygon"] for place in places if "polygon" in place]
@@ -383,7 +389,7 @@ def _corners(space: Space) -> NDArray[np.float64]:
 
 @rule
 def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Check the order of steps: steps on events first, one step on true counts, then only post-processing."""
+    """Check the order of the steps: steps on events first, one step on true counts, then only post-processing."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
     for position, expected in misplaced(mechanism):
@@ -392,7 +398,7 @@ def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
 
 @rule
 def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> Iterator[Finding]:
-    """Check that traces have positions, and coarse cells locations or groups named by the space."""
+    """Check that traces have positions, and that coarse cells have locations or groups named by the space."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
     for i, step in enumerate(mechanism):
@@ -407,7 +413,9 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 @rule
 def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
-    """Check that bounds over blocks or periods have a unit that prices them, and sensors a step that allows them."""
+    """Check that bounds over blocks or periods have a unit that prices them, and that sensors have a step that allows
+    them.
+    """
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -433,7 +441,7 @@ def _by_period(step: ChainStep) -> bool:
 
 @rule
 def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
-    """Check the scale of the noise against its limits; schedules, which divide their budget, by a rehearsal."""
+    """Check the noise scale against its limits; schedules, which divide their budget, are checked by a dry run."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -457,7 +465,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 def accountants_know_the_mechanism(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
-    """Refuse accountants without a theorem for counts, for traces, or for some kind of release."""
+    """Reject accountants that have no theorem for counts, for traces or for some kind of release."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -480,7 +488,7 @@ def accountants_know_the_mechanism(
 def landmark_budgets_share_a_measure(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
-    """Refuse budgets in both ε and ρ: the smallest is binding, and the two have no order."""
+    """Reject budgets in both ε and ρ; the smallest one is binding, and the two cannot be compared."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):
@@ -500,7 +508,7 @@ METRIC = "mae"
 
 
 def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
-    """Return whether a mechanism releases traces; otherwise counts."""
+    """Return whether a mechanism releases traces rather than counts."""
     return any(step.guarantee.on_points for step in mechanism)
 
 
@@ -508,7 +516,7 @@ def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
 def traces_are_no_counts(
     mechanism: tuple[ChainStep, ...], windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Iterator[Finding]:
-    """Refuse event steps and bounds, which are about counts, in a release of traces."""
+    """Reject event steps and bounds in a release of traces, since they concern counts."""
     if not on_points(mechanism):
         if windows.per_event:
             expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
@@ -526,7 +534,7 @@ def traces_are_no_counts(
 
 @rule
 def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
-    """Refuse landmarks found, or drawn, on each trace in a release of counts."""
+    """Reject landmarks that are found or drawn on each trace in a release of counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
             yield Finding(("landmarks", name), value, f"left out: counts have no {noun}")

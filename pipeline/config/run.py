@@ -1,4 +1,4 @@
-"""Configuration of a run: its sections and defaults, and loading from YAML."""
+"""The configuration of a run: its sections and defaults, and how it is loaded from YAML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """Configuration of a run."""
+    """The configuration of a run."""
 
     name: str = parameter(doc="name of the run in reports")
     mode: Literal["simulation", "deployment"] = parameter(
@@ -97,7 +97,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a configuration file; raises `ConfigError` if it does not exist."""
+    """Read a configuration file; raise `ConfigError` if it does not exist."""
     if Path(path).suffix in (".csv", ".gz"):
         raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
@@ -151,7 +151,7 @@ def loads(
 def from_document(
     root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
-    """Check a configuration that has been read into nodes.
+    """Check a configuration that has already been parsed into nodes.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def from_document(
 
 
 def _add_plugins(root: Mapping, builder: Builder) -> None:
-    """Register the plug-ins of extra folders; wrong folders are reported later."""
+    """Register the plug-ins in extra folders; invalid folders are reported later."""
     field = next(field for field in fields_of(RunConfig) if field.name == "plugins")
     if "plugins" in root.items:
         trial = Builder(builder.unions, builder.folder)

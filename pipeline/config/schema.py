@@ -1,4 +1,4 @@
-"""JSON Schema and reference table of the configuration, from the declarations that check it."""
+"""JSON Schema and reference tables of the configuration, generated from the declarations that check it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHARED_BY = 2
 
 
 def reference_markdown() -> str:
-    """Reference of every section and plug-in: keys, kinds, defaults and meanings.
+    """Return the reference of every section and plug-in: keys, kinds, defaults and meanings.
 
     >>> print(reference_markdown()[:36])
     ### A run
@@ -68,7 +68,7 @@ def reference_markdown() -> str:
 
 
 def _inside(cls: type) -> dict[type, str]:
-    """Flatten all nested sections and their keys, including those of lists."""
+    """Return all sections nested in a class, including those in lists, with the key of each."""
     sections: dict[type, str] = {}
     for field in fields_of(cls):
         for hint in alternatives(field.hint):
@@ -79,12 +79,12 @@ def _inside(cls: type) -> dict[type, str]:
 
 
 def _summary(cls: type) -> str:
-    """First line of a docstring."""
+    """Return the first line of a docstring."""
     return (cls.__doc__ or "").strip().split("\n")[0]
 
 
 def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
-    """Rows shared by several plug-ins, by key; the commonest of each key."""
+    """Return the rows that several plug-ins share, by key, taking the most common row of each key."""
     counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
     common: dict[str, str] = {}
     for (key, row), n in counted.most_common():
@@ -94,7 +94,7 @@ def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
 
 
 def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
-    """Table of a plug-in's keys; keys shared by several types by name only."""
+    """Return a table of a plug-in's keys; keys that several types share appear by name only."""
     rows = {field.key: _row(field) for field in fields_of(plugin)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
@@ -112,7 +112,7 @@ def _row(field: Field) -> str:
 
 
 def _kind(field: Field) -> str:
-    """Kind of a value in brief; of a section, a link to its keys."""
+    """Return a short description of a value's kind or, for a section, a link to its keys."""
     kinds = []
     for hint in alternatives(field.hint):
         member = typing.get_args(hint)[0] if is_tuple(hint) else hint
@@ -128,7 +128,7 @@ def _kind(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """Format a default as in YAML; empty for one that means "not given"."""
+    """Format a default as in YAML; return an empty text for one that means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "; required"
@@ -138,7 +138,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """Replace the part of a page after the marker by the current reference.
+    """Replace everything after the marker on a page with the current reference.
 
     >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
     '# Page\\n\\n<!-- reference -->\\n\\n### A run'
@@ -151,7 +151,7 @@ def with_reference(page: str) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a run, for editors and other programs.
+    """Return the JSON Schema (draft 2020-12) of a run, for editors and other programs.
 
     Every plug-in is an entry of ``$defs`` (``mechanism.laplace``); a section that names one is one of them, told apart
     by the constant under ``type``. What the schema cannot say (conditions between keys, files that must exist) is
@@ -169,7 +169,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """Schema of one dataclass; ``properties``: additional mandatory keys."""
+    """Return the schema of a dataclass; ``properties`` are additional mandatory keys."""
     fields = fields_of(cls)
     schema = {
         "type": "object",
@@ -182,7 +182,7 @@ def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _field(field: Field) -> dict[str, Any]:
-    """Schema of one key, with its meaning and default."""
+    """Return the schema of a key, with its meaning and default."""
     schema = _union(field.hint, field.declared)
     meaning = f"{field.declared.doc} ({field.declared.unit})" if field.declared.unit else field.declared.doc
     if meaning:
@@ -198,7 +198,7 @@ def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Schema of one type that is not a union."""
+    """Return the schema of a single type, not a union."""
     if hint is type(None):
         return {"type": "null"}
     if hint in UNIONS:
@@ -219,7 +219,7 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Return a list; one entry may stand for a list of one."""
+    """Return the schema of a list, which accepts a lone entry as a list with one entry."""
     entries = typing.get_args(hint)
     if entries[-1] is Ellipsis:
         entry = _union(entries[0], declared)

@@ -1,4 +1,4 @@
-"""Sections of a configuration, and the registries of plug-ins that they name."""
+"""The sections of a configuration, and the registries of the plug-ins that they name."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ UNIONS: dict[type, Registry[Any]] = {
 
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
-    """Load every plug-in of a family, by name."""
+    """Load every plug-in of a family by its name."""
     return {name: family.get(name) for name in family.names()}
 
 
 def add_folder(folder: str) -> None:
-    """Register the files of a folder as plug-ins; the project's own plug-ins cannot be replaced.
+    """Register the files in a folder as plug-ins; they cannot replace the project's own plug-ins.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def add_folder(folder: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput(Checked):
-    """Topics that rows are sent to, each row a JSON object with the columns of its file.
+    """The Kafka topics to which rows are sent, each row as a JSON object with the columns of its file.
 
     >>> KafkaOutput(brokers="localhost:9092", releases="footfall").accounts is None
     True
@@ -79,7 +79,7 @@ class KafkaOutput(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOutput(Checked):
-    """Folder on any file system of Beam for public files, each written once.
+    """A folder for public files, each written once, on any file system that Beam supports.
 
     >>> StoreOutput(path="gs://bucket/footfall").path
     'gs://bucket/footfall'
@@ -104,7 +104,7 @@ TOPIC = "projects/PROJECT/topics/TOPIC"
 
 @dataclass(frozen=True, kw_only=True)
 class PubSubOutput(Checked):
-    """Topics of Pub/Sub that rows are sent to, each row a JSON object with the columns of its file.
+    """The Pub/Sub topics to which rows are sent, each row as a JSON object with the columns of its file.
 
     >>> PubSubOutput(releases="projects/city-1/topics/footfall").accounts is None
     True
@@ -126,7 +126,8 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` for a path in an object store, a folder named ``gs:`` otherwise, or with too long a name.
+    """Raise `ParameterError` for a path in an object store, which would become a folder named ``gs:``, or with too long
+    a name.
 
     >>> check_local("path", "runs/example")
     >>> check_local("path", "gs://bucket/run")
@@ -150,7 +151,7 @@ SINKS = ("kafka", "store", "pubsub")
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """Output of a run: its folder, its files, its ledger and its sinks.
+    """The output of a run: its folder, its files, its ledger and its sinks.
 
     >>> Output(path="runs/example").truth
     True

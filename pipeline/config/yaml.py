@@ -1,4 +1,4 @@
-"""YAML documents with file, line and column of every node, and overrides by `--set`."""
+"""YAML documents in which every node has a file, line and column, and overrides by `--set`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Source location: a line of a file, or a ``--set`` argument (which has no line)."""
+    """A source location: a line of a file, or a ``--set`` argument (which has no line)."""
 
     file: str
     line: int | None = None
@@ -32,7 +32,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Problem in a configuration, reported in one line.
+    """A problem in a configuration, reported in one line.
 
     >>> print(Problem(Place("run.yaml", 3), ("mechanism", 0, "epsilon"), "missing"))
     run.yaml:3: mechanism[0].epsilon: missing
@@ -49,7 +49,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Scalar:
-    """Scalar value; ``text``: its source."""
+    """A scalar value; ``text`` is its source text."""
 
     place: Place
     value: bool | int | float | str | None
@@ -66,7 +66,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Mapping:
-    """Nodes by key, with the location of each key."""
+    """A mapping of keys to nodes, with the location of each key."""
 
     place: Place
     items: dict[str, Node]
@@ -77,7 +77,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def dotted(path: Path) -> str:
-    """Return a path as people write it.
+    """Return a path in dotted notation, as people write it.
 
     >>> dotted(("mechanism", 0, "epsilon"))
     'mechanism[0].epsilon'
@@ -89,7 +89,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(node: Node) -> str:
-    """Format a node for a message: short, and on one line."""
+    """Format a node for a message, briefly and on one line."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -101,7 +101,7 @@ def shown(node: Node) -> str:
 
 
 def plain(node: Node) -> Any:
-    """Return a node as ordinary Python values."""
+    """Return a node as plain Python values."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
@@ -110,7 +110,7 @@ def plain(node: Node) -> Any:
 
 
 def nodes(value: Any, place: Place) -> Node:
-    """Convert plain Python values to a node with one location.
+    """Convert plain Python values to nodes that all have the same location.
 
     >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
     {'radius': 50, 'file': 'a.csv', 'list': ['x']}
@@ -125,7 +125,7 @@ def nodes(value: Any, place: Place) -> Node:
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
-    """Place of the deepest existing part of a path, and the node if all of it exists.
+    """Return the location of the deepest existing part of a path, and the node if the whole path exists.
 
     A step ``0`` into something that is not a list stays where it is: one value may stand for a list of one.
     """
@@ -178,7 +178,7 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
 
 
 def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Problem]]:
-    """Parse a document whose top is a section.
+    """Parse a document whose top level is a section.
 
     ``owner``: what its keys are of, for instance ``a run``. Raises `ConfigError` if there is no section to look into.
     """
@@ -192,14 +192,16 @@ def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Probl
 
 
 class _Stop(Exception):
-    """The rest of the document cannot be read."""
+    """Raised if the rest of the document cannot be read."""
 
     def __init__(self, place: Place, path: Path, text: str) -> None:
         self.problem = Problem(place, path, text)
 
 
 class _NodeReader:
-    """Convert parser events to nodes; aliases are copied, so that limits hold for the expanded document."""
+    """A reader that turns parser events into nodes; aliases are copied, so that limits apply to the expanded
+    document.
+    """
 
     def __init__(self, text: str, name: str, has_lines: bool) -> None:
         self.name, self.has_lines = name, has_lines
@@ -209,7 +211,7 @@ class _NodeReader:
         self.n_nodes = 0
 
     def document(self) -> Node | None:
-        """Read the only document of the stream."""
+        """Read the single document of the stream."""
         root = None
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -219,11 +221,11 @@ class _NodeReader:
         return root
 
     def place(self, event: Any) -> Place:
-        """Line on which an event starts."""
+        """Return the location of the line on which an event starts."""
         return self.at(event.start_mark)
 
     def at(self, mark: Any) -> Place:
-        """Line of a parser mark, if known."""
+        """Return the location of a parser mark, with its line if known."""
         return Place(self.name, mark.line + 1 if self.has_lines and mark else None)
 
     def node(self, event: Any, path: Path) -> Node:
@@ -246,7 +248,7 @@ class _NodeReader:
         return node
 
     def count(self, place: Place, path: Path) -> None:
-        """Refuse documents that are too deep or too large once their aliases are expanded."""
+        """Count a node, and reject a document that is too deep or too large once its aliases are expanded."""
         self.n_nodes += 1
         if len(path) > MAX_DEPTH:
             raise _Stop(place, path[:3], f"nested more than {MAX_DEPTH} levels deep")
@@ -273,7 +275,7 @@ class _NodeReader:
         return Sequence(self.place(start), items)
 
     def mapping(self, start: Any, path: Path) -> Mapping:
-        """Read a section; the first of repeated keys counts."""
+        """Read a section; if keys are repeated, the first one counts."""
         mapping = Mapping(self.place(start), {}, {})
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.node(event, path)
@@ -289,7 +291,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Copy an anchored node to its alias, counting the added nodes."""
+        """Copy an anchored node in place of its alias, counting the nodes this adds."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -307,7 +309,7 @@ _WORDS |= {word: word.lower() == "true" for word in ("true", "True", "TRUE", "fa
 
 
 def resolve(text: str) -> bool | int | float | str | None:
-    """Value of an unquoted scalar by the YAML 1.2 core schema (and ``inf``, ``1_000``).
+    """Return the value of an unquoted scalar under the YAML 1.2 core schema, extended by ``inf`` and ``1_000``.
 
     >>> [resolve(text) for text in ("7", "1e-3", ".5", "-.inf", "no", "07:30", "True", "")]
     [7, 0.001, 0.5, -inf, 'no', '07:30', True, None]
@@ -331,7 +333,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 
 
 def apply_override(root: Node, argument: str) -> list[Problem]:
-    """Write one value into a document, creating missing sections.
+    """Write one value into a document, creating any missing sections.
 
     ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
     ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
@@ -374,7 +376,7 @@ def _remove(root: Node, steps: Path) -> bool:
 
 
 def key_path(text: str) -> Path | None:
-    """Split a key path into steps, or return None.
+    """Split a key path into steps, or return None if it is malformed.
 
     >>> key_path("mechanism[0].epsilon"), key_path("mechanism..epsilon")
     (('mechanism', 0, 'epsilon'), None)
@@ -388,7 +390,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path, creating sections; return the problem if impossible.
+    """Set the value at a key path, creating sections as needed; return the problem if that is impossible.
 
     ``done``: the steps that lead to the node itself.
     """
@@ -413,7 +415,7 @@ def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | No
 
 
 def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path) -> Problem | None:
-    """Put a value into a list, or at its end."""
+    """Replace an entry of a list or append one."""
     n = len(node.items)
     if index > n:
         entries = "1 entry" if n == 1 else f"{n} entries"
@@ -428,5 +430,5 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
 
 
 def _empty(step: str | int, place: Place) -> Node:
-    """Return a new section or list, as required by the next step."""
+    """Return a new section or list, whichever the next step needs."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})

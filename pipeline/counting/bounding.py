@@ -1,4 +1,5 @@
-"""Contribution bounding: C cells of a window, U cells and W windows of a block, n memberships of a budget period.
+"""Contribution bounding: at most C cells per window, U cells and W windows per block, and n memberships per budget
+period.
 
 Sensitivity comes from here.
 """
@@ -35,7 +36,7 @@ _WINDOW, _CELL = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bounding(Checked):
-    """Bounds on the contributions of one user, which determine the sensitivity of every release.
+    """The bounds on the contributions of one user, which determine the sensitivity of every release.
 
     Examples
     --------
@@ -73,7 +74,8 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Warn of an unset ``max_cells`` in a section ``bounding``; None with a bound, or with one cell.
+    """Return a warning if ``max_cells`` is unset in a section ``bounding``, or None if it is set or there is only one
+    cell.
 
     >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
     (True, True)
@@ -87,7 +89,8 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 
 def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
-    """Describe the bound of a section ``bounding`` on a budget period of the given length, None for the whole run.
+    """Describe the bound that a section ``bounding`` sets per budget period of a given length; None means the whole
+    run.
 
     >>> over_time({"max_per_period": 20}, "1d")
     '20 memberships (cell × window) in each 1d, the earliest first.'
@@ -125,7 +128,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Rank the cells of a window by preference, smallest first."""
+    """Rank the cells of a window by preference; the smallest rank is preferred."""
     if keep != "hash":
         return _to_signed(_marks(memberships, keep), keep)
     hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
@@ -133,7 +136,7 @@ def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> ND
 
 
 class PeriodQuota:
-    """Use of ``max_per_period`` by each user in the budget period of the latest window.
+    """The amount of ``max_per_period`` that each user has used in the budget period of the latest window.
 
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
@@ -160,12 +163,12 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Exhaust every user's quota of a budget period; return False if it was exhausted before."""
+        """Exhaust every user's quota for a budget period; return False if it was already exhausted."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
     def digest(self, key: bytes) -> bytes:
-        """Keyed digest of the quotas used."""
+        """Return a keyed digest of the quotas that have been used."""
         order = np.lexsort(self._users.T)
         hashed = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
         hashed.update(self._users[order].tobytes())
@@ -175,7 +178,7 @@ class PeriodQuota:
     def admit(
         self, memberships: ContributionRows, period: Integers, maximum: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
-        """Return a mask of the memberships to keep, and use up the quota of their users.
+        """Return a mask of the memberships to keep, and deduct them from the quotas of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period; of
@@ -217,7 +220,7 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """Bounds on the contributions of one user as enforced in counting, and the sensitivity that follows.
+    """The bounds on one user's contributions that counting enforces, and the sensitivity that follows from them.
 
     Parameters
     ----------
@@ -235,7 +238,7 @@ class CountingBounds(Bounds):
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
-        """Bounds of a run by its number of cells and the mechanism's windows in a block."""
+        """Return the bounds of a run, given its number of cells and the mechanism's number of windows in a block."""
         has_blocks = block_length > 1
         return cls(
             max_cells=min(bounding.max_cells or n_cells, n_cells),
@@ -248,7 +251,8 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Memberships of a period available to a user up to each window; ``elapsed``: share of it before each.
+        """Return the memberships available to a user up to each window of a period; ``elapsed`` gives the fraction of
+        it before each.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -269,12 +273,14 @@ class CountingBounds(Bounds):
 
     @property
     def over_periods(self) -> bool:
-        """Return whether budget periods are bounded; windows are then counted in order, with a `PeriodQuota`."""
+        """Return whether contributions are bounded over budget periods; windows are then counted in order, with a
+        `PeriodQuota`.
+        """
         return self.max_per_period is not None
 
 
 def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key: bytes) -> NDArray[np.bool_]:
-    """Bound contributions over whole blocks: U cells first, then C per window, then W windows.
+    """Bound contributions over whole blocks: first to U cells, then to C cells per window, then to W windows.
 
     ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
     its memberships in the block. Returns a mask of shape (n,); each bound only takes away, so that all three hold in
@@ -295,7 +301,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
 
 def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
-    """Columns of the identities for hashing, independent of their encoding."""
+    """Return the identities as columns for hashing, independent of how they are encoded."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
@@ -303,7 +309,7 @@ def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
 def _bound_items(
     memberships: ContributionRows, bounds: CountingBounds, item: Integers, word: int, limit: int, hash_key: bytes
 ) -> NDArray[np.bool_]:
-    """Keep at most ``limit`` different items (windows or cells) of each user and block."""
+    """Keep at most ``limit`` distinct items (windows or cells) for each user and block."""
     if len(memberships) == 0:
         return np.ones(0, bool)
     keep, block = bounds.keep, (memberships.window - 1) // bounds.block_length
@@ -326,7 +332,9 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return which rows are among the first ``limit`` of their unit, by preference, then tie; units must ascend."""
+    """Return which rows are among the first ``limit`` of their unit, ordered by preference, then by tie; units must
+    ascend.
+    """
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -351,12 +359,12 @@ def _marks(memberships: ContributionRows, keep: str) -> Integers:
 
 
 def _to_signed(mark: Integers, keep: str) -> Integers:
-    """Convert unsigned ranks to signed ones in the same order: smaller is kept first."""
+    """Convert marks to signed ranks of which the smallest is kept first."""
     return mark if keep == "first" else -mark
 
 
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
-    """The smallest ``max_per_period`` that keeps a share of all memberships.
+    """Return the smallest ``max_per_period`` that keeps a given fraction of all memberships.
 
     Memberships are bounded by `bound`, in any order. ``period``, of shape (n,): number of the budget period of each
     membership's window. ``share``: above 0 and at most 1.
@@ -384,7 +392,7 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Smallest ``max_per_period`` that keeps 99 % of memberships and adds little error to the noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and adds little error to that of the noise.
 
     Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
     interval knows of. Where there is little noise more has to be kept.
@@ -407,7 +415,7 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_negligible(n: int) -> bool:
-        """Return whether the bias of a bound is small against its noise."""
+        """Return whether the bias of a bound is small compared with its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MAX_CUT_SHARE * deviation(n)) ** 2)
 

@@ -1,4 +1,4 @@
-"""Contributions: distinct (user, window, cell) triples, as sorted 64-bit keys.
+"""Contributions: distinct (user, window, cell) triples, stored as sorted 64-bit keys.
 
 A key holds user, window within its group and cell, most significant first, so that one sort orders and deduplicates.
 Users who are no small non-negative integers go by their number in a table of identities.
@@ -31,7 +31,7 @@ REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "mos
 
 
 def sorted_order(columns: Sequence[Integers]) -> Integers:
-    """Stable order that sorts rows lexicographically, for any values of int64.
+    """Return the stable order that sorts rows lexicographically, for any int64 values.
 
     >>> sorted_order([np.array([2, 1, 2]), np.array([5, 7, 4])]).tolist()
     [1, 2, 0]
@@ -48,7 +48,7 @@ def sorted_order(columns: Sequence[Integers]) -> Integers:
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
-    """Mask of the rows that differ from the row before them; the first row always does.
+    """Return a mask of the rows that differ from the row before them; the first row always counts as different.
 
     >>> starts_of([np.array([1, 1, 2])])
     array([ True, False,  True])
@@ -62,7 +62,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Distinct rows in lexicographic order, with the merged mark of each if there are marks.
+    """Return the distinct rows in lexicographic order, with the merged mark of each if there are marks.
 
     >>> [column.tolist() for column in distinct_marked([np.array([2, 1, 2]), np.array([5, 7, 5])], None, "hash")[0]]
     [[1, 2], [7, 5]]
@@ -77,7 +77,7 @@ def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: s
 
 @dataclass(frozen=True)
 class ContributionRows:
-    """Distinct contributions in columns, sorted by user, window and cell."""
+    """Distinct contributions as columns, sorted by user, window and cell."""
 
     user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `users.user_codes`
     # Shape (n,): 1-based window, 0-based cell
@@ -96,7 +96,7 @@ class ContributionRows:
 
 
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
-    """Union of contributions without duplicates, in order of user, window and cell.
+    """Return the union of contributions without duplicates, ordered by user, window and cell.
 
     ``parts``: at least one; all with a mark or all without; identities of equally many columns. ``keep``: how marks of
     the same contribution merge.
@@ -115,7 +115,7 @@ def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> Contribution
 
 
 def factorize(user: Integers) -> tuple[Integers, Integers]:
-    """Distinct identities in ascending order, and the position of each row's identity."""
+    """Return the distinct identities in ascending order, and the index of each row's identity."""
     if user.shape[1] == 1:
         low, high = int(user.min()), int(user.max())
         if high - low < 4 * len(user):
@@ -132,7 +132,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Pad identities to ``width`` columns: a plain integer is followed by zeros.
+    """Pad identities to ``width`` columns; a plain integer is padded with zeros.
 
     >>> widened(np.array([[7]]), 2).tolist()
     [[7, 0]]
@@ -147,7 +147,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """Bits of window and cell in a key; users have the rest.
+    """The numbers of bits that window and cell take in a key; the user takes the rest.
 
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
@@ -160,12 +160,12 @@ class KeyLayout:
 
     @property
     def cell_bits(self) -> int:
-        """Bits of a cell."""
+        """The number of bits for the cell."""
         return (self.n_cells - 1).bit_length()
 
     @property
     def place_bits(self) -> int:
-        """Bits of window and cell."""
+        """The number of bits for window and cell together."""
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
@@ -174,7 +174,9 @@ class KeyLayout:
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds`: the counts of a larger group, 8 bytes a window and cell, fit no machine."""
+        """Raise `DataError` unless `holds`; the counts of a larger group, at 8 bytes per window and cell, would fit no
+        machine.
+        """
         if not self.holds(users):
             n_users = int(users.max()) + 1
             raise DataError(
@@ -183,7 +185,7 @@ class KeyLayout:
             )
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
-        """Keys; ``window`` counts from 0 within its group."""
+        """Pack users, windows and cells into keys; ``window`` counts from 0 within its group."""
         key = user << (self.place_bits - self.cell_bits)
         key |= window
         key <<= self.cell_bits
@@ -191,12 +193,12 @@ class KeyLayout:
         return key
 
     def unpack(self, keys: Integers) -> tuple[Integers, Integers, Integers]:
-        """User, window within the group and cell of every key."""
+        """Split each key into user, window within the group, and cell."""
         place = keys & ((1 << self.place_bits) - 1)
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """Count the keys of each window and cell, shape (n_windows, n_cells)."""
+        """Count the keys for each window and cell, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):
@@ -205,14 +207,16 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sorted distinct keys; sorts in place. ``in_runs``: they are some sorted pieces, for a merge sort."""
+    """Sort keys in place and return the distinct ones; ``in_runs`` selects a merge sort for keys that are a few sorted
+    pieces.
+    """
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of every group, by one sort of narrow integers.
+    """Yield each group with the indices of its rows, using a single sort of narrow integers.
 
     >>> [(number, np.array([5, 6, 7])[rows].tolist()) for number, rows in split_groups(np.array([1, 0, 1]))]
     [(0, [6]), (1, [5, 7])]
@@ -226,7 +230,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Rows of users in more than ``max_cells`` cells of one window, in order.
+    """Return the rows of users in more than ``max_cells`` cells of one window, in order.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -245,17 +249,17 @@ def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
 
 
 class UserTable(Protocol):
-    """Append-only table of users by code."""
+    """An append-only table of users, indexed by code."""
 
     def __len__(self) -> int: ...
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities of users, shape (n, 1) or (n, 2)."""
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityTable:
-    """Identities by code, as `UserTable`."""
+    """A table of identities indexed by code, which serves as a `UserTable`."""
 
     identities: Integers  # shape (n_users, 1) or (n_users, 2)
 
@@ -263,13 +267,13 @@ class IdentityTable:
         return len(self.identities)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities of users, shape (n, 1) or (n, 2)."""
         return self.identities[codes]
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Distinct contributions to one group of windows, in order of their keys."""
+    """The distinct contributions to one group of windows, in the order of their keys."""
 
     keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
     # Users whose codes the keys hold. Not all of them need to occur; pieces share a table. None: keys hold the ids
@@ -282,11 +286,11 @@ class Contributions:
         return len(self.keys)
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Contributions:
-        """Select contributions, in order."""
+        """Select contributions, keeping their order."""
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
-        """Unpack into columns; ``first`` is the first window of the group.
+        """Unpack the keys into columns; ``first`` is the first window of the group.
 
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
@@ -298,11 +302,11 @@ class Contributions:
         return ContributionRows(self.identities(user), window + first, cell, self.marks)
 
     def identities(self, user: Integers) -> Integers:
-        """Identities of users as stored in keys, shape (n, 1) or (n, 2)."""
+        """Return the identities of users as stored in keys, shape (n, 1) or (n, 2)."""
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Restrict the table to occurring users.
+        """Restrict the table to the users that occur.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -320,7 +324,7 @@ class Contributions:
         return users, Contributions(keys, users, self.marks)
 
     def encode(self, layout: KeyLayout) -> bytes:
-        """Bytes for the shuffle and for state."""
+        """Encode the contributions as bytes for the shuffle and for state."""
         if self.users is None and self.marks is None:
             return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
         users, piece = self.tabled(layout)
@@ -335,7 +339,7 @@ _FORMAT = ("memberships", 3)
 
 
 def decoded(data: bytes | memoryview) -> Contributions:
-    """Inverse of `Contributions.encode`."""
+    """Decode the bytes written by `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
     arrays = decode_state(bytes(data), *_FORMAT)
@@ -343,7 +347,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge the distinct contributions to a group of windows, with ids or a table of users.
+    """Merge distinct contributions to one group of windows, whether they hold ids or a table of users.
 
     ``pieces``: at least one; all with marks or all without.
     """
@@ -361,7 +365,7 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Users of all pieces, and their keys over these, piece after piece."""
+    """Return one table of the users of all pieces, and the keys of the pieces, in order, recoded for it."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}
@@ -388,7 +392,7 @@ _LENGTH = struct.Struct("<q")
 
 
 class HeldContributions:
-    """Contributions by group of windows and shard of users, held until taken.
+    """A store that holds contributions by window group and user shard until they are taken.
 
     Where all together are more than `HELD_BYTES`, what there is of each group and shard is merged and appended to a
     file of its own in ``folder``: keys, and identities as counting knows them. A group that is taken has to fit into
@@ -409,7 +413,7 @@ class HeldContributions:
             self._spill()
 
     def take(self, group: int) -> dict[int, list[Contributions]]:
-        """Take all contributions to a group, by shard."""
+        """Take all contributions to a group, by user shard."""
         pieces = self._pieces.pop(group, {})
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
         taken = defaultdict(list, pieces)
@@ -423,7 +427,7 @@ class HeldContributions:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _spill(self) -> None:
-        """Move everything to disk."""
+        """Move all held contributions to disk."""
         make_folder(self._folder)
         for group, shards in self._pieces.items():
             for shard, pieces in shards.items():
@@ -437,13 +441,13 @@ class HeldContributions:
 
 
 def _size(piece: Contributions) -> int:
-    """Size in bytes of keys, marks and a table of users."""
+    """Return the size in bytes of the keys, marks and user table of a piece."""
     users = piece.users.identities.nbytes if isinstance(piece.users, IdentityTable) else 0
     return piece.keys.nbytes + (0 if piece.marks is None else piece.marks.nbytes) + min(users, 2 * piece.keys.nbytes)
 
 
 def _read(path: Path) -> Iterator[Contributions]:
-    """Read the chunks appended to a file."""
+    """Yield the chunks that have been appended to a file."""
     with open(path, "rb") as file:
         while head := file.read(_LENGTH.size):
             yield decoded(file.read(*_LENGTH.unpack(head)))

@@ -1,4 +1,4 @@
-"""Count distinct users per window and cell, exactly, before and after contribution bounding."""
+"""Count distinct users per window and cell exactly, before and after contribution bounding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Cells of every user in a group of windows, merged into one window; marks are numbers of windows."""
+    """Return the cells of each user in a group of windows, merged into one window; the marks are numbers of windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -55,7 +55,7 @@ def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Per user: distinct cells and active windows over the whole run, from the visits of every group.
+    """Return each user's number of distinct cells and active windows over the run, from the visits of every group.
 
     >>> week = visits(Contributions(np.array([0b00010, 0b00111, 0b01000])), KeyLayout(n_windows=2, n_cells=4))
     >>> summarise_users([week, week], 4)
@@ -75,7 +75,7 @@ def contributions_of(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Distinct contributions of one block, split by window group and user shard.
+    """Return the distinct contributions of one block, split by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
@@ -125,7 +125,7 @@ def _split(
 
 
 def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityTable]:
-    """Codes and table of the users of one block."""
+    """Return the codes and the identity table of the users of one block."""
     user, identities = user_codes(users, plan.keys.users)
     if len(identities) > len(user):
         # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.
@@ -137,7 +137,7 @@ def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityT
 def _group_contributions(
     user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: UserTable | None, plan: CoreSpec
 ) -> Iterator[tuple[int, Contributions]]:
-    """Distinct contributions to every group of windows."""
+    """Yield the distinct contributions to each group of windows."""
     minimum, maximum = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
     if minimum == maximum:  # as in most blocks of an input in the order of time
         group, groups = np.asarray(minimum), iter([(minimum, slice(None))])
@@ -154,14 +154,14 @@ def _group_contributions(
 
 
 def _shards(identity: Iterable[Integers], plan: CoreSpec) -> Integers:
-    """Shard of every user."""
+    """Return the shard of each user."""
     return (keyed_hash(plan.keys.bounding, *identity) % np.uint64(plan.batching.n_shards)).astype(np.int64)
 
 
 def released_counts(
     memberships: ContributionRows, first: int, n_windows: int, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> Integers:
-    """Counts for the mechanism, of consecutive windows and one shard of users.
+    """Return the counts that the mechanism receives for consecutive windows and one shard of users.
 
     Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
@@ -182,7 +182,9 @@ def released_counts(
 def released_memberships(
     memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> ContributionRows:
-    """Memberships behind `released_counts`: coarse cells by number, longer windows by their first one."""
+    """Return the memberships behind `released_counts`, with coarse cells numbered and merged windows labelled by their
+    first.
+    """
     chain, bounding = plan.chain, plan.bounds
     if chain.groups is not None or chain.together > 1:
         memberships = _coarsen(memberships, chain.groups, chain.together, bounding.keep)
@@ -200,7 +202,7 @@ def released_memberships(
 
 
 def _coarsen(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
-    """Distinct memberships of coarse cells and of stretches of windows, labelled by their first window."""
+    """Merge memberships into distinct ones of coarse cells and longer windows, each labelled by its first window."""
     if len(memberships) == 0:
         return memberships
     cell = memberships.cell if groups is None else groups[memberships.cell]
@@ -230,14 +232,14 @@ def _keep_mask(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -
 
 
 def _starts(window: Integers, plan: CoreSpec) -> Integers:
-    """Start of every window in milliseconds since 1970."""
+    """Return the start of each window in milliseconds since 1970."""
     first = int(window.min())
     return plan.grid.calendar.starts(first, int(window.max()))[window - first]
 
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Counts of consecutive windows."""
+    """The counts of consecutive windows."""
 
     first: int  # first window, 1-based
     # Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
@@ -249,13 +251,13 @@ class GroupCounts:
     target_cells: Integers = field(default_factory=no_target_cells)
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
-        """Convert counts to integers of another width."""
+        """Convert the counts to integers of another width."""
         return replace(
             self, counts=self.counts.astype(dtype, copy=False), bounded=self.bounded.astype(dtype, copy=False)
         )
 
     def narrowed(self) -> GroupCounts:
-        """Narrow counts to the smallest integers; `as_type` undoes it."""
+        """Convert the counts to the smallest integer type that holds them; `as_type` reverses this."""
         return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
@@ -269,7 +271,7 @@ class GroupCounts:
 
 
 def nothing(group: int, plan: CoreSpec) -> GroupCounts:
-    """Empty counts of a group of windows."""
+    """Return counts of zero for a group of windows."""
     zeros = np.zeros((plan.batching.windows_of(group), plan.grid.n_cells), np.int64)
     return GroupCounts(group * plan.batching.group + 1, zeros, zeros, 0)
 
@@ -277,7 +279,8 @@ def nothing(group: int, plan: CoreSpec) -> GroupCounts:
 def count_group(
     group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Exact distinct users of one group of windows and one shard of users, bounded; visits for a summary if requested.
+    """Count distinct users of one window group and user shard exactly, before and after bounding; also return visits if
+    requested.
 
     ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are
     none. Groups come in order where there is such a bound.

@@ -1,4 +1,4 @@
-"""Rows to windows and cells: pseudonyms, lateness, and row counts by outcome."""
+"""Assign rows to windows and cells: pseudonyms, lateness, and row counts by outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
 
 @dataclass
 class RowCounts:
-    """Outcomes of the rows of some input: every row has exactly one.
+    """The number of rows with each outcome; every row has exactly one outcome.
 
     ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
     own. ``offsets`` are the ranges that the rows are all of, where the input has offsets.
@@ -35,7 +35,7 @@ class RowCounts:
     offsets: list[OffsetRange] = field(default_factory=list)
 
     def add(self, other: RowCounts) -> None:
-        """Add the rows of another piece."""
+        """Add the row counts of another piece."""
         for name in ("rows", "used", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
@@ -44,7 +44,7 @@ class RowCounts:
             self.offsets = joined_ranges([*self.offsets, *other.offsets])
 
     def as_state(self) -> State:
-        """Encode as arrays, for checkpoints and engine state.
+        """Encode the counts as arrays, for checkpoints and engine state.
 
         >>> counts = RowCounts(rows=3, used=2, rejected={"user is missing": 1})
         >>> RowCounts.of_state(counts.as_state()) == counts
@@ -58,7 +58,7 @@ class RowCounts:
 
     @classmethod
     def of_state(cls, state: State) -> RowCounts:
-        """Inverse of `as_state`."""
+        """Restore the counts that `as_state` encoded."""
         numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected", "offsets")}
         rejected = dict(zip(state["reasons"].tolist(), state["rejected"].tolist()))
         return cls(rejected=rejected, offsets=joined_ranges(state["offsets"].tolist()), **numbers)
@@ -69,7 +69,7 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
-    """Return a block without user ids, positions and rejected rows in a deployment.
+    """Return a block; in a deployment, without user ids and rejected rows and, for counts, without positions.
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
@@ -86,14 +86,15 @@ def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
 
 
 def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
-    """Cell of every event, −1 outside the area."""
+    """Return the cell of each event, or −1 for an event outside the area."""
     if CELL in frame.columns:
         return frame[CELL].to_numpy()
     return np.asarray(plan.space.place(frame), np.int64)
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Return a reject to keep: with its row in a simulation, in a deployment only location and reason.
+    """Return a reject in the form to keep: in a simulation with its row, in a deployment with only its location and
+    reason.
 
     A file that is named after a person is named by a digest in a deployment.
     """
@@ -104,7 +105,7 @@ def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
 
 
 def _file_digest(file: str, key: bytes) -> str:
-    """Replace a file name by a digest, once."""
+    """Replace a file name with its digest, unless it has already been replaced."""
     if file.startswith(_HIDDEN):
         return file
     return _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()
@@ -115,7 +116,7 @@ _HIDDEN = "file:"
 
 @dataclass(frozen=True)
 class Located:
-    """Outcome of the rows of one block: their row counts, and window, cell and use of each; all of shape (n_rows,)."""
+    """The outcomes of a block's rows: row counts, and the window, cell and use of each row, all of shape (n_rows,)."""
 
     counts: RowCounts
     window: NDArray[np.int64]
@@ -124,7 +125,7 @@ class Located:
 
 
 def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None = None) -> Located:
-    """Decide the outcome of every row: out of time, out of the area, late, or used; rejects come with the block.
+    """Decide the outcome of each row: out of time, out of the area, late or used; the block already holds its rejects.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
@@ -146,12 +147,12 @@ def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None 
 
 
 def rejected_by_reason(block: EventBlock) -> dict[str, int]:
-    """Rejected rows of a block by reason."""
+    """Count the rejected rows of a block by reason."""
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
 def closed_before(piece: MicroBatch, plan: CoreSpec) -> NDArray[np.int64]:
-    """Last window that was final when each row of a micro-batch arrived; shape (n_rows,).
+    """Return the last window that was final when each row of a micro-batch arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against has reached the window's end plus
     allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.

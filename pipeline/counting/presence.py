@@ -1,4 +1,4 @@
-"""Individual-level reads: presence matrices for attacks and training data for accountants; never written."""
+"""Individual-level reads: presence matrices for attacks and training data for accountants. None of it is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_PRESENCE_ENTRIES = 2_000_000_000
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of people in the first windows of a run."""
+    """The presence of people in the first windows of a run."""
 
     users: NDArray[np.int64]  # (n_users, 1) or (n_users, 2): identities of everybody who is seen, ascending
     # (n_users, n_windows, n_cells): whether a person was in a cell, and whether that is counted after all steps on
@@ -37,7 +37,7 @@ class Presence:
 
 
 def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
-    """Read the binary matrices of the first windows of a run.
+    """Read the binary presence matrices of the first windows of a run.
 
     One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
     everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
@@ -70,7 +70,9 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
 
 
 def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
-    """Distinct memberships of the first windows, the sparse form of `read_presence`, with the same errors."""
+    """Return the distinct memberships of the first windows, the sparse form of `read_presence`; raise the
+    same errors.
+    """
     calendar = plan.grid.calendar
     if plan.keys.users is not None:
         raise ParameterError("mode", "deployment", "simulation: a deployment does not keep who was where")
@@ -85,7 +87,7 @@ def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
 
 
 def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]:
-    """Contributions to the first windows of a finite run, block by block; identities have two columns."""
+    """Yield the contributions to the first windows of a finite run, block by block, with identities in two columns."""
     calendar, batching = plan.grid.calendar, plan.batching
     for block in replace(plan.source, until=min(calendar.end(n_windows), calendar.until_ms or 0)).all_blocks():
         for (group, _), piece in contributions_of(block, plan)[1]:
@@ -95,7 +97,7 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Row of each wanted identity among all users, which must include it."""
+    """Return the row of each wanted identity among all users, who must include it."""
     _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
     rows: NDArray[np.intp] = code.ravel()[len(users) :]
     return rows
@@ -114,7 +116,7 @@ def training_part(
     max_triples: int = MAX_TRIPLES,
     max_entries: int = MAX_TRAINING_ENTRIES,
 ) -> Training:
-    """Read the cells of people in the first windows of a run.
+    """Read which cells people were in during the first windows of a run.
 
     One pass over the source, vectorised: a sort of each block.
 
@@ -150,7 +152,7 @@ def training_part(
 
 @dataclass
 class _KeptRows:
-    """Distinct contributions collected so far, of people with a hash below a limit."""
+    """The distinct contributions collected so far, of people whose hash is below a limit."""
 
     keep: str
     hash_key: bytes
@@ -165,7 +167,7 @@ class _KeptRows:
             self.merged()
 
     def merged(self) -> ContributionRows:
-        """Merge into at most `max_triples` rows, halving the people until they fit."""
+        """Merge the contributions into at most `max_triples` rows, halving the people until they fit."""
         rows = merge(self.pieces, self.keep)
         while len(rows) > self.max_triples:
             rows = self.halved(rows)
@@ -173,7 +175,7 @@ class _KeptRows:
         return rows
 
     def halved(self, rows: ContributionRows) -> ContributionRows:
-        """Keep the contributions of half of the people, now and from now on."""
+        """Keep the contributions of only half of the people, now and in future."""
         self.limit //= 2
         return self._select(rows)
 
@@ -189,7 +191,7 @@ def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
     training = training_part(plan, max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
-        """First windows of the training data, with the rows of the users named by an accountant."""
+        """Return the first windows of the training data, with the rows of the users that an accountant names."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, plan.keys.users)

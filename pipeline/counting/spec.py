@@ -1,4 +1,4 @@
-"""Specification of counting and releasing, resolved once: windows, cells, bounds, steps and keys."""
+"""The specification of counting and releasing, resolved once: windows, cells, bounds, steps and keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDERED_WINDOWS = 64
 
 @dataclass(frozen=True)
 class RunKeys:
-    """Noise key of a run and the keys derived from it; immutable and picklable.
+    """The noise key of a run and the keys derived from it; immutable and picklable.
 
     Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
     anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
@@ -50,38 +50,39 @@ class RunKeys:
         return values | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
 
     def noise(self) -> NoiseSource:
-        """Keyed noise of the configuration."""
+        """Return the keyed noise of the configuration."""
         return NoiseSource(self.noise_key, configuration=self.configuration, stream=STREAM)
 
     @cached_property
     def run_id(self) -> str:
-        """Name of the run in a shared ledger; empty in a simulation, which is repeatable."""
+        """The run's name in a shared ledger; empty in a simulation, which can be repeated."""
         return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
 
     @cached_property
     def users(self) -> bytes | None:
-        """Key that replaces user ids at ingestion; None in a simulation."""
+        """The key of the digests that replace user ids at ingestion; None in a simulation."""
         return None if self.noise_key.simulation else self.pseudonyms
 
     @cached_property
     def pseudonyms(self) -> bytes:
-        """Key of the pseudonyms of users of traces, in a simulation too."""
+        """The key of the pseudonyms of users in traces, which simulations have too."""
         return self.noise_key.subkey("pseudonym")
 
     @cached_property
     def bounding(self) -> bytes:
-        """Key of the hashes in bounding."""
+        """The key of the hashes used in bounding."""
         return self.noise_key.subkey("hash")
 
     @cached_property
     def ledger(self) -> bytes:
-        """Key of the digests of input in the ledger."""
+        """The key of the input digests in the ledger."""
         return self.noise_key.subkey("ledger")
 
 
 @dataclass(frozen=True)
 class Batching:
-    """Groups of windows that are counted and released together, and shards of users; neither changes a result.
+    """The grouping of windows that are counted and released together, and the shards of users; neither changes a
+    result.
 
     >>> batching = Batching.of(n_windows=10, n_cells=5, unit=1, streaming=False)
     >>> batching.group, batching.n_groups, batching.windows_of(3)
@@ -98,31 +99,33 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Batching of a run whose mechanism takes ``unit`` windows together; ``ordered``: rows arrive in time order."""
+        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered`` means rows arrive in
+        time order.
+        """
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:
-        """Number of windows in one group: the last one may be shorter."""
+        """Return the number of windows in a group; the last group may have fewer."""
         return self.group if self.n_windows is None else min(self.group, self.n_windows - group * self.group)
 
     @property
     def n_groups(self) -> int:
-        """Groups of windows in a finite run."""
+        """The number of window groups in a finite run."""
         if self.n_windows is None:
             raise ValueError("an endless run has no number of windows")
         return -(-self.n_windows // self.group)
 
     @cached_property
     def layout(self) -> KeyLayout:
-        """Bit layout of memberships of one group."""
+        """The bit layout of the memberships in one group."""
         return KeyLayout(self.group, self.n_cells)
 
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """Terms of a release of traces, with landmarks and budget periods by point instead of window."""
+    """The terms of a release of traces, with landmarks and budget periods that apply to points instead of windows."""
 
     mechanism: Scheduled
     landmarks: Landmarks | None
@@ -133,7 +136,7 @@ class TraceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpec:
-    """Specification of counting and releasing for every runner; immutable and picklable.
+    """The immutable, picklable specification of counting and releasing that every runner uses.
 
     Parameters
     ----------
@@ -176,39 +179,39 @@ class CoreSpec:
 
     @property
     def on_points(self) -> bool:
-        """Return whether traces are released; otherwise counts."""
+        """Return whether traces are released rather than counts."""
         return self.points is not None
 
     @property
     def traces(self) -> TraceSpec:
-        """Terms of a release of traces."""
+        """The terms of a release of traces."""
         if self.points is None:
             raise ValueError("counts are released, not traces")
         return self.points
 
     @property
     def mechanism(self) -> Mechanism:
-        """Chain of steps, or its only step."""
+        """The chain of steps, or its only step."""
         return self.chain.reader if self.chain.simple else self.chain
 
     @property
     def bounds_span_windows(self) -> bool:
-        """Return whether contribution bounding selects from a person's events in several windows."""
+        """Return whether contribution bounding chooses among a person's events in several windows."""
         return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
 
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
-        """Prepared data of each shard of each accountant."""
+        """The prepared data of each shard of each accountant."""
         prepared = self.prepared or (None,) * len(self.accountants)
         return tuple(accountant.shards(data) for accountant, data in zip(self.accountants, prepared))
 
     @cached_property
     def targets(self) -> Targets:
-        """People whose cells an accountant follows."""
+        """The people whose cells an accountant follows."""
         return targets_of(self.accountants, self.shards, self.keys.users)
 
     def facts(self) -> Facts:
-        """Public facts available to the mechanism."""
+        """Return the public facts available to the mechanism."""
         return Facts(
             n_cells=self.grid.n_cells,
             **self.bounds.limits(),
@@ -218,7 +221,7 @@ class CoreSpec:
         )
 
     def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
-        """Facts for the accountants, with the prepared data of one shard."""
+        """Return the facts for an accountant, with the prepared data of one shard."""
         marks = self.grid.landmarks if self.points is None else self.points.landmarks
         return AccountingFacts(
             n_cells=self.grid.n_cells,

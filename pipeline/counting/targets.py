@@ -1,4 +1,4 @@
-"""Targets: the few people whose cells an accountant needs, looked up among all memberships while counting."""
+"""Targets: the few people whose cells an accountant needs, looked up among all memberships during counting."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """Operator-only facts of consecutive windows, which travel with releases to the accountants."""
+    """The operator-only facts of consecutive windows, which accompany releases to the accountants."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them
@@ -27,7 +27,7 @@ class PrivateFacts:
 
     @property
     def last(self) -> int:
-        """Last window."""
+        """The last window."""
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
@@ -36,14 +36,14 @@ class PrivateFacts:
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
     def after(self, window: int) -> PrivateFacts:
-        """Drop the windows up to the given one."""
+        """Drop all windows up to and including the given one."""
         first = max(self.first, window + 1)
         return PrivateFacts(
             first, self.counts[first - self.first :], self.target_cells[self.target_cells[:, 0] >= first]
         )
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
-        """Facts of one window for some targets, as `Accountant.needs` names them."""
+        """Return the facts of one window for some targets, under the names in `Accountant.needs`."""
         rows = self.target_cells[self.target_cells[:, 0] == window]
         rows = rows[(rows[:, 1] >= targets.start) & (rows[:, 1] < targets.stop)]
         cells = np.full(targets.stop - targets.start, -1, np.int64)
@@ -53,7 +53,7 @@ class PrivateFacts:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Identities of all targets of a run."""
+    """The identities of all targets of a run."""
 
     identity: Integers  # shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
     # Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several
@@ -64,11 +64,11 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """Number of targets of all accountants; a person in two of them counts twice."""
+        """The number of targets of all accountants; a person followed by two accountants counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """Targets' contributions to a group of windows, and the person of each; O(n log n).
+        """Find the targets' contributions to a group of windows, and the person behind each, in O(n log n).
 
         ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
@@ -86,7 +86,7 @@ class Targets:
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
-    """Concatenate the ranges [low, high).
+    """Return the integers of all ranges [low, high), concatenated.
 
     >>> _ranges(np.array([2, 7]), np.array([4, 8])).tolist()
     [2, 3, 7]
@@ -104,7 +104,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Rows (window, target, cell): the cell kept by bounding for each target in a window.
+    """Return rows (window, target, cell) with the cell that bounding keeps for each target in a window.
 
     ``contributions`` is of `Targets.among`.
     """
@@ -121,7 +121,9 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Targets of all accountants; ``prepared``: data of each of their shards (`Accountant.shards`)."""
+    """Return the targets of all accountants; ``prepared`` holds the data of each of their shards
+    (`Accountant.shards`).
+    """
     identities: list[Integers] = []
     numbers: list[Integers] = []
     spans: list[tuple[slice, ...]] = []
@@ -145,7 +147,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Identities (n, 2) of people as they appear in counting, and the position of each person in ``users``.
+    """Return people's identities (n, 2) as they appear in counting, and the index in ``users`` of each.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
@@ -178,7 +180,7 @@ def _identities(name: int | str) -> Iterable[tuple[int, int]]:
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Row of each named person among identities (n, 1) or (n, 2), -1 for missing people."""
+    """Return the row of each named person among identities (n, 1) or (n, 2), or -1 if the person is missing."""
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

@@ -1,4 +1,6 @@
-"""Users of a block: a small code for each row, and an identity for each code, an integer or a digest of 128 bits."""
+"""The users of a block: a small code for each row and, for each code, an identity, either an integer or a 128-bit
+digest.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MAX_TEXTS = 1 << 22
 
 
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Codes of users inside one block, and the table that turns a code into an identity.
+    """Return the user codes of one block, and the table that maps a code to an identity.
 
     ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
     integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
@@ -62,7 +64,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """Text ids of successive blocks with stable codes, by open addressing.
+    """A hash table with open addressing that gives text ids the same code in successive blocks.
 
     A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
     below n²/2¹²⁹, as they share a digest.
@@ -85,11 +87,11 @@ class TextTable:
 
     @property
     def has_room(self) -> bool:
-        """Return whether more texts may be added within a limit of some hundred megabytes."""
+        """Return whether more texts can be added within a limit of a few hundred megabytes."""
         return len(self) < self._limit
 
     def codes(self, users: pl.Series) -> Integers:
-        """Code of every row, shape (n_rows,)."""
+        """Return the code of each row, shape (n_rows,)."""
         hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
         codes = self._lookup(hashes)
         while len(new := np.flatnonzero(codes < 0)):
@@ -99,11 +101,11 @@ class TextTable:
         return codes.astype(np.int64)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities of users, shape (n, 1) or (n, 2)."""
         return self._identities[codes]
 
     def _lookup(self, hashes: list[NDArray[np.uint64]]) -> NDArray[np.int32]:
-        """Code of every pair of hashes; -1 where it is new."""
+        """Return the integer code of each hash pair, or -1 if the pair is new."""
         slot = self._first_slots(hashes)
         codes = self._slots.take(slot)
         others = np.flatnonzero(self._is_taken(codes, hashes))
@@ -117,13 +119,13 @@ class TextTable:
         return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
     def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-        """Return whether a slot that has been looked at holds another text."""
+        """Return whether the slot that was looked up holds another text."""
         pairs = zip(self._hashes, hashes)
         is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
         return (codes >= 0) & (is_other[0] | is_other[1])
 
     def _add(self, hashes: list[NDArray[np.uint64]], texts: pl.Series) -> None:
-        """Add texts that are not in the table."""
+        """Add texts that are not yet in the table."""
         digests = _digests_of_text(*_bytes_of(texts.to_arrow()), None)
         codes = np.arange(len(self), len(self) + len(texts))
         n_texts = len(self) + len(texts)
@@ -145,7 +147,7 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Events with 16-byte digests in place of users; `user_codes` gives the same table for both.
+    """Return events with 16-byte digests in place of users; `user_codes` gives the same table for both.
 
     Users stay as they are without a key, and digests always.
 
@@ -164,19 +166,19 @@ def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
 
 
 def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
-    """Identity of one user with a text name."""
+    """Return the identity of a user whose id is a text."""
     low, high = user_codes(pl.Series([text]), digest_key)[1][0].tolist()
     return low, high
 
 
 def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> Integers:
-    """Digest of every message, shape (n, 2), under a derived key."""
+    """Return the digest of each message under a derived key, shape (n, 2)."""
     secret = hashlib.blake2b(b"user identity", digest_size=16, key=key or b"").digest()
     return np.ascontiguousarray(keyed_digest(secret, words, last).T).view(np.int64)
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Offsets of each text or binary, and the end of the last, in the shared buffer."""
+    """Return the offsets of the texts in their shared buffer, including the end of the last one, and the buffer."""
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
@@ -184,7 +186,7 @@ def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
 
 
 def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | None) -> Integers:
-    """Digest of the bytes of every text."""
+    """Return the digest of the bytes of each text."""
     begin, length = begins[:-1], np.diff(begins)
     eight = np.lib.stride_tricks.sliding_window_view(np.concatenate([data, np.zeros(8, np.uint8)]), 8)
     table = np.empty((len(length), 2), np.int64)
