@@ -1,4 +1,4 @@
-"""Mechanisms: kinds of release. One file a mechanism; pure NumPy, no Beam."""
+"""Mechanisms: the kinds of release, one per file, in pure NumPy without Beam."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _HOMES = {"Facts": "contract", "Mechanism": "contract", "run_mechanism": "run"}
 
 
 def names() -> tuple[str, ...]:
-    """Names of all mechanisms, sorted."""
+    """Return the names of all mechanisms, sorted."""
     from penstock.mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.names()
 
 
 def get(name: str) -> type[ChainStep]:
-    """Class of one mechanism, event step or post-processing by its YAML name; raises `UnknownPlugin` with near misses.
+    """Return the class of a mechanism, event step or post-processing step by its YAML name; raises `UnknownPlugin` with
+    near misses.
 
     >>> get("raw").__name__
     'Raw'

@@ -1,4 +1,4 @@
-"""Adaptive ranges: counts as midpoints of equal parts of each cell's range."""
+"""Adaptive ranges: each count is released as the midpoint of one of several equal parts of its cell's range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveRanges(CountsOfBlock):
-    """Divide each cell's range of counts into equal parts, and release the midpoint of the part.
+    """Divide each cell's range of counts into equal parts, and release the midpoint of each count's part.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class AdaptiveRanges(CountsOfBlock):
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Midpoints of the parts of each cell's range over the block."""
+        """Replace each count by the midpoint of its part of the cell's range over the block."""
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)

@@ -1,4 +1,4 @@
-"""Clip values: no negative counts, none above a bound, whole numbers."""
+"""Clipping: no negative counts, none above a bound, and whole numbers if requested."""
 
 from __future__ import annotations
 

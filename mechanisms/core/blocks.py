@@ -1,4 +1,4 @@
-"""Mechanisms that buffer a block of windows and release it as one."""
+"""Base classes for mechanisms that buffer a block of windows and release it at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORD = 64
 
 
 def waiting(facts: Facts, n_windows: int) -> State:
-    """State of an empty block of at most ``n_windows``: public facts of each coming window."""
+    """Return the state of an empty block of at most ``n_windows``, with buffers for the public facts of each window."""
     words = -(-facts.n_cells // _WORD)
     return {
         "block_first": facts.constant(0, np.int64),
@@ -35,7 +35,7 @@ def waiting(facts: Facts, n_windows: int) -> State:
 
 
 def seen(window: Window, row: int, state: State) -> State:
-    """Add one window to the state of a block, in row ``row`` (0-based)."""
+    """Record a window's public facts in the state of its block, at row ``row`` (0-based)."""
     first = np.where(state["block_first"] == 0, window.index, state["block_first"])
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
@@ -53,7 +53,7 @@ def seen(window: Window, row: int, state: State) -> State:
 def release_windows(
     state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
 ) -> list[Release]:
-    """Release every window of the block, available at its end; the first carries the charge."""
+    """Release every window of the block, all available at its end; the first release carries the charge."""
     # `row` is the place of the first window seen in its block, `values` (..., n_windows, n_cells) has one row for each,
     # `charge` is that of the whole block, and `common` are further fields of every release.
     first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
@@ -92,28 +92,28 @@ def _unpack(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base of mechanisms that release ``block`` windows at once; window 1 begins the first block."""
+    """Base class for mechanisms that release ``block`` windows at once; window 1 begins the first block."""
 
     block: int = parameter(doc="windows that are released together", at_least=1)
 
     @abstractmethod
     def empty(self, facts: Facts) -> State:
-        """Empty accumulator for `gather`."""
+        """Return the empty accumulator for `gather`."""
 
     @abstractmethod
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Take in one window, the ``row``-th (0-based) of its block; returns the entries of `empty`, changed."""
+        """Add one window, at row ``row`` (0-based) of its block; return the updated entries of `empty`."""
 
     @abstractmethod
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Values of the block, shape (..., n_windows, n_cells), and further fields of its releases."""
+        """Return the values of the block, shape (..., n_windows, n_cells), and further fields of its releases."""
 
     @abstractmethod
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """Charge of a block of ``n_windows``."""
+        """Return the charge of a block of ``n_windows`` windows."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """Cut a run, shape (..., n_windows, n_cells), into its blocks; the last may be shorter."""
+        """Split a run, shape (..., n_windows, n_cells), into its blocks; the last may be shorter."""
         return [rows[..., first : first + self.block, :] for first in range(0, rows.shape[-2], self.block)]
 
     def start(self, facts: Facts) -> State:
@@ -122,7 +122,7 @@ class BlockMechanism(Mechanism):
         return {"n_windows": length} | waiting(facts, self.block) | self.empty(facts)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Take in one window; the last one of a block releases all of it."""
+        """Add one window to the block; the last window of a block triggers the release of all of it."""
         row, n_windows = self._place(window.index, state)
         state = state | seen(window, row, state)
         state = state | self.gather(row, n_windows, counts, state)
@@ -132,11 +132,11 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise), cleared
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Release the windows of an unfinished block; missing ones count as empty."""
+        """Release the windows of an unfinished block; missing windows count as empty."""
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Charge of the block at its first window, zero afterwards."""
+        """Return the charge of the block at its first window, and no charge at later ones."""
         if int(np.max(state["block_first"])):
             return ()
         row, n_windows = self._place(window.index, state)
@@ -144,7 +144,9 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Row of a window in its block (0-based), and number of windows in that block: fewer at the end of the run."""
+        """Return a window's row in its block (0-based), and the number of windows in that block: fewer at the end of
+        the run.
+        """
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block
@@ -161,30 +163,30 @@ class BlockMechanism(Mechanism):
 
 
 class CountsOfBlock(BlockMechanism):
-    """Base of block mechanisms without noise that need all counts of a block together."""
+    """Base class for noise-free block mechanisms that need all counts of a block together."""
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Generalise the counts of a block, shape (..., n_windows, n_cells)."""
 
     def empty(self, facts: Facts) -> State:
-        """Room for a block of counts."""
+        """Return an empty buffer for a block of counts."""
         return {"counts": np.zeros((*facts.shape, self.block, facts.n_cells), np.int64)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Keep the counts of one window."""
+        """Store the counts of one window in the buffer."""
         kept = state["counts"].copy()
         kept[..., row, :] = counts
         return {"counts": kept}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Return the generalized block."""
+        """Return the generalised counts of the block."""
         return np.asarray(self.generalize(state["counts"][..., :n_windows, :]), np.float64), {}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """Charge of an exact release."""
+        """Return the charge of an exact release."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Release without noise, block by block."""
+        """Generalise the counts block by block; no noise is involved."""
         return np.concatenate([self.generalize(block) for block in self.blocks(counts)], axis=-2)

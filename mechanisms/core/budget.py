@@ -1,4 +1,4 @@
-"""A budget in ε, in ρ or in (ε, δ), with the noise that it pays for."""
+"""Budgets in ε, in ρ or in (ε, δ), and the noise that each can pay for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, p
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Mechanism):
-    """Base of mechanisms with a budget for their unit and a choice of noise.
+    """Base class for mechanisms with a budget for their unit of privacy and a choice of noise.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ class Budgeted(Mechanism):
 
     @property
     def family(self) -> NoiseFamily:
-        """The noise."""
+        """The noise family."""
         return NOISE_FAMILIES[self.noise]
 
     @property
     def budget(self) -> float:
-        """ε of a unit, or with Gaussian noise ρ."""
+        """The budget of a unit: ε, or ρ with Gaussian noise."""
         if self.rho is not None:
             return self.rho
         epsilon = self.epsilon or 0.0

@@ -1,4 +1,4 @@
-"""Chains of steps as one mechanism: coarsen, sample, release once, post-process."""
+"""Chains of steps that act as one mechanism: coarsen, sample, release once, post-process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EVENT_STEPS: tuple[type[EventStep], ...] = (SpatialGeneralization, TemporalGener
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Mechanism):
-    """The steps of a configuration, arranged as one mechanism.
+    """The steps of a configuration, combined into one mechanism.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Chain(Mechanism):
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps; without a step that reads counts these are released as they are.
+        """Arrange steps into a chain; if no step reads counts, the counts are released unchanged.
 
         Raises `ParameterError` if the steps make no sense in their order.
         """
@@ -88,22 +88,22 @@ class Chain(Mechanism):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """Version of the state, derived from the versions of the steps."""
+        """The version of the state, derived from the versions of the steps."""
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property
     def together(self) -> int:
-        """Windows that are counted as one."""
+        """The number of windows that are counted as one."""
         return self.temporal.windows if self.temporal else 1
 
     @property
     def unit_windows(self) -> int:
-        """Number of windows bounded together: the block's, or those of a longer window."""
+        """The number of windows over which contributions are bounded together: a block, or one longer window."""
         return max(self.together, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of the reading step, before windows are merged."""
+        """The guarantee of the reading step, converted to the original windows where windows are merged."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -116,7 +116,7 @@ class Chain(Mechanism):
 
     @property
     def simple(self) -> bool:
-        """Return whether the chain has one step."""
+        """Return whether the chain consists of a single step that reads counts."""
         return not self.after and not self.reshapes
 
     @property
@@ -125,7 +125,7 @@ class Chain(Mechanism):
         return bool(self.event_steps) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
-        """Facts of the coarse windows and cells, for the reading step."""
+        """Return the facts of the coarse windows and cells, as the reading step needs them."""
         if self.groups is not None:
             facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:
@@ -134,7 +134,7 @@ class Chain(Mechanism):
         return facts
 
     def start(self, facts: Facts) -> State:
-        """States of all steps on counts, and an empty longer window."""
+        """Return the initial states of all steps on counts, and an empty longer window."""
         state = nested("reader", self.reader.start(self.coarse(facts)))
         shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
@@ -145,7 +145,7 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Expand the releases of the reading step to every cell and window that they cover."""
+        """Run the reading step, and expand its releases to every cell and window that they cover."""
         # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
         # are active where people are generalized.
         if self.temporal:
@@ -172,7 +172,7 @@ class Chain(Mechanism):
         return releases, state
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Last releases of the reading step."""
+        """Return the last releases of the reading step, post-processed."""
         releases = []
         for release in self.reader.finish(part("reader", state), noise):
             shown, state = self._process(self._in_cells(release), state)
@@ -180,7 +180,7 @@ class Chain(Mechanism):
         return releases
 
     def noise_state(self, state: State) -> State:
-        """State without post-processing: noise depends on the reading step alone.
+        """Return the state without that of post-processing: noise depends on the reading step alone.
 
         Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
         processor to another, and a step that is retried there must draw the same noise.
@@ -188,7 +188,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Worst charge of the reading step; a longer window announces it at its beginning."""
+        """Return the worst charge of the reading step; a longer window announces it at its start."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -199,7 +199,7 @@ class Chain(Mechanism):
         return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
 
     def _coarse(self, window: Window, state: State) -> Window:
-        """The window as the reading step sees it; groups of cells are published whenever one of their cells is."""
+        """Return the window as the reading step sees it: coarser, and with every group of cells active."""
         if self.groups is not None:
             window = replace(window, active=None)
         if self.temporal is None:
@@ -209,20 +209,20 @@ class Chain(Mechanism):
         return replace(window, index=index, start=begin, active=None, landmark=False)
 
     def _in_cells(self, release: Release) -> Release:
-        """A release of groups as one of cells."""
+        """Expand a release of groups to one of cells."""
         if self.spatial is None or self.groups is None:
             return release
         groups, n_groups = self.groups, release.values.shape[-1]
 
         def in_cells(entries: Any) -> Any:
-            """Entries of groups in each of their cells; one entry for all groups is one for all cells."""
+            """Copy each group's entry to its cells; a single entry for all groups stays a single entry."""
             return np.asarray(entries)[..., groups] if np.shape(entries)[-1:] == (n_groups,) else entries
 
         sized = ("values", "scale", "standard_deviation")
         return replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
 
     def _process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Amplify the charge by sampling, and apply the steps after the reading one."""
+        """Amplify the charge by sampling, and apply the post-processing steps."""
         charge = self._amplify(release.charge)
         for number, step in enumerate(self.after):
             release, after = step.process(release, part(f"after{number}", state))
@@ -230,12 +230,12 @@ class Chain(Mechanism):
         return replace(release, charge=charge), state
 
     def _amplify(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Amplify a charge by sampling, except for whole periods, whose windows sample users independently."""
+        """Amplify a charge by sampling, except for whole periods, whose windows are sampled independently."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
     def _in_windows(self, release: Release, state: State) -> list[Release]:
-        """A release of a longer window as one of each of its windows."""
+        """Expand a release of a longer window to one release for each of its windows."""
         if self.temporal is None:
             return [release]
         first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
@@ -253,7 +253,7 @@ class Chain(Mechanism):
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
-    """Misplaced steps of a chain, each with the right position."""
+    """Yield the position of every misplaced step in a chain, with advice on where it belongs."""
     reader: Mechanism | None = None
     stage = -1
     for position, step in enumerate(steps):
@@ -289,7 +289,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """Advice for a step that needs to know the noise of the step before."""
+    """Return advice if a step that needs the noise of the reading step cannot know it, or None."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

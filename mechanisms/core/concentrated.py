@@ -1,4 +1,4 @@
-"""Amounts of privacy as (ε, δ) and back: ρ of zero-concentrated DP by Rényi DP, Gaussian noise exactly."""
+"""Conversion of budgets to (ε, δ) and back: ρ of zero-concentrated DP via Rényi DP, and Gaussian noise exactly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1
 
 
 def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: float) -> float:
-    """ε at δ of Rényi DP at some orders above 1 (Canonne, Kamath and Steinke 2020, proposition 12).
+    """Return ε at δ for Rényi DP at some orders above 1 (Canonne, Kamath and Steinke 2020, proposition 12).
 
     As dp-accounting converts it, bit for bit. That library takes a second to load, and any budget with a δ needs this.
 
@@ -33,7 +33,7 @@ def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: flo
 
 @lru_cache(maxsize=4096)
 def epsilon_of(rho: float, delta: float) -> float:
-    """ε at δ of everything that is ρ-zero-concentrated differentially private.
+    """Return an ε at δ that holds for any ρ-zero-concentrated differentially private release.
 
     >>> [round(epsilon_of(rho, 1e-6), 2) for rho in (0.0, 0.024, 0.46)]
     [0.0, 0.99, 4.98]
@@ -51,7 +51,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """The largest ρ of 32 bits whose (ε, δ) is at most the given one: the inverse of `epsilon_of`.
+    """Return the largest ρ with 32 significant bits whose (ε, δ) is at most the given one: the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
@@ -68,7 +68,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 
 def _of_32_bits(value: float) -> float:
-    """The largest number of 32 bits that is at most the value."""
+    """Round a value down to a number with 32 significant bits."""
     mantissa, power = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, 32)), power - 32)
 
@@ -92,7 +92,7 @@ SPARE_EPSILON, SPARE_DELTA = 1e-9, 1e-6
 
 
 def delta_of_gaussian(amount: float, epsilon: float) -> float:
-    """δ at ε of Gaussian noise (Balle and Wang 2018, theorem 8).
+    """Return δ at ε for Gaussian noise (Balle and Wang 2018, theorem 8).
 
     >>> round(delta_of_gaussian(0.5, 1.0), 4)
     0.1269
@@ -108,7 +108,7 @@ def delta_of_gaussian(amount: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(amount: float, delta: float) -> float:
-    """The smallest ε at δ of Gaussian noise, continuous or discrete, of an amount.
+    """Return the smallest ε at δ for Gaussian noise, continuous or discrete, of the given amount (μ²/2).
 
     >>> [round(epsilon_of_gaussian(amount, 1e-6), 2) for amount in (0.0, 0.024, 0.46)]
     [0.0, 0.92, 4.66]
@@ -125,7 +125,8 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_of(epsilon: float, delta: float) -> float:
-    """The largest amount of Gaussian noise of 32 bits whose (ε, δ) is at most the given one.
+    """Return the largest amount (μ²/2) of Gaussian noise, with 32 significant bits, whose (ε, δ) is at most the given
+    one.
 
     >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
     [1.15, 1.14, 1.124]
@@ -141,7 +142,7 @@ def gaussian_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_at(measure: str | None, amount: float, delta: float) -> float:
-    """ε at δ of an amount in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
+    """Return ε at δ for an amount in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
     if measure == "gaussian":
         return epsilon_of_gaussian(amount, delta)
     return epsilon_of(amount, delta) if measure == "rho" else amount

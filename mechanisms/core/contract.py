@@ -1,4 +1,4 @@
-"""The contract of a mechanism: pure state in, state out; facts, windows, timestamps and releases it works with."""
+"""The contract of a mechanism: pure functions of state, and the facts, windows and releases that they work with."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public facts of one window, known before any data is read; on traces, of the n-th point of many users.
+    """Public facts about one window, known before any data is read; on traces, about the n-th point of many users.
 
     On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
     another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
@@ -96,7 +96,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Public facts of a run, known before the first window.
+    """Public facts about a run, known before the first window.
 
     Parameters
     ----------
@@ -159,20 +159,22 @@ class Facts:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Leading axes of every state array: () or (n_replicas,)."""
+        """The leading axes of every state array: () or (n_replicas,)."""
         return () if self.n_replicas is None else (self.n_replicas,)
 
     @property
     def sensitivity(self) -> int:
-        """L1 sensitivity (add/remove) of one window's vector; its square root is the L2 sensitivity."""
+        """The L1 sensitivity (add/remove) of one window's count vector; its square root is the L2 sensitivity."""
         return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
-        """A state array that holds one number (per replica)."""
+        """Return a state array filled with one number, with one entry per replica."""
         return np.full(self.shape, value, dtype)
 
     def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
-        """Windows of the plain loop: one hour each from 1970, landmarks and budget periods as stated here."""
+        """Return the windows of the plain loop: one hour each from 1970, with the landmarks and budget periods given
+        here.
+        """
         n = self.n_windows or n_windows
         if n is None:
             raise ParameterError("n_windows", None, "given, to list the windows")
@@ -202,7 +204,8 @@ class Facts:
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> tuple[Integers, ...]:
-    """Remaining landmarks and regular windows in the period of each window, and all of its landmarks and windows.
+    """Return, for each window, the landmarks and regular windows left in its period, and the period's landmarks and
+    windows.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
@@ -227,7 +230,7 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """Public vector of one window and its provenance; on traces, the points of many users at one timestamp.
+    """The public vector of one window and its provenance; on traces, the points of many users at one timestamp.
 
     Parameters
     ----------
@@ -280,7 +283,9 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Release of one window, without the values of inactive sensors; ``charge`` and ``further`` are its fields."""
+        """Build the release of one window, without the values of inactive sensors; ``charge`` and ``further`` set its
+        fields.
+        """
         public = np.asarray(values, np.float64)
         if window.active is not None:
             public = np.where(window.active, public, np.nan)
@@ -289,10 +294,10 @@ class Release:
         )
 
     def replica(self, number: int) -> Release:
-        """Release of one replica, identical to a run without the other replicas."""
+        """Return the release of one replica, identical to that of a run without the other replicas."""
 
         def entry_of(value: Any) -> Any:
-            """Entry of the replica; for an event, of all fields."""
+            """Return the replica's entry of a value; of an event, replace every field by its entry."""
             if isinstance(value, Event):
                 return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
@@ -325,13 +330,13 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of these parameters; none in the base class."""
+        """The guarantee under these parameters; the base class has none."""
         return Guarantee()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ChainStep):
-    """Base of every mechanism: it reads counts, and releases them.
+    """Base class for mechanisms, which read counts and release them.
 
     It implements `start`, `step` and `worst_charge`, and says what it promises. Most are a `schedules.Scheduled`, which
     leaves only amounts to be said. State is a flat dict of arrays whose leading axes are those of `Facts.shape`.
@@ -339,11 +344,11 @@ class Mechanism(ChainStep):
 
     @property
     def unit(self) -> Unit:
-        """Unit of the guarantee."""
+        """The unit of privacy of the guarantee."""
         return self.guarantee.unit
 
     def start(self, facts: Facts) -> State:
-        """State before the first window."""
+        """Return the state before the first window."""
         return {}
 
     @abstractmethod
@@ -368,16 +373,16 @@ class Mechanism(ChainStep):
         """
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Releases still owed when a finite run ends (a last short block)."""
+        """Return the releases still pending when a finite run ends (a last short block)."""
         return []
 
     def noise_state(self, state: State) -> State:
-        """Part of a state that determines the noise and the charge of the next step: all that depends on counts."""
+        """Return the part of a state that fixes the noise and charge of the next step: all that depends on counts."""
         return state
 
     @abstractmethod
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Upper bound on the charge of the next step, a function of earlier releases alone.
+        """Return an upper bound on the charge of the next step that depends on earlier releases alone.
 
         A block announces its charge at its first window, after which nothing may be in its way.
         """
@@ -388,27 +393,27 @@ MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", C
 
 
 class EventStep(ChainStep):
-    """Base of steps on events, before counting."""
+    """Base class for steps that act on events, before counting."""
 
     @abstractmethod
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return which distinct (user, cell) memberships of the window stay; ``hashes`` are keyed and uniform."""
+        """Return which distinct (user, cell) memberships of the window to keep; ``hashes`` are keyed and uniform."""
 
 
 class Generalization(EventStep):
-    """Base of the two steps that coarsen memberships before counting, without dropping any."""
+    """Base class for the two steps that coarsen memberships before counting, without dropping any."""
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Keep every membership; coarse duplicates become one."""
+        """Keep every membership; duplicates among coarse memberships are merged."""
         return np.ones(len(cells), bool)
 
 
 class Postprocess(ChainStep):
-    """Base of post-processing: functions of releases alone, at no cost.
+    """Base class for post-processing: functions of releases alone, which cost no budget.
 
     One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
     """
@@ -421,13 +426,13 @@ class Postprocess(ChainStep):
     is_last: ClassVar[bool] = False
 
     def start(self, facts: Facts) -> State:
-        """State before the first release."""
+        """Return the state before the first release."""
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform a release of the previous step and return the next state."""
+        """Transform a release of the previous step; return it with the next state."""
         return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Transformed values, shape (..., n_cells); NaN marks inactive sensors and stays NaN."""
+        """Return the transformed values, shape (..., n_cells); NaN marks inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")

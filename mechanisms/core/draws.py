@@ -1,4 +1,4 @@
-"""Noise of one step: every family that mechanisms draw from."""
+"""The noise of one step, in every family that mechanisms draw from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALLEST_SCALE = 2.0**-100
 
 
 class Noise:
-    """Noise of one step; every call draws from its own sub-stream, in the order of the calls.
+    """The noise of one step; each call draws from its own sub-stream, numbered in the order of calls.
 
     Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
     a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
@@ -40,36 +40,36 @@ class Noise:
         return self._given() if callable(self._given) else self._given
 
     def of_replica(self, number: int) -> Noise:
-        """Noise that a run of one replica without the others draws."""
+        """Return the noise that a run with only this replica would draw."""
         return Noise((self._seeds[number],), None, self.exact)
 
     def uniform(self, shape: Any) -> NDArray[np.float64]:
-        """Uniform multiples of 2**-53 in [0, 1)."""
+        """Draw uniform multiples of 2**-53 in [0, 1)."""
         bits, shape, n = self._call(shape)
         return reals.uniform(bits.words(0, n)).reshape(shape)
 
     def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
-        """Integers with P(z) ∝ exp(-abs(z) / scale): ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
+        """Draw integers with P(z) ∝ exp(-abs(z) / scale); ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
         return self._integer("scale", scale, shape, integers.discrete_laplace)
 
     def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
-        """Integers with P(z) ∝ exp(-z² / (2 sigma²)) (Canonne, Kamath, Steinke 2020)."""
+        """Draw integers with P(z) ∝ exp(-z² / (2 sigma²)) (Canonne, Kamath, Steinke 2020)."""
         return self._integer("sigma", sigma, shape, integers.discrete_gaussian)
 
     def laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Reals with density ∝ exp(-abs(z) / scale); refused in exact mode."""
+        """Draw reals with density ∝ exp(-abs(z) / scale); not allowed in exact mode."""
         bits, shape, n, scales = self._real("laplace", "scale", scale, shape)
         words = bits.words(0, n)
         signs = 1.0 - 2.0 * (words.values & np.uint64(1))  # a bit that the magnitude does not use
         return (scales * signs * reals.exponential(words)).reshape(shape)
 
     def gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Normal variables of standard deviation `sigma`; refused in exact mode."""
+        """Draw normal variables with standard deviation `sigma`; not allowed in exact mode."""
         bits, shape, n, sigmas = self._real("gaussian", "sigma", sigma, shape)
         return (sigmas * reals.gaussian(bits.words(0, n))).reshape(shape)
 
     def planar_laplace(self, epsilon: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Steps (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
+        """Draw steps (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
 
         The radius is Gamma(2, 1/epsilon), the sum of two exponentials, and the angle uniform; `epsilon` is per metre,
         and an infinite one gives zeros. Refused in exact mode.
@@ -109,7 +109,7 @@ class Noise:
         return bits, shape, n, _scales(name, scale, shape)
 
     def _call(self, shape: Any) -> tuple[Bits, tuple[int, ...], int]:
-        """Sub-stream of this call, the shape as a tuple, and the number of values in each row."""
+        """Return the sub-stream of this call, the shape as a tuple, and the number of values in each row."""
         shape = tuple([int(n) for n in shape]) if np.ndim(shape) else (int(shape),)
         if self._n_replicas is not None and shape[:1] != (self._n_replicas,):
             raise ParameterError("shape", shape, f"{self._n_replicas} long on its first axis, the replicas")
@@ -119,7 +119,7 @@ class Noise:
 
 
 def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return scales as shape (1,) or one for each cell."""
+    """Return the scales as an array of shape (1,), or flat with one scale per value."""
     array = np.asarray(scale, dtype=np.float64)
     if not ((array >= 0) & (array < np.inf)).all():
         raise ParameterError(name, scale, "finite and not negative")

@@ -1,4 +1,4 @@
-"""Privacy events: mechanism-independent descriptions of a release, priced by accountants.
+"""Privacy events: mechanism-independent descriptions of releases, which accountants price.
 
 The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
 does not state an ε, because accountants compare different neighbours. An L2 sensitivity holds for contributions that
@@ -20,7 +20,7 @@ Number = float | NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Event:
-    """Base of the closed family."""
+    """Base class for the closed family of privacy events."""
 
 
 #: Families of additive noise; the sensitivity of the first two is in L1, that of the Gaussian ones in L2.
@@ -29,7 +29,7 @@ FAMILIES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
 
 @dataclass(frozen=True)
 class Additive(Event):
-    """Noise of a family and scale on a vector of the given sensitivity (add/remove), in L1 or, if Gaussian, in L2.
+    """Noise of one family and scale, added to a vector of the given add/remove sensitivity (L2 if Gaussian, else L1).
 
     The scale of ``laplace`` and, on integers, ``discrete_laplace`` is b of P(z) ∝ exp(−abs(z)/b), that of ``gaussian``
     its standard deviation, and of ``discrete_gaussian``, on integers, its parameter σ.
@@ -49,27 +49,29 @@ class Additive(Event):
 
     @property
     def is_gaussian(self) -> bool:
-        """Return whether the sensitivity is in L2, and the loss unbounded."""
+        """Return whether the noise is Gaussian: the sensitivity is in L2, and the loss is unbounded."""
         return self.family.endswith("gaussian")
 
 
 @dataclass(frozen=True)
 class PureDP(Event):
-    """Any step that is ``epsilon``-differentially private under add/remove."""
+    """A step that is ``epsilon``-differentially private under add/remove."""
 
     epsilon: Number
 
 
 @dataclass(frozen=True)
 class ConcentratedDP(Event):
-    """Any step that is ``rho``-zero-concentrated differentially private under add/remove."""
+    """A step that is ``rho``-zero-concentrated differentially private under add/remove."""
 
     rho: Number
 
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """``inner`` after each membership (or, with ``unit`` "user", each person) was kept with probability ``rate``."""
+    """``inner`` on a sample that keeps each membership (or each person, with ``unit`` "user") with probability
+    ``rate``.
+    """
 
     inner: Event
     rate: float
@@ -78,7 +80,7 @@ class Sampled(Event):
 
 @dataclass(frozen=True)
 class Block(Event):
-    """``inner`` covers all windows from ``first`` to ``last`` at once: one release of a whole block."""
+    """One release of a whole block: ``inner`` covers all windows from ``first`` to ``last`` at once."""
 
     inner: Event
     first: int
@@ -87,7 +89,7 @@ class Block(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """``inner`` is the share of this window in releases of several windows, which all read it.
+    """This window's share, ``inner``, of releases of several windows that all read it.
 
     What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
     by itself: losses that concern one draw add up before they are squared.
@@ -99,26 +101,26 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """Repetition of an earlier release; ``window`` 0 stands for a public constant before any release."""
+    """The repetition of an earlier release; ``window`` 0 stands for a public constant shown before any release."""
 
     window: int
 
 
 @dataclass(frozen=True)
 class Covered(Event):
-    """Noise that the `Block` charged in window ``first`` has already paid for."""
+    """Noise already paid for by the `Block` charged in window ``first``."""
 
     first: int
 
 
 @dataclass(frozen=True)
 class Exact(Event):
-    """Unprotected input: no guarantee."""
+    """A release of unprotected input, without any guarantee."""
 
 
 @dataclass(frozen=True)
 class Nothing(Event):
-    """Event of an output that does not depend on data."""
+    """An output that does not depend on data."""
 
 
 #: Events that cost nothing of their own.

@@ -1,4 +1,4 @@
-"""Fourier transforms of a block of windows: their sensitivity, noise on their coefficients, and release.
+"""Fourier transforms of a block of windows: sensitivity, noise on the coefficients, and release.
 
 One user's part of a block of n windows is a 0/1 matrix B with at most C ones in a row, ones in at most W rows and U
 columns. With F the first k rows of the orthonormal real Fourier basis (constant, cosine 1, sine 1, …), all
@@ -53,7 +53,7 @@ RESOLUTION = 2.0**-20
 
 @dataclass(frozen=True, kw_only=True)
 class FourierMechanism(BlockMechanism):
-    """Base of mechanisms that add noise to the low frequencies of each cell over a block.
+    """Base class for mechanisms that add noise to the low frequencies of each cell over a block.
 
     Discrete noise is on a lattice of `RESOLUTION`: transforms, coefficients and scales count steps of it.
     """
@@ -63,31 +63,31 @@ class FourierMechanism(BlockMechanism):
     @property
     @abstractmethod
     def family(self) -> NoiseFamily:
-        """Noise family of the coefficients."""
+        """The noise family of the coefficients."""
 
     @property
     @abstractmethod
     def budget(self) -> float:
-        """ε, or ρ, of a block."""
+        """The budget of a block: ε, or ρ."""
 
     @abstractmethod
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform, in steps, and inverse of a block of ``n_windows``."""
+        """Return the transform of a block of ``n_windows``, in units of `step_size`, and its inverse."""
 
     @property
     def step_size(self) -> float:
-        """Size of a step."""
+        """The step of the lattice on which coefficients lie; 1 for real-valued noise."""
         return RESOLUTION if self.family.is_integer else 1.0
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Scale of the noise on each coefficient, in steps."""
+        """Return the scale of the noise on each coefficient, in units of `step_size`."""
         moved = sensitivity_of(self, n_windows, bounds)
         if self.family.is_concentrated:
             return float(moved / np.sqrt(2 * self.budget))
         return float(self.family.scale(self.budget, Sensitivity(moved, np.inf)))
 
     def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Privacy event of the noise on all coefficients."""
+        """Return the privacy event of the noise on all coefficients."""
         if self.family.is_integer and not self.family.is_concentrated:
             # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
             return events.PureDP(self.budget)
@@ -95,7 +95,7 @@ class FourierMechanism(BlockMechanism):
         return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
 
     def empty(self, facts: Facts) -> State:
-        """Empty coefficients, with the bounds C, W and U."""
+        """Return coefficients of zero, with the bounds C, W and U."""
         windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
@@ -104,7 +104,7 @@ class FourierMechanism(BlockMechanism):
         return {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Add one window's part to every coefficient."""
+        """Add one window's contribution to every coefficient."""
         basis = self.matrices(n_windows)[0]
         if self.family.is_integer:
             basis = basis.astype(np.int64)
@@ -127,7 +127,7 @@ class FourierMechanism(BlockMechanism):
         return (self.noise_event(n_windows, _bounds(state)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """The low-pass projection, block by block."""
+        """Return the low-pass projection of the counts, block by block."""
         shown = []
         for block in self.blocks(counts):
             basis, inverse = self.matrices(block.shape[-2])
@@ -135,7 +135,7 @@ class FourierMechanism(BlockMechanism):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Noise of the coefficients, repeated if there are fewer of them than windows."""
+        """Return the noise of the coefficients, repeated where a block has fewer of them than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block
@@ -153,7 +153,9 @@ def _bounds(state: State) -> Bounds:
 
 @lru_cache(maxsize=64)
 def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
-    """First k rows (k, n) of the orthonormal real Fourier basis: constant, cosine 1, sine 1, cosine 2, sine 2, …."""
+    """Return the first k rows, shape (k, n), of the orthonormal real Fourier basis: constant, cosine 1, sine 1, cosine
+    2, ….
+    """
     # The transpose inverts the transform on what the rows span. An odd k keeps sine and cosine of each frequency
     # together.
     time = 2 * np.pi * np.arange(n_windows) / n_windows
@@ -168,7 +170,7 @@ def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
 
 @lru_cache(maxsize=64)
 def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> tuple[Matrix, Matrix]:
-    """Transform and inverse of a block, with at most as many coefficients as it has windows."""
+    """Return the transform of a block and its inverse, with at most as many coefficients as windows."""
     # `resolution`: rows are rounded to whole multiples of it, so that coefficients of counts are whole numbers.
     basis = real_basis(n_windows, min(n_coefficients, n_windows))
     return (basis if resolution is None else frozen(np.rint(basis / resolution))), basis.T
@@ -176,13 +178,13 @@ def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None)
 
 @lru_cache(maxsize=256)
 def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> float:
-    """Sensitivity of all coefficients of a block to one user, in the norm that the noise needs."""
+    """Return the sensitivity of all coefficients of a block to one user, in the norm that the noise requires."""
     basis = mechanism.matrices(n_windows)[0]
     return l2_sensitivity(basis, *bounds[:2]) if mechanism.family.is_concentrated else l1_sensitivity(basis, *bounds)
 
 
 def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:
-    """L1 sensitivity of all coefficients ``basis @ counts`` of all cells together to one user."""
+    """Return a bound on the L1 sensitivity of the coefficients ``basis @ counts`` of all cells together to one user."""
     # The user adds 1 in at most C cells of a window, in at most W windows and U cells of the block. The result is the
     # smallest of three sound bounds: by Cauchy-Schwarz √(Σ|FFᵀ|·U·C·W), which is √(k·U·C·W) for orthonormal rows;
     # window by window, C times the sum of the W largest ‖F e_t‖₁; and cell by cell, U times the largest ‖F b‖₁ of a 0/1
@@ -199,12 +201,12 @@ def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_ce
 
 
 def l2_sensitivity(basis: Matrix, max_cells: int, max_windows: int) -> float:
-    """L2 sensitivity of all coefficients together to one user: √(C·W) for orthonormal rows, however many."""
+    """Return the L2 sensitivity of all coefficients together to one user: √(C·W) for any number of orthonormal rows."""
     return float(np.linalg.norm(basis, 2) * np.sqrt(float(max_cells) * min(max_windows, basis.shape[1])))
 
 
 def _largest_series(basis: Matrix, norm: float, max_windows: int) -> float:
-    """At least the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
+    """Return an upper bound on the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
     n_rows, n_windows = basis.shape
     if n_rows <= MAX_SIGNS:
         signs = 1.0 - 2.0 * ((np.arange(2**n_rows)[:, None] >> np.arange(n_rows)) & 1)
@@ -215,11 +217,11 @@ def _largest_series(basis: Matrix, norm: float, max_windows: int) -> float:
 
 
 def _largest(values: Matrix, n: int) -> Matrix:
-    """The n largest along the last axis."""
+    """Return the n largest values along the last axis."""
     return np.sort(values, axis=-1)[..., -n:]
 
 
 def frozen(matrix: Matrix) -> Matrix:
-    """Make a matrix read-only."""
+    """Make a matrix read-only and return it."""
     matrix.setflags(write=False)
     return matrix

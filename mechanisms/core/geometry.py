@@ -21,7 +21,7 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """Corners of a cell, or its point: shape (n, 2), longitude and latitude; empty without a place.
+    """Return the corners of a cell, or its point: longitude and latitude, shape (n, 2); empty if it has no location.
 
     >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
     ((4, 2), (0, 2))
@@ -32,7 +32,7 @@ def corners_of(cell: Mapping[str, Any]) -> Points:
 
 
 def distance(points: Points, others: Points) -> NDArray[np.float64]:
-    """Great-circle distance in metres.
+    """Return the great-circle distance in metres.
 
     `points`, `others`: shape (..., 2): latitude and longitude in degrees; they broadcast against each other.
 
@@ -77,7 +77,7 @@ def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
-    """Offsets (east, north) in metres that lead from ``points`` to ``others``: the inverse of `moved`.
+    """Return the offsets (east, north) in metres from ``points`` to ``others``: the inverse of `moved`.
 
     >>> start = np.array([39.9, 116.4])
     >>> offsets_between(start, moved(start, np.array([300.0, -400.0]))).round(6).tolist()
@@ -94,7 +94,7 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
-    """Contract points into a circle on the sphere: no distance between two of them grows.
+    """Map points into a circle on the sphere by a contraction: no distance between two of them grows.
 
     `points`: shape (n_points, 2): latitude and longitude in degrees. `radius`: in metres; a quarter of the way round
     the sphere or more: every point stays where it is.
@@ -121,7 +121,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Mean of each group of points; it moves no further than the point of the group that moves most.
+    """Return the mean of each group of points; it moves no further than the group's point that moves most.
 
     `points`: latitude and longitude in degrees, shape (n_points, 2), group after group. `starts`: first point of each
     group, shape (n_groups,).
@@ -144,7 +144,7 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
 
 
 def published(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points by noise as in `moved`, and round them to `DECIMALS` for publication."""
+    """Move points by noise as `moved` does, and round them to `DECIMALS` for publication."""
     # With planar Laplace noise ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On
     # the sphere the step is taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε
     # per metre: 1e-9 at 100 km. With Gaussian noise they differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for
@@ -153,7 +153,7 @@ def published(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
-    """E|Z₁ − Z₂| of independent planar Laplace noise of two scales 1/ε, at least 0, in their unit; they broadcast."""
+    """Return E|Z₁ − Z₂| for independent planar Laplace noise of two scales 1/ε ≥ 0, in the unit of the scales."""
     # In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of (1 +
     # b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
     # geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For
@@ -173,7 +173,7 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
-    """Return which points of some traces belong to a stay.
+    """Return a mask of the points of some traces that belong to a stay.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
@@ -206,7 +206,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """First later point further than ``max_distance`` from each point, or the end of its trace."""
+    """Return the first later point further than ``max_distance`` from each point, or the end of its trace."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

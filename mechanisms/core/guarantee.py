@@ -1,4 +1,4 @@
-"""Guarantee of a mechanism with its parameters, in figures and in words."""
+"""The guarantee of a mechanism under its parameters, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is n
 
 
 class UnitPhrases(NamedTuple):
-    """A guarantee in words: its statement, its unit of privacy, its neighbours and its theorem."""
+    """A guarantee in words: its statement, unit of privacy, neighbours and theorem."""
 
     statement: str
     unit: str
@@ -39,7 +39,7 @@ class UnitPhrases(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """Promise of a mechanism.
+    """The privacy guarantee of a mechanism.
 
     Parameters
     ----------
@@ -94,33 +94,33 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether the guarantee is finite."""
+        """Return whether anything is guaranteed: a goal, or an amount that is not infinite."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
     def concentrated(self) -> bool:
-        """Return whether the amount is in ρ, or half of μ²."""
+        """Return whether the amount is in ρ or in μ²/2."""
         return self.measure in (RHO, GAUSSIAN)
 
     @property
     def on_points(self) -> bool:
-        """Return whether the guarantee is about positions of traces rather than counts."""
+        """Return whether the guarantee is about positions in traces rather than counts."""
         return self.radius is not None
 
     def amount_of(self, unit: Unit) -> float | None:
-        """Return the amount for a given unit, or None for another unit."""
+        """Return the amount if the guarantee is for the given unit, or None."""
         return self.amount if self.unit == unit and self.measure is not None else None
 
     @property
     def words(self) -> UnitPhrases:
-        """The guarantee with its figures."""
+        """The guarantee in words, with its numbers."""
         sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
         figure = self._figure() if self.exists else ""
         return self._said(*sizes, f", with {figure}" if figure else "")
 
     @property
     def in_general(self) -> UnitPhrases:
-        """Guarantee with symbols in place of parameter values."""
+        """The guarantee in words, with symbols in place of parameter values."""
         return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
     def _figure(self) -> str:
@@ -147,7 +147,7 @@ class Guarantee:
         return UnitPhrases(statement + figure if self.exists else "none", unit, neighbours, self.theorem)
 
     def _of_counts(self, length: str) -> tuple[str, str]:
-        """Statement and unit on counts."""
+        """Return the statement and unit of a guarantee on counts."""
         law = LAWS[self.measure or EPSILON]
         windows = f"{length} windows" if length else "windows"
         return {
@@ -163,7 +163,7 @@ class Guarantee:
         }[self.unit.kind]
 
     def _of_traces(self, length: str, metres: str) -> tuple[str, str, str]:
-        """Statement, unit and neighbours on traces."""
+        """Return the statement, unit and neighbours of a guarantee on traces."""
         if self.goal is not None:
             return (
                 "conditional inferential privacy of secret points",

@@ -1,4 +1,4 @@
-"""Keyed, retry-safe noise for counts and traces.
+"""Keyed noise for counts and traces that is safe to retry.
 
 The same step on the same input draws the same noise, any other step independent noise. Fresh noise on a retry would let
 retries be averaged until the noise is gone; noise keyed by name alone would be reused for different data, whose
@@ -30,7 +30,7 @@ _bytes = np.ndarray.tobytes
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """Source of all noise of one configuration and stream.
+    """The source of all noise in one configuration and stream.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class NoiseSource:
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Noise of one step.
+        """Return the noise of one step.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class NoiseSource:
         points: NDArray[np.float64],
         state: Mapping[str, NDArray[Any]],
     ) -> Noise:
-        """Noise of one timestamp of the traces of many users, a row for each.
+        """Return the noise of one timestamp of many users' traces, with one row per user.
 
         A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
         other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too;
@@ -154,14 +154,14 @@ class NoiseSource:
         return Noise(tuple(seeds), n_users, exact=False)
 
     def _secrets(self, times: NDArray[np.int64]) -> list[bytes]:
-        """The noise subkey of every point."""
+        """Return the noise subkey of each point."""
         epochs = np.searchsorted(np.asarray(self.key.epochs), times, "right")
         _, first, inverse = np.unique(epochs, return_index=True, return_inverse=True)
         subkeys = [self.key.subkey("noise", int(times[row])) for row in first]
         return [subkeys[i] for i in inverse]
 
     def membership_hashes(self, *columns: NDArray[Any]) -> NDArray[np.uint64]:
-        """Uniform 64-bit hashes for sampling memberships, independent for each configuration.
+        """Return uniform 64-bit hashes for sampling memberships, independent between configurations.
 
         Parameters
         ----------
@@ -188,7 +188,7 @@ def draw_seeds(
     state: Mapping[str, NDArray[Any]],
     n_replicas: int | None,
 ) -> tuple[bytes, ...]:
-    """HMAC-SHA256 of the context, the input and the state: one 32-byte seed per replica (None: that of replica 0)."""
+    """Return the HMAC-SHA256 of context, input and state: one 32-byte seed per replica (None: that of replica 0)."""
     # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
@@ -203,13 +203,15 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Start of every row's message: context, shapes and types, so that equal bytes of other arrays differ."""
+    """Return the start of each row's message: context, shapes and types, so that equal bytes of different arrays
+    differ.
+    """
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 
 
 def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
-    """Bytes of each row of some arrays that have ``n_rows`` on the leading axis, array after array."""
+    """Return the bytes of each row of arrays with ``n_rows`` on the leading axis, concatenated array by array."""
     if not arrays:
         return [b""] * n_rows
     columns = [np.ascontiguousarray(array).reshape(n_rows, -1).view(np.uint8) for array in arrays]
@@ -219,7 +221,7 @@ def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
 
 
 def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
-    """Raise `ParameterError` if an array holds objects, or its leading axis is not ``n_replicas`` long."""
+    """Raise `ParameterError` if an array holds objects, or its leading axis does not have length ``n_replicas``."""
     for name, value in {"counts": counts, **state}.items():
         array = np.asarray(value)
         if array.dtype.kind == "O":
@@ -229,7 +231,7 @@ def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_repl
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """Canonical array for hashing: integers of any width agree; text and datetimes keep their bytes."""
+    """Return a canonical array for hashing: integers of any width become equal; text and datetimes keep their bytes."""
     array = np.asarray(value)
     if array.dtype in _CANONICAL:
         return array

@@ -1,4 +1,4 @@
-"""Choice of a noise family that a schedule leaves open: the smaller noise under the bounds of the run."""
+"""Choice of the noise family that a schedule leaves open: the one with the smaller noise under the run's bounds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN
 
 
 class NoiseChoice(NamedTuple):
-    """Automatically chosen noise, with the reason.
+    """An automatically chosen noise family, with the reason for the choice.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class NoiseChoice(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The choice as a sentence."""
+        """The choice, described in one line."""
         chosen, delta = self.schedule.family, self.schedule.delta
         others = [
             f"{deviation:.3g} with {LAWS_OF_NOISE[one.family.measure]}"
@@ -48,7 +48,7 @@ class NoiseChoice(NamedTuple):
 def choose_noise(
     schedule: BudgetSchedule, facts: Facts, windows: Sequence[Window], measure: str | None = None
 ) -> NoiseChoice:
-    """Choose the noise of the smaller standard deviation, pure noise if both are equal.
+    """Choose the noise with the smaller standard deviation; pure noise wins a tie.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Families of additive noise: their cost, sampling and size at a scale."""
+"""Families of additive noise: cost, sampling, and size at a given scale."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class NoiseFamily:
-    """Family of additive noise.
+    """A family of additive noise.
 
     Parameters
     ----------
@@ -56,16 +56,16 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are in ρ, with any conversion to ε."""
+        """Return whether budgets are in ρ, however they are converted to ε."""
         return self.measure != "epsilon"
 
     @property
     def exact(self) -> NoiseFamily:
-        """Return the family with budgets converted exactly to the ε of Gaussian noise."""
+        """The same family with budgets converted exactly to the ε of Gaussian noise."""
         return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
-        """Scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
+        """Return the scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
 
         0 for an infinite budget or a sensitivity of 0, infinite for a budget of 0. Dwork, McSherry, Nissim, Smith 2006;
         Ghosh, Roughgarden, Sundararajan 2009; Bun and Steinke 2016, proposition 1.6; Canonne, Kamath, Steinke 2020,
@@ -79,32 +79,32 @@ class NoiseFamily:
         return np.sqrt(variance)
 
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Privacy event of one vector with noise of a scale."""
+        """Return the privacy event of one vector with noise of the given scale."""
         moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
 
     def spent(self, amount: Any) -> events.Event:
-        """Privacy event of a step that spends an amount of the budget."""
+        """Return the privacy event of a step that spends the given amount of the budget."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
 
     @property
     def of_questions(self) -> NoiseFamily:
-        """Pure noise of dissimilarity queries, for publications with this noise."""
+        """The pure noise of dissimilarity queries that go with publications of this noise."""
         if self.on == "points":
             return NOISE_FAMILIES["laplace"]
         return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self
 
     def pure(self, budget: Any) -> Any:
-        """The ε of pure noise for a budget: √(2ρ) if the budget is in ρ, of which it costs ε²/2."""
+        """Return the ε of pure noise for a budget: √(2ρ) if the budget is in ρ, of which it costs ε²/2."""
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Draw noise for counts; the scale is a scalar, per row or per cell."""
+        """Draw noise for counts; the scale is a scalar, or one per row or per cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 
     def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
-        """Add noise with a scalar scale or one per row of the leading axes; points are in degrees and rounded."""
+        """Add noise with one scale, or one per row of the leading axes; points are in degrees and are rounded."""
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
@@ -114,7 +114,7 @@ class NoiseFamily:
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 
     def variance(self, scale: Any) -> Array:
-        """Variance of the noise in one cell, or on one axis.
+        """Return the variance of the noise in one cell, or on one axis.
 
         >>> NOISE_FAMILIES["discrete_gaussian"].variance(np.array([2.0, 0.5, 0.0])).round(3)
         array([4.   , 0.215, 0.   ])
@@ -131,11 +131,11 @@ class NoiseFamily:
         return np.asarray((3 if self.on == "points" else 2) * scale * scale)
 
     def standard_deviation(self, scale: Any) -> Array:
-        """Standard deviation of the noise in one cell, or on one axis."""
+        """Return the standard deviation of the noise in one cell, or on one axis."""
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Mean absolute difference E|Z₁ − Z₂| of independent noise of two scales b and c; for points the mean distance.
+        """Return E|Z₁ − Z₂| for independent noise of two scales b and c; for points, the mean distance.
 
         √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.
@@ -153,7 +153,7 @@ class NoiseFamily:
 
 
 def _quotient(sensitivity: Any, budget: Any) -> Any:
-    """Quotient that is 0 for a sensitivity of 0 and infinite for a budget of 0."""
+    """Divide a sensitivity by a budget: 0 for a sensitivity of 0, infinite for a budget of 0."""
     if not getattr(sensitivity, "ndim", 0) and not getattr(budget, "ndim", 0) and budget > 0:
         return np.float64(sensitivity) / np.float64(budget)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -162,7 +162,7 @@ def _quotient(sensitivity: Any, budget: Any) -> Any:
 
 
 def _variance_of_integers(sigma: Array) -> Array:
-    """Variance of the discrete Gaussian; from σ = 2 on that of the continuous one."""
+    """Return the variance of the discrete Gaussian; from σ = 2 on, that of the continuous one."""
     # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
     if np.all(sigma >= 2.0):
         return sigma * sigma
@@ -189,7 +189,8 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Names of the noise families for ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None: any.
+    """Return the names of the noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None:
+    any.
 
     >>> families("counts", "epsilon"), families("points")
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))

@@ -34,12 +34,12 @@ MAX_BYTES = 1 << 20
 
 
 class NoiseKeyError(PenstockError):
-    """A key is missing, malformed or readable by others; the message never contains any of it."""
+    """Raised if a key is missing, malformed or readable by others; the message never contains any part of it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class NoiseKey:
-    """Secret, or one secret per epoch; never part of its representation.
+    """A secret, or one secret per epoch; secrets never appear in its representation.
 
     Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
     A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
@@ -72,7 +72,7 @@ class NoiseKey:
 
     @classmethod
     def from_seed(cls, seed: int) -> NoiseKey:
-        """Key of a simulation, derived from its seed (any integer)."""
+        """Derive the key of a simulation from its seed (any integer)."""
         if isinstance(seed, bool) or not hasattr(seed, "__index__"):
             raise ParameterError("seed", seed, "an integer")
         seed = operator.index(seed)
@@ -80,19 +80,19 @@ class NoiseKey:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKey:
-        """Key of a deployment, from a file of `new_key_file` that only its owner can read."""
+        """Read the key of a deployment from a file of `new_key_file` that only its owner can read."""
         return cls._from_text(read_private(path), str(path))
 
     @classmethod
     def from_environment(cls, variable: str) -> NoiseKey:
-        """Key of a deployment, from an environment variable: 64 hexadecimal digits, or the text of a key file."""
+        """Read a deployment's key from an environment variable: 64 hexadecimal digits, or the text of a key file."""
         text = os.environ.get(variable)
         if not text:
             raise NoiseKeyError(f"the environment variable {variable} holds no noise key")
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Independent 32-byte key for one purpose, and for one run if the key has a nonce.
+        """Return an independent 32-byte key for one purpose, and for one run if the key has a nonce.
 
         Parameters
         ----------
@@ -118,7 +118,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Derive the key of one run from its nonce; subkeys of different nonces are independent.
+        """Derive the key of one run from its nonce; subkeys under different nonces are independent.
 
         Parameters
         ----------
@@ -142,16 +142,18 @@ class NoiseKey:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """Fingerprints of the epochs, 16 hexadecimal digits each; a rotated key extends those of its predecessor."""
+        """The fingerprints of the epochs, 16 hexadecimal digits each; a rotated key extends its predecessor's."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Return whether this key has the given fingerprints, with later epochs allowed."""
+        """Return whether the key's fingerprints begin with the given ones; later epochs may follow."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key with these fingerprints, without later epochs; `NoiseKeyError` if this is another key."""
+        """Return the key with only the epochs of these fingerprints; raise `NoiseKeyError` if they belong to another
+        key.
+        """
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -206,7 +208,7 @@ def _render(epochs: list[tuple[int, bytes]]) -> str:
 
 
 def _parse(text: str) -> list[tuple[int, bytes]]:
-    """Parse the epochs of a key file; raises ValueError, KeyError or TypeError for other text."""
+    """Parse the epochs of a key file; raises ValueError, KeyError or TypeError for any other text."""
     if not text.lstrip().startswith("{"):
         return [(BEGINNING, _secret(text.strip()))]
     content: dict[str, Any] = json.loads(text)
@@ -232,7 +234,7 @@ def _secret(digits: str) -> bytes:
 
 
 def read_private(path: str | os.PathLike[str]) -> str:
-    """Text of a file that only its owner can read."""
+    """Read the text of a file that only its owner can read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
@@ -262,7 +264,7 @@ def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 
 def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write a file of mode 0600 and fsync it; an existing one is an error, or with ``replace`` replaced atomically."""
+    """Write and fsync a file of mode 0600; fail if it exists, or replace it atomically with ``replace``."""
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class PenstockError(Exception):
-    """Base of every error that penstock raises on purpose."""
+    """Base class for all errors that penstock raises on purpose."""
 
 
 class ParameterError(PenstockError, ValueError):
-    """Invalid value of a parameter.
+    """Raised for an invalid value of a parameter.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class ParameterError(PenstockError, ValueError):
 
 
 class UnknownPlugin(PenstockError, KeyError):
-    """No plug-in has that name; the message lists near misses and all names."""
+    """Raised if no plug-in has the given name; the message lists near misses and all names."""
 
     def __init__(self, kind: str, name: str, names: tuple[str, ...]) -> None:
         self.kind, self.name, self.names = kind, name, names
@@ -70,7 +70,7 @@ class UnknownPlugin(PenstockError, KeyError):
 
 
 class ConfigError(PenstockError):
-    """A configuration is wrong; carries every problem found, one line each."""
+    """Raised for an invalid configuration; lists every problem found, one per line."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = tuple(problems)
@@ -81,19 +81,19 @@ class ConfigError(PenstockError):
 
 
 class DataError(PenstockError):
-    """An input file as a whole cannot be read; names the file and, if known, the line."""
+    """Raised if an input file as a whole cannot be read; names the file and, if known, the line."""
 
 
 class MissingLibrary(PenstockError):
-    """A required library is not installed; names the extra that provides it."""
+    """Raised if a required library is not installed; names the extra that provides it."""
 
 
 class RowEquationError(PenstockError):
-    """The row equation is violated: rows read and rows accounted for, or windows due and released, differ."""
+    """Raised if the row equation is violated: rows read and accounted for, or windows due and released, differ."""
 
 
 class BudgetExceeded(PenstockError):
-    """A release would spend more than the budget; nothing was charged or released."""
+    """Raised if a release would exceed the budget; nothing was charged or released."""
 
     def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
         self.window, self.spent, self.charge, self.budget = window, spent, charge, budget
@@ -105,11 +105,11 @@ class BudgetExceeded(PenstockError):
 
 
 class UnsupportedEvent(PenstockError):
-    """An accountant has no theorem for a privacy event (or a schedule)."""
+    """Raised if an accountant has no theorem for a privacy event or a schedule."""
 
 
 class StateVersionError(PenstockError):
-    """Encoded state was written by a version that this code cannot read."""
+    """Raised if encoded state was written by a version that this code cannot read."""
 
 
 # Parameters.
@@ -125,7 +125,7 @@ LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """Declaration of one field: its meaning, unit and allowed values."""
+    """The declaration of one field: its meaning, unit and allowed values."""
 
     doc: str
     above: float | None = None
@@ -138,23 +138,23 @@ class Parameter:
     key: str | None = None
 
     def expected(self) -> str:
-        """Phrase that completes "must be …"."""
+        """Return a phrase that completes "must be …"."""
         if self.choices is not None:
             return "one of " + ", ".join(str(choice) for choice in self.choices)
         phrase = self.limits_in_words(lambda limit: f"{limit:,}" if isinstance(limit, int) else f"{limit:g}")
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def limits_in_words(self, show: Callable[[Any], str]) -> str:
-        """Format the limits, such as "at least 1 and at most 9"; empty without any."""
+        """Format the limits, for instance as "at least 1 and at most 9"; return an empty string if there are none."""
         return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
 
     @property
     def limits(self) -> dict[str, float]:
-        """Limits that are declared, by their names in `LIMITS`."""
+        """The declared limits, by their names in `LIMITS`."""
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value is one of the choices and inside the bounds; NaN never is."""
+        """Return whether a value is one of the choices, or within the limits; NaN never is."""
         if self.choices is not None:
             return value in self.choices
         if not self.limits:
@@ -165,7 +165,7 @@ class Parameter:
 
 
 def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **limits: Any) -> Any:
-    """Declare a dataclass field together with its meaning and bounds.
+    """Declare a dataclass field together with its meaning and limits.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
 
 
 def duration(default: Any = MISSING, **declared: Any) -> Any:
-    """Declare a `parameter` in milliseconds that YAML gives as a duration; at least 0 unless another limit is declared.
+    """Declare a `parameter` in milliseconds, given in YAML as a duration; at least 0 unless ``above`` is declared.
 
     >>> duration(60_000, doc="length of a window", above=0).metadata["parameter"].unit
     'ms'
@@ -206,7 +206,7 @@ def duration(default: Any = MISSING, **declared: Any) -> Any:
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ: small enough to be meaningful, and large enough for sums of logarithms.
+    """Declare a `parameter` δ: below 1, and at least 1e-100 so that logarithms can be summed.
 
     >>> chance(doc="δ of the whole").metadata["parameter"].expected()
     'a number at least 1e-100 and below 1'
@@ -215,7 +215,7 @@ def chance(default: Any = None, *, doc: str) -> Any:
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w, the number of windows over which a schedule bounds its spending.
+    """Declare a `parameter` w: the number of windows over which a schedule bounds its spending.
 
     >>> stretch().metadata["parameter"].expected()
     'a number at least 1 and at most 1,000,000 (windows)'
@@ -224,12 +224,12 @@ def stretch(default: Any = MISSING, *, doc: str = "length of the protected stret
 
 
 def parameters_of(cls: type) -> dict[str, Parameter]:
-    """Every declared parameter of a dataclass by field name, in order of declaration."""
+    """Return every declared parameter of a dataclass by field name, in declaration order."""
     return {f.name: f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata}
 
 
 class Checked:
-    """Mixin for dataclasses whose parameters are checked on construction.
+    """Mixin for dataclasses that check their parameters on construction.
 
     A parameter with a default of None may be None; every other value must satisfy its declaration. Subclasses
     add conditions between fields by extending ``__post_init__`` and raising `ParameterError`.
@@ -246,7 +246,7 @@ class Checked:
 
 
 def check_one_of(given: dict[str, Any], required: bool = True) -> None:
-    """Check that exactly one (or, unless ``required``, at most one) of several alternative parameters is given.
+    """Raise `ParameterError` unless exactly one (without ``required``, at most one) of the parameters is given.
 
     Parameters
     ----------
@@ -283,13 +283,13 @@ NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Typical instances of a plug-in: those of its class method ``examples`` if it has one, else `typical` ones."""
+    """Return typical instances of a plug-in: those of its class method ``examples``, or else `typical` ones."""
     method = getattr(cls, "examples", None)
     return typical(cls) if method is None else tuple(method())
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
-    """Instances with small allowed numbers, then one for every other choice of a parameter.
+    """Return an instance with small allowed numbers, followed by one for every other choice of a parameter.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out.
 
@@ -337,11 +337,11 @@ T = TypeVar("T")
 
 
 class PluginError(PenstockError):
-    """Plug-in file that cannot be used; the message has file, line and cure."""
+    """Raised for a plug-in file that cannot be used; the message names the file and line, and how to fix it."""
 
 
 class Registry(Generic[T]):
-    """Plug-ins of one package, found by file name: ``landmark_uniform.py`` holds the class ``LandmarkUniform``.
+    """The plug-ins of one package, found by file name: ``landmark_uniform.py`` defines the class ``LandmarkUniform``.
 
     Those of installed packages are found by their entry points, in the group that `group` names.
 
@@ -368,11 +368,11 @@ class Registry(Generic[T]):
 
     @property
     def group(self) -> str:
-        """Group of entry points, such as ``penstock.spaces``."""
+        """The entry-point group, such as ``penstock.spaces``."""
         return f"penstock.{self.package.rpartition('.')[2]}"
 
     def names(self) -> tuple[str, ...]:
-        """Names of all plug-ins, sorted; imports none of them."""
+        """Return the names of all plug-ins, sorted, without importing any of them."""
         return tuple(sorted({*_module_names(self.package), *installed(self.group)} - {*self.internal}))
 
     def get(self, name: str) -> type[T]:
@@ -398,7 +398,7 @@ class Registry(Generic[T]):
         return self._check_class(module, class_name(name))
 
     def _check_class(self, module: ModuleType, name: str) -> type[T]:
-        """Return the plug-in class of a module; `PluginError` with its line if it does not fit the registry."""
+        """Return the plug-in class of a module; raise `PluginError` with its line if it does not fit the registry."""
         plugin = getattr(module, name, None)
         if not isinstance(plugin, type):
             raise PluginError(f"{module.__file__}:1: the file must hold a {self.kind}, the class {name}")
@@ -417,7 +417,7 @@ class Registry(Generic[T]):
         return plugin
 
     def name_of(self, plugin: type) -> str:
-        """Name under which a plug-in class is known: the file it is defined in."""
+        """Return the name under which a plug-in class is known: the name of the file that defines it."""
         return plugin.__module__.rpartition(".")[2]
 
 
@@ -426,7 +426,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import the file of a plug-in; any error becomes a `PluginError` with its line."""
+    """Import the file of a plug-in; turn any error into a `PluginError` with its line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)
@@ -439,7 +439,7 @@ def load(module: str) -> ModuleType:
 
 
 def raised_outside(error: BaseException) -> str | None:
-    """Return an error with the line of a third-party plug-in that raised it: ``fading.py:7: NameError: …``.
+    """Describe an error by the line of the third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
     None if no such plug-in had a part in it.
     """
@@ -451,25 +451,25 @@ def raised_outside(error: BaseException) -> str | None:
 
 @cache
 def installed(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group, by name."""
+    """Return the entry points of a group, by name."""
     from importlib.metadata import entry_points  # loads a dozen modules, where most runs name built-in plug-ins only
 
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
 def class_name(name: str) -> str:
-    """Class that a plug-in file must define."""
+    """Return the name of the class that a plug-in file must define."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
 def refresh() -> None:
-    """Look for plug-ins again after adding a folder to a package."""
+    """Discover plug-ins again, after a folder was added to a package."""
     _module_names.cache_clear()
     importlib.invalidate_caches()
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Closest match among some names, or None.
+    """Return the closest match among some names, or None if none is close.
 
     Examples
     --------
@@ -495,7 +495,7 @@ def _files(package: str) -> list[str]:
 
 
 def _defines_plugin(package: str, name: str) -> bool:
-    """Return whether a file defines the class of its name; read as text, since listing imports nothing."""
+    """Return whether a file defines the class that its name calls for; it is read as text and not imported."""
     spec = importlib.util.find_spec(f"{package}.{name}")
     if spec is None or spec.origin is None:
         return False

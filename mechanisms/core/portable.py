@@ -1,4 +1,4 @@
-"""Exponential and logarithm with bit-identical results on every machine.
+"""Exponential and logarithm functions with bit-identical results on every machine.
 
 Noise is keyed by the state of a mechanism, so that a step which is retried draws the same noise; a last bit that
 differs on another kind of processor would be other noise. NumPy's and the C library's exponentials, logarithms and
@@ -20,7 +20,7 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef
 
 
 def expm1(x: Any) -> Array:
-    """exp(x) − 1 without loss near 0, to a few units in the last place.
+    """Compute exp(x) − 1 without loss of precision near 0, to a few units in the last place.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def expm1(x: Any) -> Array:
 
 
 def exp(x: Any) -> Array:
-    """exp(x), to a few units in the last place.
+    """Compute exp(x) to a few units in the last place.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def exp(x: Any) -> Array:
 
 
 def log(x: Any) -> Array:
-    """Natural logarithm of positive numbers, to a few units in the last place.
+    """Compute the natural logarithm of positive numbers to a few units in the last place.
 
     >>> x = np.array([1e-300, 0.1, 0.999, 1.0, 1.001, 2.0, 1e300])
     >>> bool(np.allclose(log(x), np.log(x), rtol=1e-15, atol=0))
@@ -68,7 +68,7 @@ def log(x: Any) -> Array:
 
 
 def in_order(matrix: Array, columns: Array) -> Array:
-    """Multiply a matrix (n, k) by columns (..., k, m), summed in the order of k for reproducibility.
+    """Multiply a matrix (n, k) by columns (..., k, m), summing in the order of k for reproducibility.
 
     >>> in_order(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0], [4.0]]
@@ -80,7 +80,7 @@ def in_order(matrix: Array, columns: Array) -> Array:
 
 
 def millionths(values: Any) -> Array:
-    """Round to a millionth values computed by other functions before they enter a release or a state.
+    """Round values that other functions computed to a millionth, before they enter a release or a state.
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 
@@ -91,7 +91,7 @@ def millionths(values: Any) -> Array:
 
 
 def _reduce_range(x: Any) -> tuple[Array, NDArray[np.int64]]:
-    """exp(r) − 1 and k of x = k·ln 2 + r, abs(r) at most ln 2 / 2; clamped to the range of a double."""
+    """Return exp(r) − 1 and k for x = k·ln 2 + r, abs(r) at most ln 2 / 2; x is clamped to a double's range."""
     x = np.clip(np.asarray(x, np.float64), -800.0, 800.0)
     power = np.rint(x / _LN2_HIGH)
     r = x - power * _LN2_HIGH - power * _LN2_LOW

@@ -33,7 +33,7 @@ ROUNDS, CELLS_PER_BATCH = 6, 4096
 
 
 class Posterior(NamedTuple):
-    """Median of each count, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
+    """The median of each count, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
 
     median: Array
     deviation: Array
@@ -103,7 +103,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
 def _weigh(
     mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
 ) -> tuple[Array, Array, Array]:
-    """Support of each count, the probabilities, and the step of the grid."""
+    """Return the grid of values of each count, their probabilities, and the step of the grid."""
     low, high = _range(mean, variance, noisy, event)
     for _ in range(ROUNDS):
         low = np.floor(low)
@@ -127,7 +127,7 @@ def _weigh(
 
 
 def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[Array, Array]:
-    """Least and largest plausible value of each count, by prediction, noise or event."""
+    """Return the smallest and largest plausible value of each count, given the prediction, the noise and any event."""
     reach = REACH * np.maximum(np.sqrt(variance), variance / mean)
     off = REACH * np.sqrt(noisy.variance)
     low = np.where(noisy.seen, np.minimum(mean - reach, noisy.values - off), mean - reach)
@@ -139,7 +139,7 @@ def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[A
 
 
 def _prior(counts: Array, mean: Array, variance: Array) -> Array:
-    """Logarithm of the prior probability of counts, up to a constant of each cell."""
+    """Return the log prior probability of counts, up to a constant for each cell."""
     from scipy.special import gammaln  # loaded where a count is filtered
 
     part = np.minimum(variance / mean, 1.0)
@@ -155,7 +155,7 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
 
 
 def _mix_event(logarithms: Array, counts: Array, event: Belief) -> Array:
-    """Probabilities of counts, including those of an event."""
+    """Return the probabilities of counts, mixed with those under an event."""
     weights = _normalise(logarithms)
     if not (event.belief > 0).any():
         return weights
@@ -170,7 +170,7 @@ def _normalise(logarithms: Array) -> Array:
 
 
 def _median(counts: Array, weights: Array, step: Array) -> Array:
-    """Integer median; interpolated if the grid is coarser than one."""
+    """Return the integer median, interpolated if the grid is coarser than 1."""
     below = weights.cumsum(-1)
     place = (below >= 0.5).argmax(-1)
     beyond = (_select(below, place) - 0.5) / np.maximum(_select(weights, place), TINY)
@@ -179,7 +179,7 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
 
 
 def _deviation(value: Array, half: Array) -> Array:
-    """Standard deviation of a nonnegative integer from the half-width of its 95 % interval."""
+    """Derive the standard deviation of a nonnegative integer from the half-width of its 95 % interval."""
     from scipy.special import ndtr, ndtri
 
     deviation = half / QUANTILE
@@ -190,5 +190,5 @@ def _deviation(value: Array, half: Array) -> Array:
 
 
 def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Select values at one index of the last axis."""
+    """Select one value along the last axis, by index."""
     return np.take_along_axis(values, place[..., None], -1)[..., 0]

@@ -1,4 +1,4 @@
-"""Profile: usual counts by type of day, time of day and cell, known before a run begins."""
+"""Profiles: usual counts by day type, time of day and cell, known before a run begins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """File of usual counts, with the reason why a deployment may read it: public, or charged to a ledger.
+    """A file of usual counts, with the reason why a deployment may read it: it is public, or charged to a ledger.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Profile(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UsualCounts:
-    """Contents of a file of usual counts.
+    """The contents of a file of usual counts.
 
     Parameters
     ----------
@@ -55,13 +55,13 @@ class UsualCounts:
     facts: dict[str, Any]
 
     def write(self, path: str | Path) -> None:
-        """Write a JSON file."""
+        """Write the usual counts to a JSON file."""
         values = {"day_types": DAY_TYPES, "cells": self.cells, "counts": self.counts.tolist(), "facts": self.facts}
         Path(path).write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
 
     @classmethod
     def read(cls, path: str | Path) -> UsualCounts:
-        """Read a profile from a file of `write`; raises `DataError` for any other."""
+        """Read a file written by `write`; raises `DataError` for any other file."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             counts = np.asarray(values["counts"], np.float64)
@@ -77,7 +77,7 @@ class UsualCounts:
         return cls(counts=counts, cells=cells, facts=facts)
 
     def rows(self, n_slots: int, cells: tuple[str, ...] | None, n_cells: int) -> Array:
-        """Return the counts of a run's cells at its times of day, shape (n_day_types × n_slots, n_cells).
+        """Return the usual counts for a run's cells and times of day, shape (n_day_types × n_slots, n_cells).
 
         A cell that the file lacks has no usual count (0). Raises `ParameterError` if no cell is in both.
         """
@@ -95,7 +95,7 @@ class UsualCounts:
         return counts.reshape(-1, len(cells))
 
     def at(self, windows: Sequence[Window], cells: tuple[str, ...]) -> Array:
-        """Return the usual counts of windows, shape (n_windows, n_cells)."""
+        """Return the usual counts of the given windows, shape (n_windows, n_cells)."""
         n_times = self.counts.shape[1]
         places = [window.day_type * n_times + window.time_of_day * n_times // DAY for window in windows]
         return self.rows(n_times, cells, len(cells))[places]

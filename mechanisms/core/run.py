@@ -1,4 +1,4 @@
-"""Plain loops without Beam: a mechanism over a matrix of counts, and over the traces of one shard."""
+"""Plain loops without Beam that run a mechanism over a matrix of counts, or over the traces of one shard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run_mechanism(
     windows: Sequence[Window] | None = None,
     source: NoiseSource | None = None,
 ) -> list[Release]:
-    """Step a mechanism through all windows of a finite series.
+    """Run a mechanism over all windows of a finite series.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def run_mechanism(
 
 
 def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
-    """Return the mechanism with its noise chosen, if the schedule leaves that open."""
+    """Return the mechanism with its noise chosen, if its schedule leaves the choice open."""
     if isinstance(mechanism, Chain):
         return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
@@ -95,7 +95,7 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Releases of each step and the state after it; `Mechanism.finish` is the last step."""
+    """Yield the releases of each step and the state after it; the last step is `Mechanism.finish`."""
     # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):
@@ -125,7 +125,7 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class ReleasedTraces:
-    """Releases of all points in the order of the traces: arrays as in `Release`, and the cost of each point.
+    """Releases of all points in trace order: arrays as in `Release`, and the cost of each point.
 
     ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
     """
@@ -142,7 +142,7 @@ class ReleasedTraces:
 def release_traces(
     mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource
 ) -> Iterator[tuple[Integers, Release]]:
-    """Release every point of some traces, one step per index up to the longest trace.
+    """Release every point of some traces, in one step per index up to the longest trace.
 
     Yields the rows of the traces' arrays that a step covers, and its release.
 
@@ -167,7 +167,7 @@ def release_traces(
 
 
 def collect(steps: Iterator[tuple[Integers, Release]], n_points: int) -> ReleasedTraces:
-    """Releases of all steps in the order of the traces."""
+    """Collect the releases of all steps in trace order."""
     columns: dict[str, NDArray[Any]] = {
         "values": np.full((n_points, 2), np.nan),
         "action": np.full(n_points, "absent", "U9"),
@@ -200,7 +200,7 @@ def run_traces(
     deviations: NDArray[np.float64] | None = None,
     factors: Sequence[NDArray[np.float64]] | None = None,
 ) -> list[ReleasedTraces]:
-    """Release some traces, each an array of shape (n_points, 2) in degrees.
+    """Release some traces, each given as an array of shape (n_points, 2) in degrees.
 
     ``deviations``, ``factors``: noise that was planned for each, as in `PointSchedule`.
 

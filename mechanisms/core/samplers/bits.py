@@ -1,4 +1,4 @@
-"""Uniform random bits from SHAKE-256, addressed rather than consumed.
+"""Uniform random bits from SHAKE-256, which are addressed rather than consumed.
 
 No position advances: every word is a function of (seed, path, round, place in its row). A rejection in one replica
 therefore never shifts what another replica draws.
@@ -24,7 +24,7 @@ Counts = int | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Words:
-    """Block of uniform words (flat, row after row) from ``bits`` under ``label``, ``counts`` words in each row."""
+    """A flat block of uniform words, row after row, from ``bits`` under ``label``, with ``counts`` words per row."""
 
     values: NDArray[Any]
     bits: Bits
@@ -32,7 +32,7 @@ class Words:
     counts: NDArray[np.int64]
 
     def extension(self, index: int) -> Iterator[int]:
-        """Endless blocks of 64 further bits of the word at a flat index."""
+        """Yield endless blocks of 64 further bits for the word at a flat index."""
         ends = np.cumsum(self.counts)
         row = int(np.searchsorted(ends, index, side="right"))
         place = index - int(ends[row] - self.counts[row])
@@ -43,7 +43,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Bits:
-    """Independent streams of uniform bits, one per row (replica): one 32-byte seed each, and a sub-stream path."""
+    """Independent streams of uniform bits, one per row (replica), each from a 32-byte seed and a sub-stream path."""
 
     # SHAKE-256 (FIPS 202, NIST 2015) is an extendable-output function. Distinct labels have distinct, prefix-free
     # encodings, so distinct blocks are independent to anyone without the seed; rows with equal seeds get equal words.
@@ -53,15 +53,15 @@ class Bits:
     path: bytes = b""
 
     def fork(self, index: int) -> Bits:
-        """Sub-stream number `index`, independent of all others and of the words of this stream."""
+        """Return sub-stream `index`, independent of all others and of the words of this stream."""
         return Bits(self.seeds, self.path + b"f" + index.to_bytes(8, "little"))
 
     def expand(self, row: int, label: bytes, n_bytes: int) -> bytes:
-        """`n_bytes` uniform bytes of one row under one label."""
+        """Return `n_bytes` uniform bytes for one row and label."""
         return hashlib.shake_256(self.seeds[row] + self.path + label).digest(n_bytes)
 
     def words(self, block: int, counts: Counts, dtype: str = "<u8") -> Words:
-        """Block number `block` of uniform words of type ``"<u8"`` or ``"<u4"``, `counts` of them per row."""
+        """Return block `block` of uniform words of type ``"<u8"`` or ``"<u4"``, with `counts` words per row."""
         label = b"w" + block.to_bytes(8, "little")
         sizes = np.full(len(self.seeds), counts, dtype=np.int64)
         width = int(dtype[2:])
@@ -75,7 +75,7 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Propose values for all pending places, round after round (round i uses fork i); other places stay 0."""
+    """Propose values in rounds (round i uses fork i) until all wanted places have one; other places stay 0."""
     # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)

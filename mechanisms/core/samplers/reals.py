@@ -9,23 +9,23 @@ from penstock.mechanisms.core.samplers.bits import Words
 
 
 def uniform(words: Words) -> NDArray[np.float64]:
-    """Multiples of 2**-53 in [0, 1)."""
+    """Return uniform multiples of 2**-53 in [0, 1)."""
     return leading_bits(words, 53) * 2.0**-53
 
 
 def open_uniform(words: Words) -> NDArray[np.float64]:
-    """Midpoints of the 2**53 parts of (0, 1), rounded: never 0, and 1 less often than once in 2**53."""
+    """Return the rounded midpoints of 2**53 equal parts of (0, 1): never 0, and 1 less often than once in 2**53."""
     return (leading_bits(words, 53) + 0.5) * 2.0**-53
 
 
 def exponential(words: Words) -> NDArray[np.float64]:
-    """Standard exponential variables."""
+    """Return standard exponential variables."""
     draws: NDArray[np.float64] = -np.log(open_uniform(words))
     return draws
 
 
 def gaussian(words: Words) -> NDArray[np.float64]:
-    """Standard normal variables by inversion."""
+    """Return standard normal variables, by inversion."""
     from scipy.special import ndtri  # a tenth of a second that integer noise does without
 
     # 52 bits keep the midpoints exact, so that none rounds to 1 and becomes infinite.
@@ -34,6 +34,6 @@ def gaussian(words: Words) -> NDArray[np.float64]:
 
 
 def leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
-    """The first bits of every 64-bit word, as a whole number."""
+    """Return the leading bits of every 64-bit word, as a whole number."""
     leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
     return leading

@@ -1,4 +1,4 @@
-"""SipHash-2-4 over whole columns: the keyed hash behind bounding, sampling masks, shards and digests of users."""
+"""SipHash-2-4 over whole columns: the keyed hash for bounding, sampling masks, shards and digests of users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 16_384
 
 
 def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
-    """Pseudo-random 64-bit value of every row, unpredictable without the key (SipHash-2-4).
+    """Return a pseudo-random 64-bit value for every row, unpredictable without the key (SipHash-2-4).
 
     Returns (n_rows,). About 0.1 µs a row of three columns.
 
@@ -38,7 +38,7 @@ def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
 
 
 def keyed_digest(key: bytes, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Pseudo-random 128 bits for every message, unpredictable without the key (SipHash-2-4 with two words of output).
+    """Return 128 pseudo-random bits for every message, unpredictable without the key (SipHash-2-4, two output words).
 
     Parameters
     ----------
@@ -81,7 +81,9 @@ def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
 
 
 def _hash(key: bytes, columns: list[NDArray[np.uint64]], last: NDArray[np.uint64], result: NDArray[np.uint64]) -> None:
-    """Hash rows into ``result``, of shape (1, n) or (2, n); ``last`` ends every message, or is one for each."""
+    """Hash rows into ``result``, of shape (1, n) or (2, n); ``last`` ends every message, as one word or one per
+    message.
+    """
     half, n_rows, is_wide = struct.unpack("<2Q", key[:16]), result.shape[1], len(result) == 2
     constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     lanes: list[NDArray[np.uint64]] = [
