@@ -1,4 +1,4 @@
-"""Permanent failures of a step, reported to the driver, which cancels the job that the engine would retry forever."""
+"""Permanent failures of a step, reported to the driver; it cancels the job, which the engine would retry forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEven
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether a step would fail again with the same error.
+    """Return whether a step that is retried would fail with the same error again.
 
     >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
     [True, False, False]
@@ -26,7 +26,9 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver; the first one counts. In a deployment the message is already redacted."""
+    """Report a permanent error to the driver, which keeps the first; in a deployment the message has been redacted
+    already.
+    """
     if not is_permanent(error) or not (folder / "operator").exists():
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__
@@ -35,12 +37,12 @@ def note_failure(folder: Path, error: BaseException) -> None:
 
 
 def forget_failure(folder: Path) -> None:
-    """Remove the failure of an earlier attempt."""
+    """Remove the recorded failure of an earlier attempt."""
     _path(folder).unlink(missing_ok=True)
 
 
 def raise_failure(folder: Path) -> None:
-    """Raise a recorded permanent failure of a step."""
+    """Raise the permanent failure that a step has recorded, if there is one."""
     if not _path(folder).exists():
         return
     record = json.loads(_path(folder).read_bytes())

@@ -1,4 +1,4 @@
-"""Run in this process: one plain loop over the steps, for finite input and for streams of counts."""
+"""Run in this process: a plain loop over the steps, for finite input and for streams of counts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Pie
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, release and account finite input; parts of the output files are merged afterwards."""
+    """Read, release and account for finite input; the parts of the output files are merged afterwards."""
     if plan.on_points:
         _run_traces(plan, spans)
     else:
@@ -107,7 +107,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
-    """Groups of windows in order, with their contributions, each once the source has no more rows for it."""
+    """Yield groups of windows with their contributions, in order, each once the source has no more rows for it."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
@@ -138,7 +138,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def run_stream(plan: Plan) -> str | None:
-    """Read, count, release and account a stream; parts of the output files are merged afterwards.
+    """Read, count, release and account for a stream; the parts of the output files are merged afterwards.
 
     It goes on from the checkpoint in the folder of the run, if there is one. Returns None if the stream came to its
     end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
@@ -149,7 +149,7 @@ def run_stream(plan: Plan) -> str | None:
 
 
 class ReleaseAndAccount:
-    """Stage after counting: release in order, account and write.
+    """The stage after counting, which releases in order, accounts and writes.
 
     A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
     a checkpoint to go on from.
@@ -173,7 +173,7 @@ class ReleaseAndAccount:
         }
 
     def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
-        """Release consecutive windows; return False once the budget is used up.
+        """Release consecutive windows; return False once the budget is exhausted.
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
@@ -196,13 +196,13 @@ class ReleaseAndAccount:
             self.writer.accounts(number, shard, first, rows)
 
     def summarise(self) -> None:
-        """Write the summary of every accountant, equal in all of its shards."""
+        """Write the summary of every accountant, which is the same in all of its shards."""
         for (number, shard), loop in self.accounts.items():
             if shard == 0:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
 
     def saved(self) -> State:
-        """Return the state for a checkpoint."""
+        """Return the state to store in a checkpoint."""
         accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
         return {"release": _array(self.state), **accounts, **left}
@@ -238,7 +238,7 @@ class StreamLoop:
         self._begun = self._saved = time.monotonic()
 
     def run(self) -> str | None:
-        """Process the stream until the source ends, a stop is requested, or a budget is exhausted."""
+        """Process the stream until the source ends, a stop is requested or a budget is exhausted."""
         spool = parts_folder(self.plan, "spool")
         batches = self.source.micro_batches(
             live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
@@ -260,7 +260,7 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _due(self, reader: ReadAhead[MicroBatch]) -> Iterator[MicroBatch]:
-        """Yield micro-batches when they are due, with due checkpoints in between."""
+        """Yield micro-batches when they are due, taking checkpoints in between when those are due."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             metrics.beat()
             self._save_if_due()
@@ -274,19 +274,19 @@ class StreamLoop:
                 metrics.beat()
 
     def _wait(self, piece: MicroBatch) -> float:
-        """Seconds until a micro-batch is due."""
+        """Return the seconds until a micro-batch is due."""
         if self.source.factor is None or piece.after == MIN_EVENT_TIME:
             return 0.0
         return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
 
     def _idle(self, piece: MicroBatch) -> None:
-        """Advance the watermark between rows, if the clock is known."""
+        """Advance the watermark between rows if the clock is known."""
         if piece.starts is not None and self.source.factor is not None:
             now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
             self._release_until(min(now, piece.starts) - self.source.disorder)
 
     def _count(self, piece: MicroBatch) -> None:
-        """Reduce a micro-batch to contributions; rows whose windows were final when they arrived are late."""
+        """Reduce a micro-batch to contributions; rows whose windows were final when they arrived count as late."""
         rows, parts = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])
@@ -301,7 +301,7 @@ class StreamLoop:
         metrics.reached(piece.after, self._watermark)
 
     def _warn_if_unusable(self, block: EventBlock) -> None:
-        """Warn the operator once if all of the first rows are unusable: a stream cannot wait."""
+        """Warn the operator once if none of the first rows is usable, because a stream cannot wait."""
         if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
             return
         sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone
@@ -312,7 +312,7 @@ class StreamLoop:
         self._release(self.plan.grid.last_final(watermark))
 
     def _release(self, window: int) -> None:
-        """Count and release all final windows, empty ones included."""
+        """Count and release all final windows, including empty ones."""
         final_at, size = time.time(), self.plan.batching.group
         n_groups = -(-window // size) if window == self.plan.grid.calendar.n_windows else window // size
         # Windows that become final together are released and written together.
@@ -331,13 +331,13 @@ class StreamLoop:
         return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)
 
     def _note_rows(self) -> None:
-        """Write the row counts and the number of contributions, including open windows."""
+        """Write the row counts and the number of contributions, including those of open windows."""
         still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
 
     def _save_if_due(self) -> None:
-        """Take a checkpoint after new input, once per interval."""
+        """Take a checkpoint if there is new input and the interval has passed."""
         is_new = self.number != (self.checkpointed.number or 0)
         if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
             self._save()
@@ -389,7 +389,7 @@ def _read(
     reduce: Reduce[Key, Piece],
     order: RowOrder,
 ) -> Iterator[Iterator[tuple[Key, Piece]]]:
-    """Reduce the input to contributions or points by key; write the row counts and rejects of every span."""
+    """Reduce the input to contributions or points by key, and write the row counts and rejects of each span."""
     for span in spans:
         rows, rejects = RowCounts(), list[Reject]()
         with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
@@ -410,7 +410,7 @@ _Work = tuple[int, dict[int, list[Contributions]]]
 
 
 def _count_groups(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Contributions]]) -> Iterator[GroupCounts]:
-    """Count every group, in parallel unless quotas pass from one to the next.
+    """Count every group, in parallel unless quotas are carried from one group to the next.
 
     ``users`` is filled with what users visited, by shard, where a summary is asked for.
     """
@@ -430,7 +430,7 @@ def _count_groups(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Con
 def _count_shards(
     plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
 ) -> tuple[GroupCounts, dict[int, Contributions]]:
-    """Counts of a group of windows, with users' visits by shard for the summary."""
+    """Return the counts of a group of windows, and the users' visits by shard for the summary."""
     group, shards = work
     total, visits = nothing(group, plan), {}
     for shard in sorted(shards):

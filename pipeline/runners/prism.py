@@ -1,4 +1,4 @@
-"""Run a plan on Prism, Beam's engine for one machine: a clock driven by the events, and no checkpoints.
+"""Run a plan on Prism, Beam's engine for a single machine, with a clock driven by the events and without checkpoints.
 
 Prism does not hold a step at the minimum of several readers' watermarks (``docs/streaming.md`` has a pipeline that
 shows it). So one reader has the whole source here, as in the plain loop.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on a new Prism process; parts of the output files are merged afterwards.
+    """Run a plan on a new Prism process; the parts of the output files are merged afterwards.
 
     A resumed stream is read from its beginning, and what was released and charged stays. Returns whether the run came
     to its end; otherwise it was stopped by SIGINT or SIGTERM. Raises `PenstockError` if a step failed for good.
@@ -41,7 +41,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     folder = plan.folder / "operator" / "checkpoint" / "prism"
 
     def command(port: int) -> list[str]:
-        """Return the command that starts Prism at a port."""
+        """Return the command that starts Prism on a port."""
         return [*words, f"--job_port={port}"]  # Prism takes the last one
 
     with served("Prism", command, folder) as endpoint:
@@ -52,14 +52,16 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` without a Prism, and `DataError` if the beginning of repeated input is gone."""
+    """Raise `ConfigError` if Prism is missing, or `DataError` if input to be read again is no longer complete from its
+    beginning.
+    """
     _command(beam_options)
     if plan.resumed and plan.streaming:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _command(beam_options: Sequence[str]) -> list[str]:
-    """Command that starts Prism, at a port picked by Beam; Beam downloads the program if there is none."""
+    """Return the command that starts Prism; Beam downloads the program if it is not installed."""
     options = PipelineOptions(list(beam_options), save_main_session=False)
     prism = options.view_as(PrismRunnerOptions)
     prism.prism_location = prism.prism_location or shutil.which("prism")

@@ -1,4 +1,4 @@
-"""Parts shared by both executors: threads, the ordered release, and a clean end at a signal."""
+"""Parts shared by both executors: threads, the ordered release, and a clean end on a signal."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def live_source(plan: Plan) -> LiveSource:
 
 
 def live_input(plan: Plan) -> LiveInput:
-    """Live input of a plan."""
+    """Return the facts of the run that its live source needs."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan), plan.batching.max_readers)
 
 
 class ReadAhead(Generic[Item]):
-    """Items of an iterator, made ahead in a thread; None is no item.
+    """Iterator over items that a thread produces ahead of time; None does not count as an item.
 
     Two of them wait at most, so that slow use holds the making back.
 
@@ -81,7 +81,7 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Next item; None on timeout and at the end. Raises the producer's exception."""
+        """Return the next item, or None on timeout or at the end; raise the exception of the producer, if any."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -92,7 +92,7 @@ class ReadAhead(Generic[Item]):
         return item
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._closed.set()
         self._thread.join()
 
@@ -139,14 +139,14 @@ def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 
 def account_parts(plan: Plan) -> list[tuple[int, int]]:
-    """Number and shard of every accountant's parallel parts."""
+    """Return the accountant index and shard of every parallel part of the accountants."""
     return [(number, shard) for number, shards in enumerate(plan.shards) for shard in range(len(shards))]
 
 
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Yield batches of the size of a part with the state after each; cuts are deterministic.
+    """Yield batches about the size of one output part, each with the state after it; the cuts are deterministic.
 
     Every charge is on disk before its release leaves.
     """
@@ -166,7 +166,7 @@ def released_batches(
 
 
 def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
-    """Release the points of a shard of users, charge first, and return their number."""
+    """Release the points of a shard of users, charging first, and return the number of points."""
     batch = loop.release(shard, gather(list(pieces), loop.plan))
     with ledger.transaction() as transaction:
         transaction.charge(batch.charge)
@@ -177,13 +177,13 @@ def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end a stream cleanly; a second one ends the program."""
+    """Let Ctrl-C or SIGTERM end a stream cleanly; a second signal ends the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, _: object) -> None:
-        """Stop at the first signal; a second one interrupts immediately."""
+        """Stop cleanly at the first signal; a second one interrupts immediately."""
         signal.signal(number, signal.default_int_handler)
         metrics.draining()
         stop()

@@ -1,4 +1,4 @@
-"""Contract of a source: blocks of events, rejects, spans, and micro-batches of a live source."""
+"""The contract of a source: blocks of events, rejects, spans, and the micro-batches of a live source."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reject:
-    """Input row that could not be parsed, kept for the operator.
+    """An input row that could not be parsed, kept for the operator.
 
     Parameters
     ----------
@@ -45,13 +45,13 @@ class Reject:
     raw: str | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The reject as one line of ``rejects.jsonl``."""
+        """Return the reject as the content of one line of ``rejects.jsonl``."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class EventBlock:
-    """Parsed rows of the input, as columns.
+    """Parsed rows of the input, stored as columns.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Pieces of up to ``n_rows`` sound rows, which share its memory; the first has all rejects and offsets.
+        """Split into pieces of at most ``n_rows`` valid rows that share memory; the first piece has all rejects and
+        offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -106,7 +107,7 @@ MIN_EVENT_TIME = -(2**62)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Consecutive events of a stream, with the watermark at their arrival.
+    """Consecutive events of a stream, with the watermark at which they arrived.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """Latest durable position of a live source; earlier input is never read again.
+    """The latest durable position of a live source; earlier input is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
 
@@ -164,7 +165,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """Piece of the input for one worker: some whole files, or rows ``start`` to ``stop`` of one file."""
+    """A piece of the input for one worker: several whole files, or rows ``start`` to ``stop`` of one file."""
 
     index: int
     files: tuple[str, ...]
@@ -175,7 +176,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Checked, ABC):
-    """Base of every source of events, with the time range to release.
+    """Base for all sources of events, with the time range to release.
 
     A source is immutable and picklable.
     """
@@ -194,21 +195,21 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """Return whether rows are people; False for trips without a rider id, which have no distinct people."""
+        """Whether rows identify people; False for trips without a rider id, whose riders cannot be told apart."""
         return True
 
     @property
     def has_arrival(self) -> bool:
-        """Return whether rows have a column ``arrival``: the time of receipt, by a clock of the operator."""
+        """Whether rows have a column ``arrival``, the time of receipt according to a clock of the operator."""
         return False
 
     @property
     def recorded(self) -> Source:
-        """Underlying source of the events."""
+        """The underlying source of the events."""
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Source without unused columns.
+        """Return the source without the columns that are not needed.
 
         User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
         """
@@ -222,19 +223,19 @@ class Source(Checked, ABC):
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """All events from their beginning, block by block, with the errors of `from_start`."""
+        """Yield all events from their beginning, block by block; raise the errors of `from_start`."""
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every input file by name (or of the generating parameters)."""
+        """Return the SHA-256 digest of every input file by name (or of the parameters that generate the events)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Base of repeatable sources: files, and synthetic events.
+    """Base for repeatable sources: files and synthetic events.
 
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
@@ -251,10 +252,12 @@ class FileSource(Source):
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raises `DataError`."""
+        """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raise `DataError` if it cannot
+        be read.
+        """
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Spans from number ``first`` on, in order; endless if the source is endless."""
+        """Yield the spans from index ``first`` on, in order; without end if the source has none."""
         yield from self.spans()[first:]
 
     @abstractmethod
@@ -263,7 +266,7 @@ class FileSource(Source):
 
 
 class RowOrder:
-    """Check rows against the order stated by their source, one block after the other.
+    """Check that rows follow the order stated by their source, one block after another.
 
     Rows out of the time of the run neither count nor are held against others, so that a wrong clock spoils nothing.
 
@@ -280,11 +283,11 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """Time before which no more rows of the run come; far in the past if the source states no order."""
+        """The time before which no more rows of the run will come; the distant past if the source states no order."""
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Take the next rows; raise `DataError` for the first that is too early, with its ``place`` in the input."""
+        """Check the next rows; raise `DataError` for the first that comes too early, naming its ``place``."""
         if self._disorder is None or not len(times):
             return
         inside = times >= (MIN_EVENT_TIME if self._from is None else self._from)
@@ -302,7 +305,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """Facts of a run for a live source."""
+    """The facts of a run that a live source needs."""
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
@@ -314,7 +317,8 @@ class LiveInput:
 
 
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
-    """Latest time of an event of the run before each row; shape (n_rows + 1,), the last entry is after all rows.
+    """Return the latest event time of the run before each row, shape (n_rows + 1,); the last entry is the time after
+    all rows.
 
     An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
     """
@@ -326,7 +330,7 @@ def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(Source):
-    """Base of sources whose events are counted and released while more of them arrive."""
+    """Base for sources whose events are counted and released while more of them arrive."""
 
     #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
     by_connector = False
@@ -340,12 +344,12 @@ class LiveSource(Source):
 
     @property
     def factor(self) -> float | None:
-        """Seconds of events per second of real time; None: unlimited."""
+        """The seconds of events replayed per second of real time, or None if unlimited."""
         return None
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Setting that lets other people's rows decide lateness, with the required value.
+        """The setting that lets other people's rows decide lateness, with the value it needs instead.
 
         None if that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
@@ -354,25 +358,27 @@ class LiveSource(Source):
 
     @property
     def endless(self) -> bool:
-        """Return whether the source is unbounded."""
+        """Whether the source is unbounded."""
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Initial position of each of the readers that share the source on a cluster; stable when a run resumes."""
+        """Return the initial position of each reader that shares the source on a cluster; it is the same when a run
+        resumes.
+        """
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the first input of a run's readers is gone and cannot be read from there again.
+        """Raise `DataError` if the first input of a run's readers is gone and cannot be read again.
 
         ``counted``: ranges of offsets that the run has counted so far, where there are offsets.
         """
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Identity of the input read by the run; None if it has none, or nothing was read yet."""
+        """Return the identity of the input that the run reads, or None if it has none or nothing was read yet."""
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe input that brokers hold and the run should have read.
+        """Describe input that the brokers hold and that the run should have read.
 
         Raises `DataError` if they cannot say it: none answers, or what was read is no longer there.
         """
@@ -382,7 +388,7 @@ class LiveSource(Source):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield micro-batches from a position on, in order; None while idle.
+        """Yield micro-batches in order from a position on, or None while idle.
 
         Parameters
         ----------
@@ -403,5 +409,5 @@ SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source", Sour
 
 
 def is_recorded(source: Source) -> bool:
-    """Return whether the input is finite and repeatable."""
+    """Return whether the input is finite and can be read again."""
     return isinstance(source.recorded, FileSource) and not getattr(source.recorded, "endless", False)

@@ -1,4 +1,4 @@
-"""San Francisco cabs: the Cabspotting traces (CRAWDAD epfl/mobility)."""
+"""San Francisco taxis: the Cabspotting traces (CRAWDAD epfl/mobility)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cabspotting(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Cab of a file.
+        """Return the cab that a file belongs to.
 
         >>> Cabspotting.user_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
         'abboip'
@@ -48,6 +48,6 @@ class Cabspotting(TrackSource):
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """Parse the wanted columns of a batch; times as whole numbers, unless one of them is not."""
+        """Parse the wanted columns of a batch; times are parsed as integers unless one of them is not an integer."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

@@ -43,7 +43,7 @@ _OPTIONAL = {"ride": ("rideid",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Citibike(TextSource):
-    """Events from the publisher's trip files, before 2021 (``starttime``) and since (``started_at``).
+    """Events from the publisher's trip files, in the formats before 2021 (``starttime``) and since (``started_at``).
 
     There is no rider, so the user is the trip: what is counted is trips at stations, not distinct people
     (``has_people`` is False). Times are local in New York. A trip that starts or ends in the hour that exists twice is
@@ -71,11 +71,11 @@ class Citibike(TextSource):
 
     @property
     def has_people(self) -> bool:
-        """Return False: a trip has no rider."""
+        """Whether rows identify people: always False, because a trip does not name its rider."""
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect with the header under current names."""
+        """Return the dialect, with the header translated to the current column names."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
         try:
             header = next(csv.reader([line]), [])
@@ -84,7 +84,9 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Time, station and coordinates of both ends; raises `DataError` if one is missing."""
+        """Return the columns for time, station and coordinates of both ends; raise `DataError` if a required one is
+        missing.
+        """
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -92,7 +94,7 @@ class Citibike(TextSource):
         return {name: pl.Float64 if name.endswith("itude") else pl.String for name in present}
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """First the starts of a batch's trips, then their ends."""
+        """Yield the starts of a batch's trips first, and then their ends."""
         ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
         rows = self.parse(batch)
         both = self.events(rows, batch)
@@ -104,7 +106,9 @@ class Citibike(TextSource):
             rows = replace(rows, problems={})
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Trips: ``user``, and the other columns of an `EventBlock` for both ends, such as ``start_time``."""
+        """Return the trips, with ``user`` and the other columns of an `EventBlock` for both ends, such as
+        ``start_time``.
+        """
         raw = rows.raw
         trips = raw["ride"] if "ride" in raw.columns else numbered(rows, batch)
         columns = {f"{end}_time": times for end, times in trip_times(raw).to_dict().items()}
@@ -117,7 +121,7 @@ class Citibike(TextSource):
 
 
 def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of a header, those of both ends of a trip under current names.
+    """Translate the column names of a header, using current names for those of both ends of a trip.
 
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
@@ -128,12 +132,12 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_trips(header: Iterable[str]) -> bool:
-    """Return whether a header has all required columns of trips."""
+    """Return whether a header has all columns that trips require."""
     return set(_NAMES) <= set(trip_columns(header))
 
 
 def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
-    """Milliseconds UTC of the ``start`` and ``end`` of trips, null if a local time cannot be read.
+    """Return the ``start`` and ``end`` of trips in milliseconds UTC, or null if a local time cannot be read.
 
     Examples
     --------

@@ -28,7 +28,7 @@ Purpose = IntEnum(
 
 
 def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float64]:
-    """Draw ``n`` numbers from [0, 1) that depend on the arguments only, shape (n,).
+    """Draw ``n`` numbers in [0, 1), shape (n,), that depend only on the arguments.
 
     Counter-based: any step costs the same, whatever was drawn before.
 
@@ -42,7 +42,7 @@ def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float
 
 
 def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Index drawn by inverting a cumulative distribution of shape (k,), one for each uniform number."""
+    """Draw one index per uniform number by inverting a cumulative distribution of shape (k,)."""
     return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
 
 
@@ -54,7 +54,7 @@ Weights = NDArray[np.floating[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class PlaceGrid:
-    """Cells of ``rows`` × ``columns`` in a box, numbered row by row from the south-west.
+    """A grid of ``rows`` × ``columns`` cells in a box, numbered row by row from the south-west.
 
     The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
     run errands at a few favourite places that the seed decides.
@@ -74,52 +74,52 @@ class PlaceGrid:
 
     @property
     def n_places(self) -> int:
-        """Number of places."""
+        """The number of places."""
         return self.rows * self.columns
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Name of every place."""
+        """The names of all places."""
         return tuple(f"place_{index}" for index in range(self.n_places))
 
     @property
     def height(self) -> float:
-        """Height of a cell in degrees."""
+        """The height of a cell in degrees."""
         return (self.north - self.south) / self.rows
 
     @property
     def width(self) -> float:
-        """Width of a cell in degrees."""
+        """The width of a cell in degrees."""
         return (self.east - self.west) / self.columns
 
     @cached_property
     def latitude(self) -> Weights:
-        """Latitude of every place's middle."""
+        """The latitude of each place's centre."""
         return self.south + (np.arange(self.n_places) // self.columns + 0.5) * self.height
 
     @cached_property
     def longitude(self) -> Weights:
-        """Longitude of every place's middle."""
+        """The longitude of each place's centre."""
         return self.west + (np.arange(self.n_places) % self.columns + 0.5) * self.width
 
     @cached_property
     def homes(self) -> Weights:
-        """Return the density of homes at a place: a ring, with some everywhere."""
+        """The density of homes over places: a ring, with a few homes everywhere."""
         return _normalise(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
 
     @cached_property
     def works(self) -> Weights:
-        """Return the density of workplaces at a place: a centre, with some everywhere."""
+        """The density of workplaces over places: a centre, with a few workplaces everywhere."""
         return _normalise(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
 
     @cached_property
     def errands(self) -> Weights:
-        """Return the density of errands at a place: weights in inverse proportion to a random rank (Zipf)."""
+        """The density of errands over places, with weights inversely proportional to a random rank (Zipf)."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
         return _normalise(1.0 / (1.0 + rank))
 
     def distances(self) -> Weights:
-        """Distances between places as shares of the box's sides, shape (n_places, n_places)."""
+        """Return the distances between places as fractions of the box's sides, shape (n_places, n_places)."""
         x, y = self._unit
         distances: Weights = np.hypot(x[:, None] - x, y[:, None] - y)
         return distances
@@ -131,7 +131,7 @@ class PlaceGrid:
 
     @property
     def _from_centre(self) -> Weights:
-        """Distance from the centre: 0 in the middle, 1 at the middle of a side."""
+        """The distance from the centre of the box: 0 at the centre, 1 at the midpoint of a side."""
         x, y = self._unit
         return np.asarray(2.0 * np.hypot(x - 0.5, y - 0.5))
 
@@ -148,7 +148,7 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """People who are at one place each during a step and move between steps."""
+    """People who are each at one place during a step and move between steps."""
 
     places: PlaceGrid  # where they can be
     n_users: int  # how many they are
@@ -158,22 +158,22 @@ class People(ABC):
 
     @abstractmethod
     def first(self) -> Locations:
-        """Places at step 0, shape (n_users,)."""
+        """Return the places at step 0, shape (n_users,)."""
 
     @abstractmethod
     def move(self, index: int, before: Locations) -> Locations:
-        """Places at step ``index``, given those at the step before."""
+        """Return the places at step ``index``, given the places at the previous step."""
 
     @abstractmethod
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Mask of users whose place at step ``index`` is redrawn, shape (n_users,)."""
+        """Return a mask of the users whose place at step ``index`` is drawn anew, shape (n_users,)."""
 
     def activity(self, index: int) -> float:
         """Return the number of events per person during a step, relative to the average."""
         return 1.0
 
     def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
-        """Places at steps ``first`` to ``stop`` (without end if None), each of shape (n_users,).
+        """Yield the places at steps ``first`` to ``stop`` (without end if None), each of shape (n_users,).
 
         Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
         remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
@@ -220,7 +220,7 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Movement between three roles by known matrices (`REGIMES`), each role at a person's individual places.
+    """Movement between three roles by known matrices (`REGIMES`), where each role has its own places for each person.
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
@@ -233,17 +233,17 @@ class Commuters(People):
 
     @cached_property
     def homes(self) -> Locations:
-        """Place where each user lives, shape (n_users,)."""
+        """The place where each user lives, shape (n_users,)."""
         return choose(np.cumsum(self.places.homes), uniforms(self.seed, Purpose.HOME, 0, self.n_users))
 
     @cached_property
     def works(self) -> Locations:
-        """Place where each user works, shape (n_users,); shifted by one where it equals home."""
+        """The place where each user works, shape (n_users,); it is shifted by one where it would equal the home."""
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 
     def regime(self, index: int) -> str:
-        """Regime of a step, by the weekday and hour (UTC) at which it starts.
+        """Return the regime of a step, given by the weekday and hour (UTC) at which it starts.
 
         >>> from penstock.pipeline.sources.city import PlaceGrid
         >>> box = PlaceGrid(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
@@ -263,7 +263,7 @@ class Commuters(People):
         return "morning" if hour < 10 else "day" if hour < 16 else "evening"
 
     def transition_of(self, user: int, regime: str) -> NDArray[np.float64]:
-        """Transition matrix of a person between places in a regime, shape (n_places, n_places)."""
+        """Return the matrix of a person's transitions between places in a regime, shape (n_places, n_places)."""
         home, work = int(self.homes[user]), int(self.works[user])
         roles = np.full(self.places.n_places, ERRAND)
         roles[home], roles[work] = HOME, WORK
@@ -275,7 +275,7 @@ class Commuters(People):
         return matrix
 
     def first(self) -> Locations:
-        """Start everybody at home."""
+        """Return the home of every user."""
         return self.homes.copy()
 
     def move(self, index: int, before: Locations) -> Locations:
@@ -288,15 +288,15 @@ class Commuters(People):
         return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Restart everybody at dawn."""
+        """Return a mask of the users who restart: everybody at dawn, and nobody at other times."""
         return np.full(self.n_users, self.regime(index) == "dawn")
 
     def activity(self, index: int) -> float:
-        """`ACTIVITY` of the regime."""
+        """Return the `ACTIVITY` of the step's regime."""
         return ACTIVITY[self.regime(index)]
 
     def _errand_place(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
-        """Replace home and work by the next other place."""
+        """Replace a place that is the home or workplace with the next one that is neither."""
         for _ in range(2):
             place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
         return place
@@ -314,7 +314,7 @@ _MARGIN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Emission:
-    """Number, places and times of people's events."""
+    """The number, places and times of people's events."""
 
     people: People  # where everybody is at every step
     # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and
@@ -326,11 +326,11 @@ class Emission:
 
     @property
     def n_steps(self) -> int | None:
-        """Steps up to ``until``, the last one perhaps unfinished."""
+        """The number of steps up to ``until``, counting an unfinished last one, or None without an end."""
         return None if self.until is None else math.ceil((self.until - self.people.start) / self.people.step)
 
     def during(self, index: int, locations: Locations) -> Events:
-        """Events that happen during a step, in order of user."""
+        """Return the events during a step, ordered by user."""
         people, places = self.people, self.people.places
         extra = max(0.0, self.mean_events * people.activity(index) - self.min_events)
         number = self.min_events + choose(_poisson(extra), self._draw(Purpose.NUMBER, index, people.n_users))
@@ -351,7 +351,7 @@ class Emission:
         return select(events, rows)
 
     def by_step(self, first: int, stop: int | None) -> Iterator[Events]:
-        """Events of each step, sorted by time."""
+        """Yield the events of each step, sorted by time."""
         for index, locations in zip(count(first), self.people.locations(first, stop)):
             events = self.during(index, locations)
             yield select(events, np.argsort(events["time"], kind="stable"))
@@ -360,12 +360,12 @@ class Emission:
         return uniforms(self.people.seed, purpose, index, n)
 
     def _inside(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
-        """Offsets from the middle of a cell as shares of its side."""
+        """Return random offsets from a cell's centre, as fractions of its side length."""
         return (self._draw(purpose, index, n) - 0.5) * (1 - 2 * _MARGIN)
 
 
 def select(events: Events, rows: NDArray[Any]) -> Events:
-    """Select rows of all columns."""
+    """Select rows from every column."""
     return {name: column[rows] for name, column in events.items()}
 
 
@@ -375,7 +375,7 @@ def join(parts: list[Events]) -> Events:
 
 
 def _poisson(mean: float) -> NDArray[np.float64]:
-    """Cumulative Poisson distribution, up to a tail below double precision.
+    """Return a cumulative Poisson distribution, truncated where its tail is below double precision.
 
     >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
     ([1.0, 1.0], True)
@@ -397,7 +397,7 @@ _REACH = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovPeople(People):
-    """Movement by a homogeneous Markov chain: place at a step ~ ``transition[place at the step before]``.
+    """Movement by a homogeneous Markov chain: the place at a step is drawn from ``transition[previous place]``.
 
     The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
     with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
@@ -408,12 +408,12 @@ class MarkovPeople(People):
 
     @cached_property
     def transition(self) -> NDArray[np.float64]:
-        """Transition matrix, shape (n_places, n_places); rows sum to 1."""
+        """The transition matrix, shape (n_places, n_places); its rows sum to 1."""
         return (1 - RESTART) * self._remembering + RESTART * self.places.errands
 
     @cached_property
     def initial(self) -> NDArray[np.float64]:
-        """Distribution of the first step, and of every other, shape (n_places,)."""
+        """The distribution of places at the first step, and at every other step, shape (n_places,)."""
         n = self.places.n_places
         # π (I − (1 − r) Q) = r ν has one solution because the left side is diagonally dominant.
         pi = np.linalg.solve(np.eye(n) - (1 - RESTART) * self._remembering.T, RESTART * self.places.errands)
@@ -421,11 +421,11 @@ class MarkovPeople(People):
         return normalised
 
     def first(self) -> Locations:
-        """Places drawn from ``initial``."""
+        """Draw the places from ``initial``."""
         return choose(np.cumsum(self.initial), uniforms(self.seed, Purpose.START, 0, self.n_users))
 
     def move(self, index: int, before: Locations) -> Locations:
-        """Advance the chain by one step, with random numbers of each person."""
+        """Advance the chain by one step, with separate random numbers for each person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         jumps = choose(self._errands, uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].
@@ -433,7 +433,7 @@ class MarkovPeople(People):
         return np.where(self.restarts(index), jumps, np.clip(near, 0, self.places.n_places - 1))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Mark the people who jump anywhere at this step."""
+        """Return a mask of the people who jump to a random place at this step."""
         return uniforms(self.seed, Purpose.RESTART, index, self.n_users) < RESTART
 
     @cached_property

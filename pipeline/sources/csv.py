@@ -1,4 +1,4 @@
-"""Delimited text files, one event a row."""
+"""Delimited text files with one event per row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.
 
 @dataclass(frozen=True, kw_only=True)
 class Csv(MappedColumns, TextSource):
-    """Events from CSV files: one, many, compressed or in an archive.
+    """Events from CSV files: one or many, compressed or in an archive.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("encoding", self.encoding, "the name of an encoding of text, such as cp1252 or utf-16")
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Column names from the first line, or generated for its number of fields."""
+        """Return the dialect, with column names from the first line, or generated for its number of fields."""
         for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
@@ -97,7 +97,9 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Columns of the mapping; raises `DataError` with the available ones."""
+        """Return the mapped columns and their types; raise `DataError`, listing the available columns, if one is
+        missing.
+        """
         types: dict[str, type[pl.DataType]] = {
             "user": _USER_TYPES[self.user_type],
             "time": self.time.dtype,
@@ -109,7 +111,7 @@ class Csv(MappedColumns, TextSource):
         return {name: types.get(part, number) for part, name in self.find_columns(columns, file).items()}
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Columns under their common names, times parsed."""
+        """Return the columns under their common names, with times parsed."""
         columns = self.find_columns(batch.format.columns, batch.segments[0].file)
         frame = join_date(rows.raw.select(pl.col(name).alias(part) for part, name in columns.items()))
         if "user" not in columns:
@@ -121,7 +123,7 @@ class Csv(MappedColumns, TextSource):
 
     @property
     def _has_quoted_decimals(self) -> bool:
-        """Return whether decimal commas are quoted, which the parser of numbers does not read."""
+        """Whether decimal commas are quoted, which the number parser cannot read."""
         return self.decimal == self.separator
 
 

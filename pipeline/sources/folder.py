@@ -1,4 +1,4 @@
-"""Live folder: events of files are counted and released while more files arrive.
+"""Live folder, whose files are counted and released while more files arrive.
 
 It may be on a disk, or on any file system of Beam (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
@@ -40,7 +40,7 @@ from penstock.pipeline.sources.reading.services import Outage, check_options
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(LiveSource):
-    """Files that keep arriving in a folder, each read once.
+    """Files that keep arriving in a folder, each of them read once.
 
     A file has to be complete when it appears: write it elsewhere on the same file system, or under a name that begins
     with a dot, and rename it; objects of a store appear whole. A row arrives at its file's time of modification, or at
@@ -112,32 +112,34 @@ class Folder(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """Delegate to the source that reads the files."""
+        """Whether rows identify people, as stated by the source that reads the files."""
         return self.of.has_people
 
     @property
     def has_arrival(self) -> bool:
-        """Return whether rows have a column of arrival; otherwise they arrive with their file."""
+        """Whether rows have a column ``arrival``; otherwise they arrive with their file."""
         return self.of.has_arrival
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Return None: the lateness of a row depends on no other row."""
+        """None, because the lateness of a row does not depend on any other row."""
         return None
 
     @property
     def recorded(self) -> Folder:
-        """Configuration of the folder, without the options of watching it."""
+        """The configuration of the folder without the options for watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Delegate to the source that reads the files."""
+        """Return the folder with its file source limited to the columns that are used."""
         return replace(self, of=self.of.reading(columns))
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Blocks of files as they arrive; a journal with the run keeps the decisions since the latest checkpoint."""
+        """Yield blocks of files as they arrive; a journal in the run's folder keeps the decisions since the latest
+        checkpoint.
+        """
         reader = _FileReader(self, run, start, latest)
         journal = Journal(run.spool, number, FolderEntry.decode)
         for entry in journal.entries:
@@ -155,14 +157,14 @@ class Folder(LiveSource):
             number += 1
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the folder's path; its content has no end."""
+        """Return the SHA-256 digest of the folder's path, since its content has no end."""
         path = str(self.of.path)  # type: ignore[attr-defined]
         return {"folder": hashlib.sha256(path.encode()).hexdigest()}
 
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """Content of one micro-batch: a block of a file, or a time step.
+    """The content of one micro-batch: a block of a file, or a step in time.
 
     Parameters
     ----------
@@ -181,12 +183,12 @@ class FolderEntry:
     is_last: bool = True
 
     def encode(self) -> str:
-        """Encode an entry as one line."""
+        """Encode the entry as one line."""
         return json.dumps([self.number, self.clock, self.file, self.block, self.is_last]) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> FolderEntry:
-        """Inverse of `encode`.
+        """Decode a line written by `encode`.
 
         >>> entry = FolderEntry(3, 70, File(60_000_000, "in/a.csv", 12), 1, False)
         >>> FolderEntry.decode(entry.encode()) == entry
@@ -212,7 +214,7 @@ _NOTHING = EventBlock(
 
 
 class _Opened:
-    """Open file, read block by block with one block of look-ahead to recognise the last one."""
+    """An open file, read block by block with one block of look-ahead so that the last one is recognised."""
 
     def __init__(self, file: File, files: Files, of: Source) -> None:
         self.file, self.number = file, 0
@@ -223,7 +225,7 @@ class _Opened:
 
     @property
     def at_last(self) -> bool:
-        """Return whether the next block is the last; an empty file has one empty block."""
+        """Whether the next block is the last one; an empty file has one empty block."""
         return self._following is None
 
     def take(self) -> EventBlock:
@@ -233,12 +235,12 @@ class _Opened:
         return _NOTHING if block is None else block
 
     def close(self) -> None:
-        """Abandon the file."""
+        """Close the file, even if it was not read to its end."""
         self._held.close()
 
 
 def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock]:
-    """Blocks of a file, with rejects and errors under the original name."""
+    """Yield the blocks of a file, with its original name in rejects and errors."""
     try:
         for block in source.all_blocks():
             rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
@@ -249,7 +251,7 @@ def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock
 
 @dataclass
 class _FileReader:
-    """Reader of arriving files as micro-batches."""
+    """Read arriving files as micro-batches."""
 
     source: Folder
     run: LiveInput
@@ -279,11 +281,11 @@ class _FileReader:
 
     @property
     def finished(self) -> bool:
-        """Return whether every window of the run is final."""
+        """Whether every window of the run is final."""
         return self.end is not None and self.clock >= self.end
 
     def next(self, number: int) -> FolderEntry | None:
-        """Return the next entry; None without new input or finished windows."""
+        """Return the next entry, or None if there is no new input and no window has ended."""
         if self.opened is None and not self._waiting:
             self._look_for_files()
         if self.opened is None and self._waiting and not self._open_next():

@@ -245,7 +245,9 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """Seconds until the current micro-batch is due, at least `IDLE`; not positive if it is due."""
+        """The seconds until the current micro-batch is due: at least `IDLE` if it is not due yet, otherwise not
+        positive.
+        """
         if self.piece is None:
             return IDLE
         if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
@@ -255,7 +257,7 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """Clock of the stream while idle: up to the next row if the clock there is known."""
+        """The clock of the stream while idle; it advances up to the next row if the time of that row is known."""
         if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
@@ -263,11 +265,11 @@ class Reader:
 
 
 class _OpenReaders(dict[int, Reader]):
-    """Cache of readers between two turns, by number."""
+    """A cache of readers between two turns, by reader index."""
 
 
 class Replay(Step):
-    """Read a live source without end, in turns of a second; the engine keeps position and watermark."""
+    """Read a live source endlessly, in turns of a second; the engine keeps the position and the watermark."""
 
     def __init__(self, plan: Plan, *, turn: float = TURN) -> None:
         super().__init__(plan)
@@ -277,7 +279,7 @@ class Replay(Step):
 
     @property
     def readers(self) -> _OpenReaders:
-        """Readers that are open in this process."""
+        """The readers open in this process."""
         if self._open is None:
             self._open = self._shared.acquire(_OpenReaders)
         return self._open
@@ -290,7 +292,7 @@ class Replay(Step):
         tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
     ) -> Iterator[Any]:
-        """Emit due rows; leave the rest for the next turn."""
+        """Emit the rows that are due, and leave the rest for the next turn."""
         cursor = tracker.current_restriction()
         # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
         reader = self.readers.pop(cursor.reader, None)
@@ -341,7 +343,7 @@ class Replay(Step):
         return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Advance the watermark; rows at that time may still come."""
+        """Advance the watermark to a time at which further rows may still arrive."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)
@@ -349,7 +351,7 @@ class Replay(Step):
             watermark.set_watermark(instant)
 
     def _record_turn(self, reader: Reader) -> None:
-        """Record the position of a reader, and one more turn since the driver began to count."""
+        """Record the position of a reader, and count one more turn since the driver began counting."""
         path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
         n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
         watermark = whole_second(max(0, reader.time - live_source(self.plan).disorder))
@@ -357,7 +359,8 @@ class Replay(Step):
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
-    """Time of the earliest event of the run in a block, in milliseconds, or ``otherwise``.
+    """Return the time in milliseconds of the earliest event in a block that belongs to the run, or ``otherwise`` if
+    none does.
 
     >>> import polars as pl
     >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100)

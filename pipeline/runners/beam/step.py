@@ -32,7 +32,7 @@ _MARGIN = 4000
 
 
 class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """A transform that carries the plan of the run."""
+    """Base for transforms that carry the plan of the run."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
-    """A step that carries the plan of the run.
+    """Base for steps that carry the plan of the run.
 
     The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
     no file.
@@ -54,7 +54,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         return self.__dict__ | {"plan": _Packed(self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
-        """Unpack the plan, read the noise key if it was not shipped, and `prepare`."""
+        """Unpack the plan, read the noise key if it was not shipped, and call `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
         self._listening = ExitStack()
@@ -62,15 +62,15 @@ class Step(beam.DoFn):  # type: ignore[misc]
         self.prepare()
 
     def prepare(self) -> None:
-        """Create the unpicklable members of the step."""
+        """Create the members of the step that cannot be pickled."""
 
     def teardown(self) -> None:
-        """Report to Beam no longer."""
+        """Stop reporting metrics to Beam."""
         self._listening.close()
 
 
 class WritingStep(Step):
-    """A step that writes into the folder of the run."""
+    """Base for steps that write to the folder of the run."""
 
     def prepare(self) -> None:
         """Create the writer."""
@@ -78,13 +78,13 @@ class WritingStep(Step):
 
 
 class _Packed(NamedTuple):
-    """Serialised plan."""
+    """A serialised plan."""
 
     folder: Path
     data: bytes
 
     def opened(self) -> Plan:
-        """Unpack the plan; a failure is recorded in the folder of the run."""
+        """Unpack the plan, recording any failure in the folder of the run."""
         try:
             plan: Plan = pickle.loads(self.data)
             return plan.opened()
@@ -94,7 +94,7 @@ class _Packed(NamedTuple):
 
 
 def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Report permanent errors of a `Step`'s method to the driver, and redact all of them in a deployment.
+    """Wrap a method of a `Step` so that permanent errors reach the driver, and all errors are redacted in a deployment.
 
     An engine retries a failed bundle again and again, and logs the error each time.
 
@@ -111,13 +111,13 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def generator(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Call a generator with its errors reported."""
+        """Run the generator, reporting its errors."""
         with _reporting(self.plan):
             yield from method(self, *args, **kwargs)
 
     @wraps(method)
     def method_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method with its errors reported."""
+        """Call the method, reporting its errors."""
         with _reporting(self.plan):
             return method(self, *args, **kwargs)
 
@@ -126,7 +126,7 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _reporting(plan: Plan) -> Iterator[None]:
-    """Redact an error of a deployment, and record permanent ones."""
+    """Redact the error in a deployment, and record it if it is permanent."""
     try:
         yield
     except Exception as error:
@@ -139,24 +139,24 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 
 def final_at(plan: Plan, group: int) -> int:
-    """Deadline of a group's last window in milliseconds since 1970, rounded up to a `whole_second`."""
+    """Return the deadline of a group's last window in milliseconds since 1970, rounded up to a `whole_second`."""
     last = group * plan.batching.group + plan.batching.windows_of(group)
     return -whole_second(-plan.grid.deadline(last))
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Last group that is final when a group is counted: for finite input, at the end of the run."""
+    """Return the last group that is final when a group is counted; for finite input, the last of the run."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
 def end_of_input(plan: Plan) -> int | None:
-    """Watermark at the end of the input, in milliseconds; None for an endless run."""
+    """Return the watermark at the end of the input in milliseconds, or None for an endless run."""
     over = plan.grid.over
     return None if over is None else over + _MARGIN
 
 
 def whole_second(instant: int) -> int:
-    """Round an instant in milliseconds down to the second, as Flink rounds the watermarks of a splittable step.
+    """Round a time in milliseconds down to the second, as Flink does with the watermarks of a splittable step.
 
     >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
     (1000, 2000, 2000)
@@ -165,29 +165,29 @@ def whole_second(instant: int) -> int:
 
 
 def timestamp(instant: int) -> Timestamp:
-    """Beam's timestamp of an instant in milliseconds."""
+    """Return the Beam timestamp of a time in milliseconds."""
     return Timestamp(micros=1000 * instant)
 
 
 def typed(collection: Any, kind: Any) -> Any:
-    """Declare the type of a tagged output, which Beam does not infer: key coders must agree everywhere."""
+    """Declare the type of a tagged output, which Beam does not infer, so that key coders agree everywhere."""
     collection.element_type = convert_to_beam_type(kind)
     return collection
 
 
 @dataclass(frozen=True)
 class BeamMetrics(Listener):
-    """Beam's metrics, which its runner collects from all workers."""
+    """Metrics reported to Beam, whose runner collects them from all workers."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Report a measure to Beam, in whole units."""
+        """Report a measure to Beam as a whole number of units."""
         if measure.beam is not None:
             _updater(measure, value)(round(amount * measure.per_unit))
 
 
 @cache
 def _updater(measure: MetricDefinition, value: str) -> Callable[[int], None]:
-    """Return the update method of Beam's metric."""
+    """Return the update method of the Beam metric for a measure."""
     name = measure.beam_name(value)
     updater: Callable[[int], None]
     if measure.kind == "counter":

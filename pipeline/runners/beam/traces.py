@@ -1,4 +1,4 @@
-"""The middle of the graph for traces: blocks of events to points by shard of users, then released traces."""
+"""The middle of the graph for traces, from blocks of events to points by shard of users and then to released traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.runners.shared import release_shard
 
 @with_input_types(NamedBlock)
 class ReleaseTraces(PlanTransform):
-    """Release the traces of finite input, shard by shard of users, and account them.
+    """Release the traces of finite input, one shard of users after another, and account for them.
 
     Parameters
     ----------
@@ -45,11 +45,11 @@ class ReleaseTraces(PlanTransform):
 
 
 class FindPoints(WritingStep):
-    """Split the points of every block by shard of users."""
+    """Split the points of each block by shard of users."""
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
-        """Emit (shard, points), and the row counts; keep rejects once, under the block's name."""
+        """Emit (shard, points) and the row counts; write the rejects once, under the block's name."""
         counts, points = points_of(named.block, self.plan)
         yield from ((shard, encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
@@ -58,17 +58,17 @@ class FindPoints(WritingStep):
 
 
 class ReleaseShard(WritingStep):
-    """Release, charge, account and write all traces of one shard."""
+    """Release, charge, account for and write all traces of one shard."""
 
     def prepare(self) -> None:
-        """Open the ledger."""
+        """Create the loop, and open the ledger."""
         super().prepare()
         self.loop = TraceLoop(self.plan)
         self.ledger = open_ledger(self.plan)
 
     @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
-        """Write the shard's parts, the first write of each, and emit its number."""
+        """Write the parts of a shard, keeping the first write of each, and emit the shard number."""
         shard, pieces = element
         n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))

@@ -26,18 +26,20 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Usable versions of Beam's Flink runner, best first: that of the installed Beam, then the tested ones."""
+    """Return the usable versions of Beam's Flink runner, best first: that of the installed Beam, then tested ones."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
 def folder_of(version: str) -> Path:
-    """Return the folder of the jars of a version: below ``$PENSTOCK_CACHE``, or ``~/.cache/penstock``."""
+    """Return the folder for the jars of a version, under ``$PENSTOCK_CACHE`` or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
 def version(begun_with: str | None = None) -> str:
-    """Best fetched version, or the one with which a job began; raises `ConfigError` for none."""
+    """Return the version with which a job began, or else the best one fetched; raise `ConfigError` if neither was
+    fetched.
+    """
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -45,12 +47,13 @@ def version(begun_with: str | None = None) -> str:
 
 
 def class_path(begun_with: str | None = None) -> str:
-    """Java class path of a version; raises `ConfigError` if its jars have not been fetched."""
+    """Return the Java class path of a version; raise `ConfigError` if no jars have been fetched."""
     return f"{folder_of(version(begun_with))}/*"
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Version of the runner, None for an unversioned custom jar, and the Java command of its job server.
+    """Return the runner version, or None for a custom jar without one, and the Java arguments that start its job
+    server.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
@@ -62,7 +65,7 @@ def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str |
 
 
 def keeps_one_state(version: str) -> bool:
-    """Return whether a reader keeps one state in Flink, as from Beam 2.76 on, instead of one per turn.
+    """Return whether a reader keeps a single state in Flink, as it does from Beam 2.76 on, instead of one per turn.
 
     https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648. A runner
     that has it drops the readers in a checkpoint of one that has not.
@@ -74,7 +77,7 @@ def keeps_one_state(version: str) -> bool:
 
 
 def java() -> str:
-    """Path of the Java command; raises `ConfigError` if missing."""
+    """Return the path of the Java command; raise `ConfigError` if it is missing."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not path or not Path(path).exists():
@@ -83,7 +86,7 @@ def java() -> str:
 
 
 def _copy(folder: Path, version: str) -> None:
-    """Download the runner, a state backend and a logger with their dependencies to ``jars`` by Maven."""
+    """Download the runner, a state backend and a logger with their dependencies into ``jars``, using Maven."""
     artifacts = (
         ("org.apache.beam", f"beam-runners-flink-{FLINK}", version),
         ("org.apache.flink", "flink-statebackend-rocksdb", "1.19.0"),
@@ -109,7 +112,7 @@ def _copy(folder: Path, version: str) -> None:
 
 
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
-    """Fetch the jars with Maven unless cached; all or none.
+    """Fetch all of the jars with Maven, or none of them, unless they are cached.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
 
@@ -136,7 +139,7 @@ def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, st
 
 
 def digest_of(folder: Path) -> str:
-    """Digest of the names and contents of the jars of a folder."""
+    """Return a digest of the names and contents of the jars in a folder."""
     total = hashlib.sha256()
     for jar in sorted(folder.glob("*.jar")):
         total.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())

@@ -1,4 +1,4 @@
-"""Flink job server, REST API and job metrics."""
+"""Flink's job server, REST API and job metrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ LOCAL_ONLY = "".join(
 def job_server(
     master: str, folder: Path, words: Sequence[str], checkpoint: str | None = None, rest_port: int | None = None
 ) -> Iterator[str]:
-    """Start a job server; yields its endpoint, and stops it with the block.
+    """Run a job server during the block, and yield its endpoint.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
     artefacts and the log go. ``words``: what Java starts (`jars.server`). ``checkpoint``: URI of the one that an
@@ -92,12 +92,12 @@ _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
 
 
 def checkpoints_folder(plan: Plan) -> Path:
-    """Return the engine's folder of checkpoints, which is removed at the end of the run."""
+    """Return the engine's folder for checkpoints, which is removed at the end of the run."""
     return plan.folder / "operator" / "checkpoint" / "flink"
 
 
 def latest_checkpoint(plan: Plan) -> Path | None:
-    """Return the latest complete checkpoint or savepoint in the run's folder."""
+    """Return the folder of the latest complete checkpoint or savepoint of the run, or None if there is none."""
     folder = checkpoints_folder(plan)
     candidates = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
     latest = max(candidates, key=lambda path: path.stat().st_mtime_ns, default=None)
@@ -111,13 +111,13 @@ _MARK = "job.json"
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Return the runner version with which a resumed run began; None without one."""
+    """Return the runner version with which a resumed run began, or None if none is recorded."""
     mark = checkpoints_folder(plan) / _MARK
     return str(json.loads(mark.read_bytes())["runner"]) if plan.resumed and mark.exists() else None
 
 
 def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` if a job of the run had another `GRAPH`, whose checkpoints are unusable."""
+    """Raise `StateVersionError` if the run has a job with a different `GRAPH`, whose checkpoints are unusable."""
     mark = checkpoints_folder(plan) / _MARK
     marked = json.loads(mark.read_bytes())["graph"] if mark.exists() else 1
     if marked != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
@@ -128,7 +128,8 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Note graph and version of the Flink runner of a run, "" for a service; `StateVersionError` if it had another.
+    """Record the graph and the Flink runner version of a run ("" for a service); raise `StateVersionError` if it had
+    another.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -143,7 +144,7 @@ def mark_job(plan: Plan, runner: str = "") -> None:
 
 
 def check_savepoint(plan: Plan, path: str) -> None:
-    """Raise `ConfigError` for an incomplete savepoint, or one that no job of the run can have made.
+    """Raise `ConfigError` if a savepoint is incomplete, or cannot have been made by a job of the run.
 
     Flink would restart a job that has other steps again and again, and one of another run has released other windows.
     """
@@ -160,7 +161,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel the jobs of a run on a cluster and wait for their end; checkpoints stay.
+    """Cancel the jobs of a run on a cluster and wait for them to end; their checkpoints are kept.
 
     Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
@@ -185,12 +186,12 @@ def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
 
 
 def own_jobs(plan: Plan) -> list[str]:
-    """Jobs of a run, past and present, from the names of Flink's checkpoint folders."""
+    """Return the jobs of a run, past and present, from the names of Flink's checkpoint folders."""
     return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
 
 
 def service_of(master: str) -> str | None:
-    """Address of a job manager's REST service; an embedded Flink has none.
+    """Return the address of a job manager's REST service, or None for an embedded Flink, which has none.
 
     >>> service_of("localhost:8081"), service_of("https://flink"), service_of("[local]")
     ('http://localhost:8081', 'https://flink', None)
@@ -201,7 +202,9 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the response of the service; nothing for an unknown or ended job; else an `OSError`."""
+    """Return the response of the REST service, empty for a job that is unknown or has ended; raise `OSError` for other
+    errors.
+    """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -216,7 +219,7 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mappi
 
 
 def _state(service: str, job: str) -> str:
-    """State of a job; an unknown one has ended."""
+    """Return the state of a job; an unknown job counts as cancelled."""
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
@@ -234,7 +237,7 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically into this process's metrics; an embedded Flink has none."""
+    """Counters and gauges of a job, copied periodically into this process's metrics; embedded Flink has none."""
 
     def __init__(self, plan: Plan, master: str) -> None:
         self._plan, self._service, self._next = plan, service_of(master), 0.0
@@ -254,7 +257,7 @@ class FlinkMeasures:
         self._next = time.monotonic() + _INTERVAL
 
     def _reported_measures(self, service: str) -> Iterator[tuple[str, float, float]]:
-        """Name of each measure in Beam, with its sum and its largest value over parallel steps."""
+        """Yield the Beam name of each measure, with its sum and its maximum over parallel steps."""
         for job in own_jobs(self._plan):
             answer = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)
             for vertex in answer.get("vertices", ()) if answer.get("state") == "RUNNING" else ():
@@ -268,7 +271,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """Beam's name of a Flink metric; empty for Flink's internal ones.
+    """Return the Beam name of a Flink metric, or an empty string for metrics internal to Flink.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

@@ -1,4 +1,6 @@
-"""Renew a streaming job with a savepoint before its readers exceed the turns that Beam's older runner survives."""
+"""Renew a streaming job through a savepoint before its readers exceed the number of turns that older Beam runners
+survive.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _INTERVAL, _PAUSE, _PATIENCE, _RETRY_INTERVAL = 1.0, 0.2, 300.0, 60.0
 
 
 class Renewal:
-    """Renewal of one job of a run, by the REST service of its Flink."""
+    """Renewal of one job of a run through the REST service of its Flink."""
 
     def __init__(self, plan: Plan, service: str, *, ask: Callable[..., Any] = ask, interval: float = _INTERVAL) -> None:
         self._plan, self._service, self._ask, self._interval = plan, service, ask, interval
@@ -41,7 +43,7 @@ class Renewal:
         shutil.rmtree(parts_folder(plan, READERS), ignore_errors=True)  # of the job before
 
     def is_due(self) -> bool:
-        """Return whether the job is to be renewed now: a window has just ended, or the limit is near."""
+        """Return whether to renew the job now, because a window has just ended or the limit is near."""
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + self._interval
@@ -58,7 +60,7 @@ class Renewal:
         return max(names, default="none")
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder; False if Flink makes none and the job continues."""
+        """Stop the job with a savepoint in the run's folder; return False if Flink makes none and the job continues."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)
@@ -71,7 +73,7 @@ class Renewal:
         return True
 
     def _savepoint(self, until: float) -> str:
-        """Return the address of the savepoint with which the job was stopped."""
+        """Stop the job with a savepoint, and return the savepoint's address."""
         states = {job: self._ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}

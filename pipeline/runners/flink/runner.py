@@ -58,7 +58,7 @@ STREAMING = {
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on Flink; parts of the output files are merged afterwards.
+    """Run a plan on Flink; the parts of the output files are merged afterwards.
 
     ``plan`` is as `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
     Without ``--job_endpoint`` among the options a job server is started from the cached jars. Returns whether the run
@@ -91,7 +91,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the address of Flink's REST service, if known, and the port to set for an embedded Flink."""
+    """Return the address of Flink's REST service, if known, and the port to configure for an embedded Flink."""
     service = service_of(given.get("flink_master", DEFAULTS["flink_master"]))
     if service is not None:
         return service, None
@@ -123,7 +123,7 @@ def _run_job(
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan, with a job server started by the given command; None: an existing endpoint."""
+    """Run one job of a plan on a job server started with the given command; None selects an existing endpoint."""
     given = _options_by_name(beam_options)
     if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
@@ -143,7 +143,7 @@ def _run_job(
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if a job server's needs are missing, or an embedded Flink could not restore a checkpoint.
+    """Raise `ConfigError` if the job server lacks something, or an embedded Flink could not restore a checkpoint.
 
     Raises `DataError` if a run would begin to read anew and the beginning of its input is gone.
     """
@@ -165,7 +165,7 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
 
 def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
-    """URI of the checkpoint that an embedded Flink resumes from; None at the beginning, and on a cluster.
+    """Return the URI of the checkpoint from which an embedded Flink resumes, or None at the beginning and on a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
@@ -187,7 +187,7 @@ def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
 
 
 def _turn_limit_caution(version: str | None) -> str:
-    """Caution for a runner that accumulates one state per turn of a reader."""
+    """Return a caution about a runner that accumulates one state for every turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
@@ -201,7 +201,7 @@ def _turn_limit_caution(version: str | None) -> str:
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
-    """Complete the options of the job by defaults."""
+    """Return the options of the job, completed with defaults."""
     given = _options_by_name(beam_options)
     defaults = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:
@@ -222,7 +222,7 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
 
 
 def _options_by_name(beam_options: Sequence[str]) -> dict[str, str]:
-    """Options by name; flags have an empty value."""
+    """Return the options by name; flags have an empty value."""
     options: dict[str, str] = {}
     name = ""
     for word in beam_options:
@@ -243,7 +243,7 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
     measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master)
 
     def look() -> None:
-        """Record the size of the latest checkpoint, and the metrics of remote workers."""
+        """Record the size of the latest checkpoint and the metrics of remote workers."""
         if (checkpoint := latest_checkpoint(plan)) is not None:
             metrics.record(metrics.CHECKPOINT_BYTES, sum(path.stat().st_size for path in checkpoint.iterdir()))
         if measures is not None:
