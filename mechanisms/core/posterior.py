@@ -105,24 +105,26 @@ def _weigh(
 ) -> tuple[Array, Array, Array]:
     """Return the grid of values of each count, their probabilities, and the step of the grid."""
     low, high = _range(mean, variance, noisy, event)
+    counts, weights, step = np.empty((*mean.shape, POINTS)), np.empty((*mean.shape, POINTS)), np.empty(mean.shape)
+    rows = np.arange(len(mean))  # cells to look at: those that are settled stay as they are
     for _ in range(ROUNDS):
         low = np.floor(low)
-        step = np.maximum((high - low) / (POINTS - 1), 1.0)
-        counts = low[..., None] + step[..., None] * np.arange(POINTS)
-        off = np.abs(noisy.values[..., None] - counts) / scale[..., None]
-        likelihood = np.where(noisy.seen[..., None], -off if "laplace" in family else -0.5 * off * off, 0.0)
-        weights = _mix_event(_prior(counts, mean, variance) + likelihood, counts, event)
-        below = weights.cumsum(-1)
+        width = np.maximum((high - low) / (POINTS - 1), 1.0)
+        at = low[:, None] + width[:, None] * np.arange(POINTS)
+        off = np.abs(noisy.values[:, None] - at) / scale[:, None]
+        likelihood = np.where(noisy.seen[:, None], -off if "laplace" in family else -0.5 * off * off, 0.0)
+        masses = _mix_event(_prior(at, mean, variance) + likelihood, at, event)
+        counts[rows], weights[rows], step[rows] = at, masses, width
+        below = masses.cumsum(-1)
         first = (below > TAIL_MASS).argmax(-1)
         last = (below >= 1.0 - TAIL_MASS).argmax(-1)
         # Decided for each cell alone: what others hold changes nothing.
-        is_closer = (step > 1.0) & (last - first + 2 < POINTS // 2)
-        if not is_closer.any():
+        closer = np.flatnonzero((width > 1.0) & (last - first + 2 < POINTS // 2))
+        if not closer.size:
             break
-        low, high = (
-            np.where(is_closer, np.maximum(low + step * (first - 1), 0.0), low),
-            np.where(is_closer, low + step * (last + 1), high),
-        )
+        low, high = np.maximum(low + width * (first - 1), 0.0)[closer], (low + width * (last + 1))[closer]
+        rows, mean, variance, scale = rows[closer], mean[closer], variance[closer], scale[closer]
+        noisy, event = Noisy._make(one[closer] for one in noisy), Belief._make(one[closer] for one in event)
     return counts, weights, step
 
 
@@ -149,6 +151,8 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
     shape = mean * np.minimum(mean / np.maximum(more, TINY * mean), 1.0 / TINY)
     ways = gammaln(taken + 1.0)
     log_mass = gammaln(taken + shape) - ways + taken * np.log(mean / (mean + shape))
+    if is_wide.all():
+        return np.asarray(log_mass)
     # Without a shape, whose logarithms would cancel; and of many the sum of logarithms keeps no digits either.
     narrow = np.where(mean < MANY, taken * np.log(mean) - ways, -((taken - mean) ** 2) / (2.0 * mean))
     return np.asarray(np.where(is_wide, log_mass, narrow))
@@ -157,11 +161,11 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
 def _mix_event(logarithms: Array, counts: Array, event: Belief) -> Array:
     """Return the probabilities of counts, mixed with those under an event."""
     weights = _normalise(logarithms)
-    if not (event.belief > 0).any():
-        return weights
-    of_event = -((counts - event.mean[..., None]) ** 2) / (2.0 * np.maximum(event.variance, 0.1)[..., None])
-    belief = event.belief[..., None]
-    return np.asarray((1.0 - belief) * weights + belief * _normalise(of_event))
+    cells = np.flatnonzero(event.belief > 0)
+    belief, middle, variance = (one[cells, None] for one in (event.belief, event.mean, event.variance))
+    of_event = -((counts[cells] - middle) ** 2) / (2.0 * np.maximum(variance, 0.1))
+    weights[cells] = (1.0 - belief) * weights[cells] + belief * _normalise(of_event)
+    return weights
 
 
 def _normalise(logarithms: Array) -> Array:

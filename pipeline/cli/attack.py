@@ -119,14 +119,13 @@ def in_words(duration: float) -> str:
 def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
     """Print the number of people to attack and the time limit."""
     people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-    within = f", in {minutes:g} min at most" if minutes else ""
+    within = f", as many as {minutes:g} min allow, and three at least" if minutes else ""
     print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
 
 
-def _foresee(attack: str, minutes: float | None, seconds: float) -> None:
-    """Print the estimated duration of an attack after its first piece."""
-    within = min(seconds, 60 * minutes) if minutes else seconds
-    print(f"penstock: {attack}: about {in_words(max(within, 1.0))}", file=sys.stderr, flush=True)
+def _foresee(attack: str, seconds: float) -> None:
+    """Print the estimated duration of an attack."""
+    print(f"penstock: {attack}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
 
 
 def _attack(
@@ -166,9 +165,7 @@ def _attack(
         if not quiet:
             people = f"{name}: {{}} {'counted' if name == 'recovery' else 'attacked'}"
             within = minutes if name == "membership" else None
-            listener_ = replace(
-                listener_, begun=partial(_announce, people, within), foreseen=partial(_foresee, name, within)
-            )
+            listener_ = replace(listener_, begun=partial(_announce, people, within), foreseen=partial(_foresee, name))
         outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener_)
     return outcomes, left_out
 

@@ -59,7 +59,8 @@ class AttackListener:
 
     #: Told before the first attack: people attacked, and people seen.
     begun: Callable[[int, int], None] = lambda n_targets, n_people: None
-    #: Told once, after the first target of an attack or days of a recovery: seconds that the whole takes at its pace.
+    #: Told before the first target of an attack on membership if its release takes long, and after the first target of
+    #: an attack or days of a recovery: seconds that the whole takes at that pace.
     foreseen: Callable[[float], None] = lambda seconds: None
     #: Told after every target, and before the first: targets attacked, and all.
     made: Callable[[int, int], None] = lambda n_made, n_targets: None
@@ -135,7 +136,15 @@ def attack(
     turn = {target: next(nth[mobility[target]]) for target in targets}
     targets.sort(key=lambda target: (turn[target], mobility[target]))
     games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
+    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
     listener.begun(len(targets), len(presence.users))
+
+    def foreseen(seconds: float) -> None:
+        """Tell the time of all targets, or of those that are attacked within the minutes."""
+        fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
+        listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
+
+    foreseen(seconds_a_target(*games[True], game.samples) * len(targets) / n_jobs)
 
     def play(target: int) -> list[Record]:
         """Attack one target, through the raw counts and the release."""
@@ -147,9 +156,9 @@ def attack(
         ]
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
+    told = replace(listener, foreseen=foreseen)
     rows, n_resumed = play_all(
-        kept, name, targets, play, n_jobs, listener, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)
+        kept, name, targets, play, n_jobs, told, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)
     )
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("released", "target"))
     n_attacked = table["target"].n_unique()
@@ -158,6 +167,18 @@ def attack(
     played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": n_attacked}
     played["n_left"] = len(targets) - n_attacked
     return finish_attack(config, folder, table, {"game": played} | summarize(table), n_resumed, (SUMMARY, TABLE))
+
+
+def seconds_a_target(game: MembershipGame, defense: Defense | None, n_aggregates: int, n_tried: int = 8) -> float:
+    """Estimate the time of the releases that an attack on one target trains on, from a few empty ones."""
+    if defense is None:
+        return 0.0
+    taken = []
+    for n_released in (1, 1 + n_tried):
+        begin = time.monotonic()
+        defense(np.zeros((n_released, *game.space.shape), np.int64), 0)
+        taken.append(time.monotonic() - begin)
+    return max(taken[1] - taken[0], 0.0) / n_tried * n_aggregates
 
 
 def play_all(
