@@ -115,7 +115,7 @@ class Temporal(Accountant):
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
-        """Subjects with the correlations known about them."""
+        """The subjects, each with the correlation known about it."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
         return (*everybody, *((group.name, group.correlation) for group in self.classes))
 
@@ -126,11 +126,11 @@ class Temporal(Accountant):
 
     @property
     def training_windows(self) -> int | None:
-        """Number of windows that the estimate needs."""
+        """The number of windows that the estimate needs."""
         return self.correlation.windows if self.correlation else None
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Build every adversary, from its files or its estimate."""
+        """Build every adversary from its files or its estimate."""
         made = (adversary(known, training, self.bridged_states, subject) for subject, known in self.known)
         return {"adversaries": tuple(made)}
 
@@ -152,7 +152,7 @@ class Temporal(Accountant):
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
-        """Upper bound on the replacement ε of a release, slightly above it because scales are rounded."""
+        """Return an upper bound on the replacement ε of a release, slightly widened because scales are rounded."""
         stated = self.largest_epsilon
         if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.guarantee.concentrated:
             stated = facts.mechanism.budget
@@ -195,5 +195,5 @@ class Temporal(Accountant):
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """By subject: largest total loss and its window, the limit of the loss, and the ε for the goal."""
+        """Return by subject the largest total loss and its window, the limit of the loss, and the ε for the goal."""
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

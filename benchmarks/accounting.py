@@ -1,4 +1,4 @@
-"""Accountants beside the published algorithms as they are written.
+"""Accountants compared with the published algorithms, implemented as written.
 
 Peers are plain transcriptions, timed in the same run: the sort-based leakage algorithm, the recursion of Koga et al.
 (appendix D, O(T³M²)), and conditional inferential losses with dense inverses.
@@ -44,7 +44,7 @@ BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")
 
 
 def sort_based(matrix: Array, alpha: float) -> float:
-    """The published algorithm as it stands: for each pair of rows, sort the ratios and take states while it pays."""
+    """Run the published algorithm as written: for each pair of rows, sort the ratios and add states while it pays."""
     k, largest = math.expm1(alpha), 0.0
     for i, q in enumerate(matrix):
         for j, d in enumerate(matrix):
@@ -58,7 +58,7 @@ def sort_based(matrix: Array, alpha: float) -> float:
 
 
 def matrices(n: int) -> dict[str, Array]:
-    """Transition matrices of n states: random, a chain, smoothed, and counted."""
+    """Return transition matrices of n states: random, a chain, smoothed, and estimated from counts."""
     rng = np.random.default_rng(0)
     counts = rng.poisson(0.3, (n, n)) + 0.01
     return {
@@ -70,7 +70,7 @@ def matrices(n: int) -> dict[str, Array]:
 
 
 def temporal(scale: Scale) -> Iterator[Benchmark]:
-    """Leakage of a chain beside the published algorithm, set-up of large chains, and whole streams."""
+    """Yield cases on a chain's leakage against the published algorithm, set-up of large chains, and whole streams."""
     matrix = matrices(50)["dirichlet"]
     leakage = LeakageFunction(matrix)
     published = Peer(
@@ -99,7 +99,7 @@ def temporal(scale: Scale) -> Iterator[Benchmark]:
 
 
 def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
-    """f(1) … f(T) as the paper writes it, one array operation per (matches, last window)."""
+    """Compute f(1) … f(T) as the paper writes it, one array operation per (matches, last window)."""
     powers = np.stack([np.linalg.matrix_power(prior.transition, k) for k in range(n_steps)])
     reached = np.zeros((n_steps, prior.n_locations))
     reached[1:] = (prior.initial[None, :, None] * powers[1:]).max(axis=1)
@@ -115,7 +115,7 @@ def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
 
 
 def reconstruction(scale: Scale) -> Iterator[Benchmark]:
-    """Single bounds, match probabilities beside the paper's recursion, and many targets."""
+    """Yield cases on single bounds, match probabilities against the paper's recursion, and many targets."""
     rng, prior = np.random.default_rng(2), chain_prior(100, 0.1)
     sensors = [{int(cell)} for cell in rng.integers(0, 100, 10)]
     for bound in BOUNDS:
@@ -136,7 +136,7 @@ def reconstruction(scale: Scale) -> Iterator[Benchmark]:
 
 
 def many_targets() -> Iterator[Benchmark]:
-    """A window's running figures for 1,000 dense targets, and the mean bound of 10,000 users with few places."""
+    """Yield cases on a window's running figures for 1,000 dense targets, and the mean bound of 10,000 users."""
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
     paths = np.stack([prior.sample(1, 12, rng)[0] for prior in priors])
@@ -147,7 +147,7 @@ def many_targets() -> Iterator[Benchmark]:
     sensors = rng.integers(0, 100, 40)
 
     def windows(first: int, last: int) -> list[Window]:
-        """Public facts of windows in which one cell each is active."""
+        """Return the public facts of windows in which one cell each is active."""
         active = [np.arange(100) == sensors[index] for index in range(first, last + 1)]
         return [Window(index=first + i, start=i, end=i + 1, active=mask) for i, mask in enumerate(active)]
 
@@ -156,7 +156,7 @@ def many_targets() -> Iterator[Benchmark]:
     )
 
     def step(index: int, state: State) -> State:
-        """Account the exact counts of a window."""
+        """Account for the exact counts of a window."""
         cells = paths[:, index - 1]
         counts, window = np.bincount(cells, minlength=101)[:100], windows(index, index)[0]
         release = Release(window=index, values=counts.astype(float), charge=(Exact(),), active=window.active)
@@ -176,7 +176,7 @@ def many_targets() -> Iterator[Benchmark]:
 
 
 def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_scale: float) -> float:
-    """Textbook formula with dense inverses and all eigenvalues."""
+    """Evaluate the textbook formula with dense inverses and all eigenvalues."""
     prior = np.exp(-0.5 * np.subtract.outer(times, times) ** 2 / length_scale**2) + 1e-3 * np.eye(len(times))
     rest = np.setdiff1d(np.arange(len(times)), secret)
     inverse = np.linalg.inv(prior[np.ix_(secret, secret)])
@@ -187,7 +187,7 @@ def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_
 
 
 def conditional(scale: Scale) -> Iterator[Benchmark]:
-    """Losses of single traces, planning, and the running account of an endless trace."""
+    """Yield cases on losses of single traces, planning, and the running account of an endless trace."""
     for n_points in (10, 50, 200, 800):
         times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
         peer = Peer(

@@ -1,4 +1,4 @@
-"""Load of a deployment that reads from Kafka: events a second, delay of releases, memory, checkpoints, recovery.
+"""Load of a deployment that reads from Kafka: events per second, release delay, memory, checkpoints, recovery.
 
 ``python -m benchmarks.load --runner local`` (or ``flink``) starts a broker, and for Flink
 a cluster, of its own on this machine (see ``tests/integration``) and prints a line of figures for each of
@@ -57,7 +57,7 @@ Processes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Engine:
-    """Runner of the measured runs.
+    """The runner on which the runs are measured.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Glance:
-    """Snapshot of a run.
+    """A snapshot of a run.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Glance:
 
 
 def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
-    """Look at the processes and files of a run."""
+    """Take a snapshot of the processes and files of a run."""
     processes = {**engine.processes(), "run": run}
     rows = released = 0
     for path in (folder / "out" / "operator" / "parts" / "row_counts").glob("*.json"):
@@ -122,7 +122,7 @@ def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
 
 
 def resident(pid: int) -> float:
-    """Resident memory in MB."""
+    """Return the resident memory of a process in MB."""
     with contextlib.suppress(OSError, StopIteration, IndexError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
@@ -130,7 +130,7 @@ def resident(pid: int) -> float:
 
 
 def processor(pid: int) -> float:
-    """Seconds of the processor that a process has used."""
+    """Return the CPU seconds that a process has used."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -138,7 +138,7 @@ def processor(pid: int) -> float:
 
 
 class Job:
-    """A run, looked at twice a second from its beginning to its end.
+    """A run that is observed twice a second from start to end.
 
     Parameters
     ----------
@@ -178,12 +178,12 @@ class Job:
             time.sleep(0.5)
 
     def interrupt(self) -> None:
-        """Interrupt the run as Ctrl-C does; its latest checkpoint stays."""
+        """Interrupt the run as Ctrl-C does; its latest checkpoint is kept."""
         self._process.send_signal(signal.SIGINT)
         self._wait_for(4)
 
     def finish(self) -> dict[str, Any]:
-        """Watch it to its end; returns the manifest."""
+        """Watch the run until it ends, and return the manifest."""
         self.watch()
         self._wait_for(0)
         manifest: dict[str, Any] = json.loads((self.folder / "out" / "operator" / "manifest.json").read_text())
@@ -195,21 +195,21 @@ class Job:
 
 
 def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
-    """An event at each of the times (ms), by random users in random places."""
+    """Generate one event at each of the times (ms), by random users in random places."""
     n = len(times)
     place = {"latitude": rng.uniform(37.7, 37.8, n), "longitude": rng.uniform(-122.5, -122.4, n)}
     return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
 
 
 def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> int:
-    """Send events of the present at a rate from ``first`` until ``until`` (ms); returns their number.
+    """Send current events at a rate from ``first`` until ``until`` (ms); return their number.
 
     A burst is sent every 50 ms, and has left before the next one. Connections are opened by events from before the run.
     """
     producer, rng = Producer(brokers, {}), np.random.default_rng(1)
 
     def send(times: np.ndarray) -> None:
-        """Send events at some times and wait until they have left."""
+        """Send events at some times and wait until they have been sent."""
         for partition, value in _messages(events(rng, times), N_PARTITIONS, "json"):
             producer.send(topic, "", value, partition)
         producer.flush()
@@ -227,7 +227,7 @@ def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> i
 
 
 def configuration(source: dict[str, Any], folder: Path, first: int, until: int, size: str) -> dict[str, Any]:
-    """Configuration of a deployment with times in milliseconds."""
+    """Return the configuration of a deployment, with times in milliseconds."""
     new_key_file(folder / "noise.key")
     moments = [datetime.fromtimestamp(at / 1000, UTC).isoformat().replace("+00:00", "Z") for at in (first, until)]
     return {
@@ -246,7 +246,7 @@ def configuration(source: dict[str, Any], folder: Path, first: int, until: int, 
 
 
 def topic_run(brokers: str, topic: str, folder: Path, first: int, until: int) -> dict[str, Any]:
-    """Configuration of a run that reads a topic and sends its releases to another."""
+    """Return the configuration of a run that reads one topic and sends its releases to another."""
     source = {"type": "kafka", "brokers": brokers, "topic": topic, "user_type": "integer"}
     source |= {"disorder": f"{DISORDER}ms", "idle_after": f"{IDLE_AFTER}ms"}
     value = configuration(source, folder, first, until, "1s")
@@ -256,7 +256,7 @@ def topic_run(brokers: str, topic: str, folder: Path, first: int, until: int) ->
 
 @contextlib.contextmanager
 def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
-    """A new topic with the broker's timestamps and one for its releases, and a folder for the run."""
+    """Create a topic with the broker's timestamps, one for its releases, and a folder for the run."""
     topic = f"{name}-{time.time_ns()}"
     make_topics(brokers, {topic: N_PARTITIONS}, by_broker=True)
     make_topics(brokers, {f"{topic}-releases": 1})
@@ -265,12 +265,12 @@ def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def in_seconds(seconds: float) -> int:
-    """A whole second of the time of day to come, in milliseconds."""
+    """Return the time in ``seconds`` from now, rounded down to a whole second, in milliseconds."""
     return 1000 * int(time.time() + seconds)
 
 
 def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Read a topic full of events to its end."""
+    """Measure a run that reads a topic full of events to its end."""
     with topic_of(brokers, "backlog") as (topic, folder):
         first = in_seconds(5)
         until = first + int(1000 * given.seconds)
@@ -289,7 +289,7 @@ def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str
 
 
 def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Read events at a rate, be interrupted and go on: delays, recovery, memory."""
+    """Measure a live run that is interrupted and resumed: delays, recovery and memory."""
     with topic_of(brokers, "live") as (topic, folder), sender() as pool:
         pool.submit(time.time).result()  # its imports are done
         first = in_seconds(5)
@@ -318,7 +318,7 @@ def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, A
 
 
 def finite(engine: Engine, n_events: int) -> dict[str, Any]:
-    """Read Parquet files in a bounded run."""
+    """Measure a bounded run over Parquet files."""
     with tempfile.TemporaryDirectory() as name:
         folder, until, rng = Path(name), START + 3_600_000, np.random.default_rng(1)
         (folder / "events").mkdir()
@@ -338,7 +338,7 @@ def finite(engine: Engine, n_events: int) -> dict[str, Any]:
 
 
 def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
-    """Events that were counted and that came late; raises `AssertionError` if that is not all of them."""
+    """Return the number of events counted and of those too late; raise `AssertionError` if they are not all."""
     used, late = manifest["rows"]["used"], manifest["rows"]["late"]
     if used + late != n_events:
         raise AssertionError(f"{n_events} events were sent, {used} counted, {late} late")
@@ -346,12 +346,12 @@ def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
 
 
 def sender() -> ProcessPoolExecutor:
-    """A process that sends events."""
+    """Return a process pool of one for sending events."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def arrivals(brokers: str, topic: str) -> np.ndarray:
-    """End of each released window and the time of its last row in the topic of releases, shape (n_windows, 2)."""
+    """Return each released window's end and the time of its last row in the release topic, shape (n_windows, 2)."""
     kafka = library()
     client = kafka.Consumer({"bootstrap.servers": brokers, "group.id": "load", "enable.partition.eof": True})
     client.assign([kafka.TopicPartition(f"{topic}-releases", 0, 0)])
@@ -368,7 +368,7 @@ def arrivals(brokers: str, topic: str) -> np.ndarray:
 
 
 def events_per_second(glances: Sequence[Glance]) -> dict[str, int]:
-    """Events counted between the first tenth and the last, and all until their last window was released.
+    """Return events per second: counted between the first and last tenth, and overall until the last release.
 
     None of a run that tells its row counts at the end.
     """
@@ -384,12 +384,12 @@ def events_per_second(glances: Sequence[Glance]) -> dict[str, int]:
 
 
 def percentiles(delays: np.ndarray) -> dict[str, int]:
-    """Half of the delays, and all but a hundredth, in milliseconds."""
+    """Return the median and the 99th percentile of the delays, in milliseconds."""
     return {f"p{part} (ms)": round(float(np.percentile(delays, part))) for part in (50, 99)}
 
 
 def steady(delays: np.ndarray) -> dict[str, Any]:
-    """Delays (seconds) from when what came before the run had been caught up with, until it was interrupted."""
+    """Summarise the delays (seconds) from when the backlog was cleared until the run was interrupted."""
     if not len(delays):
         return {"windows": 0}  # it never caught up: --start was too short for this machine
     thirds = [round(float(np.median(third)), 2) for third in np.array_split(delays, 3)]
@@ -397,7 +397,7 @@ def steady(delays: np.ndarray) -> dict[str, Any]:
 
 
 def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
-    """Seconds from ``--resume`` until releases went on, and until they were prompt again."""
+    """Return the seconds from ``--resume`` until releases restarted, and until they were prompt again."""
     caught_up = float(after[(after > 0) & (delays < PROMPT / 1000)].min(initial=np.inf))
     return {
         "released again after (s)": round(float(after[after > 0].min()), 1),
@@ -407,7 +407,7 @@ def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
 
 
 def processor_seconds(glances: Sequence[Glance]) -> dict[str, float]:
-    """Seconds of the processor by kind of process, those that have ended meanwhile included."""
+    """Return CPU seconds by kind of process, including processes that have since ended."""
     first, used = dict(glances[0].processor), dict[tuple[str, int], float]()
     for glance in glances:
         used |= {process: max(seconds, used.get(process, 0.0)) for process, seconds in glance.processor.items()}
@@ -418,7 +418,7 @@ def processor_seconds(glances: Sequence[Glance]) -> dict[str, float]:
 
 
 def cores(glances: Sequence[Glance]) -> dict[str, float]:
-    """Processors that each kind of process kept busy."""
+    """Return the number of processors that each kind of process kept busy."""
     if len(glances) < 2:
         return {}
     seconds = glances[-1].at - glances[0].at
@@ -426,7 +426,7 @@ def cores(glances: Sequence[Glance]) -> dict[str, float]:
 
 
 def most(glances: Sequence[Glance]) -> dict[str, Any]:
-    """The most memory that each kind of process took, and checkpoints at their largest and longest."""
+    """Return the peak memory of each kind of process, and the largest size and duration of checkpoints."""
     kinds = glances[-1].memory
     memory = {kind: round(max(glance.memory.get(kind, 0.0) for glance in glances)) for kind in kinds}
     checkpoints = [glance.checkpoint for glance in glances if glance.checkpoint]
@@ -441,7 +441,7 @@ def most(glances: Sequence[Glance]) -> dict[str, Any]:
 
 
 def by_fifths(glances: Sequence[Glance]) -> dict[str, Any]:
-    """Memory and checkpoints when each fifth of the windows had been released."""
+    """Return memory and checkpoint sizes as of each fifth of the released windows."""
     whole = glances[-1].released
     ends = [next(g for g in glances if g.released >= part * whole / N_PARTS) for part in range(1, N_PARTS + 1)]
     return {
@@ -453,7 +453,7 @@ def by_fifths(glances: Sequence[Glance]) -> dict[str, Any]:
 
 
 def latest_checkpoint(cluster: FlinkCluster) -> tuple[int, int] | None:
-    """Bytes and milliseconds of the latest checkpoint of the job that runs."""
+    """Return the size in bytes and duration in milliseconds of the running job's latest checkpoint."""
     with contextlib.suppress(OSError, LookupError):
         latest = cluster.rest(f"/jobs/{cluster.jobs()[0]}/checkpoints")["latest"]["completed"]
         return latest and (int(latest["state_size"]), int(latest["end_to_end_duration"]))
@@ -461,13 +461,13 @@ def latest_checkpoint(cluster: FlinkCluster) -> tuple[int, int] | None:
 
 
 def on_flink(cluster: FlinkCluster, options: Sequence[str], n_shards: int = 1) -> Engine:
-    """A cluster as an engine; ``options``: of Beam and its Flink runner."""
+    """Return a cluster as an engine; ``options`` are for Beam and its Flink runner."""
     words = ("--runner", "flink", "--shards", str(n_shards), "--", *options, *cluster.options)
     return Engine(words, cluster.processes, partial(latest_checkpoint, cluster))
 
 
 def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Runs over files."""
+    """Yield the figures of runs over files."""
     if given.runner == "local":
         yield finite(Engine(), given.events)
         return
@@ -482,13 +482,13 @@ def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
-    """Bytes that each vertex of a job has sent to others."""
+    """Return the number of bytes that each vertex of a job has sent to others."""
     vertices = cluster.rest(f"/jobs/{job}")["vertices"]
     return {vertex["name"][:40]: int(vertex["metrics"]["write-bytes"]) for vertex in vertices}
 
 
 def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Runs over topics: a backlog and a live one."""
+    """Yield the figures of runs over topics: one with a backlog, and one live."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers = given.brokers or stack.enter_context(Broker(folder / "broker")).address

@@ -1,4 +1,4 @@
-"""Cases and how they are measured: what penstock does, how large, beside which peers, and what both must agree on.
+"""Benchmark cases and how to measure them: penstock's work, its size, its peers, and what both must agree on.
 
 A case is a call in this process or a whole program. Penstock and its peers take turns, so that whatever else the
 machine does meets all of them. Of calls the least of several runs counts, of programs the median.
@@ -24,7 +24,7 @@ UNITS = {"s": 1.0, "ms": 1e3, "µs": 1e6}
 
 @dataclass(frozen=True)
 class Scale:
-    """Size of the benchmarks.
+    """The size of the benchmarks.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Program:
-    """Process measured net of another that only starts up.
+    """A process whose usage is measured net of another one that only starts up.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Usage:
-    """Wall seconds; of a process also its processor seconds (user and system) and its peak memory in MB."""
+    """Wall-clock seconds and, for a process, also CPU seconds (user and system) and peak memory in MB."""
 
     wall: float
     cpu: float | None = None
@@ -75,7 +75,7 @@ class Usage:
 
     @property
     def seconds(self) -> float:
-        """Processor seconds where they are known: the wall time of a process follows what else the machine does."""
+        """The CPU seconds if known, as wall time depends on the machine's other load; otherwise the wall seconds."""
         return self.wall if self.cpu is None else self.cpu
 
 
@@ -84,7 +84,7 @@ Work = Callable[[], Any] | Program | Usage
 
 @dataclass(frozen=True)
 class Peer:
-    """Somebody else's way to the same result.
+    """Another program that computes the same result.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Benchmark case.
+    """A benchmark case.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Benchmark:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """Result of a case against one of its peers.
+    """The result of a case compared with one of its peers.
 
     Parameters
     ----------
@@ -176,12 +176,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Our figure over the peer's."""
+        """The ratio of our figure to the peer's."""
         return None if not self.theirs else self.ours / self.theirs
 
 
 def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
-    """Measure a case: a row for each peer, or one without. Raises `AssertionError` if results differ."""
+    """Measure a case: one row per peer, or one row if there are none. Raise `AssertionError` if results differ."""
     ours, *of_peers = _in_turn([case.ours, *(peer.work for peer in case.peers)], case.runs, repeats)
     for peer, (_, _, result) in zip(case.peers, of_peers):
         if peer.equal is not None and not peer.equal(ours[2], result):
@@ -215,7 +215,7 @@ def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
 
 
 def _times(peer: Peer) -> str:
-    """A peer's limit in words."""
+    """Describe a peer's limit in words."""
     assert peer.limit is not None
     name = peer.name.partition(",")[0]
     return f"at most {peer.limit:g} × {name}" if peer.limit >= 1 else f"at least {1 / peer.limit:g} times faster"
@@ -227,7 +227,7 @@ def _beside(row: Row, targets: Sequence[tuple[str, bool]], **peer: Any) -> Row:
 
 
 def _in_turn(works: Sequence[Work], runs: int, repeats: int) -> list[tuple[Usage, Usage, Any]]:
-    """Net and whole usage, and the result, of each work; all run once before any runs again."""
+    """Return net and total usage and the result of each piece of work; every piece runs once before any runs again."""
     turns = [[_once(work) for work in works] for _ in range(repeats if isinstance(works[0], Program) else runs)]
     summaries = []
     for work, (net, whole, results) in zip(works, (zip(*of_one) for of_one in zip(*turns))):
@@ -254,12 +254,12 @@ def _less(whole: Usage, start: Usage) -> Usage:
 
 
 def usage(work: Work) -> Usage:
-    """Net usage of one run."""
+    """Return the net usage of one run."""
     return _once(work)[0]
 
 
 def process(command: Sequence[str]) -> Usage:
-    """Run a command to its end; raises `CalledProcessError` with its messages if it fails."""
+    """Run a command to its end; raise `CalledProcessError` with its messages if it fails."""
     begun = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
@@ -273,25 +273,25 @@ def process(command: Sequence[str]) -> Usage:
 
 
 def median(usages: Sequence[Usage]) -> Usage:
-    """Median of each figure."""
+    """Return the median of each figure."""
     return Usage(*(statistics.median(getattr(usage, name) for usage in usages) for name in ("wall", "cpu", "memory")))
 
 
 def least(usages: Sequence[Usage]) -> Usage:
-    """The shortest."""
+    """Return the usage with the fewest seconds."""
     return min(usages, key=lambda usage: usage.seconds)
 
 
 def penstock(*words: str) -> list[str]:
-    """The command line of this installation."""
+    """Return a command line of this installation."""
     return [sys.executable, "-m", "penstock.pipeline.cli.main", *words]
 
 
 def python(code: str, interpreter: str = sys.executable) -> list[str]:
-    """Run a few lines of Python in a separate process."""
+    """Return the command that runs a few lines of Python in a separate process."""
     return [interpreter, "-c", code]
 
 
 def has(module: str) -> bool:
-    """Return whether the Python with the peers has a module."""
+    """Return whether the peers' Python has a module."""
     return subprocess.run(python(f"import {module}", PEERS), capture_output=True, check=False).returncode == 0

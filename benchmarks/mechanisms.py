@@ -1,4 +1,4 @@
-"""Mechanisms and their noise, beside plain NumPy and OpenDP in the same run.
+"""Mechanisms and their noise, compared with plain NumPy and OpenDP in the same run.
 
 NumPy's own generator has no key, no state and no charge.
 """
@@ -40,13 +40,13 @@ SOURCE = NoiseSource(NoiseKey.from_seed(7), configuration=bytes(32))
 
 
 def plain_laplace() -> NDArray[np.float64]:
-    """Each window's counts plus Laplace noise."""
+    """Add Laplace noise to each window's counts."""
     rng = np.random.default_rng(1)
     return np.array([window + rng.laplace(scale=2.0, size=N_CELLS) for window in COUNTS])
 
 
 def plain_fourier() -> NDArray[np.float64]:
-    """The fast transform of each block, noise on 12 complex coefficients, and back."""
+    """Apply the fast transform to each block, add noise to 12 complex coefficients, and transform back."""
     rng, blocks = np.random.default_rng(1), []
     for first in range(0, N_WINDOWS, WEEK):
         spectrum = np.fft.rfft(COUNTS[first : first + WEEK], axis=0)
@@ -58,7 +58,7 @@ def plain_fourier() -> NDArray[np.float64]:
 
 
 def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
-    """A window of every mechanism on counts, beside plain NumPy with the same arithmetic."""
+    """Yield a case for one window of every count mechanism, compared with plain NumPy doing the same arithmetic."""
     apart = ("adaptive_ranges", "fpa", "suppress_unpopular")
     examples = {name: examples_of(get(name))[0] for name in names() if name not in apart}
     mechanisms: dict[str, Any] = {
@@ -87,7 +87,7 @@ def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
 
 
 def traces(scale: Scale) -> Iterator[Benchmark]:
-    """Traces of a shard together, beside one user after the other, and a whole run over the taxis of T-Drive."""
+    """Yield cases on a shard's traces, all together versus user by user, and on a whole run over the T-Drive taxis."""
     rng = np.random.default_rng(1)
     lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
     points = [np.array([39.9, 116.4]) + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0) for n in lengths]
@@ -123,12 +123,12 @@ def traces(scale: Scale) -> Iterator[Benchmark]:
 
 
 def first_equal(together: list[Any], alone: list[Any]) -> bool:
-    """Return whether some users' traces are released with the same values as among all."""
+    """Return whether some users' traces get the same values alone as among all users."""
     return all(np.array_equal(a.values, b.values) for a, b in zip(alone, together))
 
 
 def noise(scale: Scale) -> Iterator[Benchmark]:
-    """A keyed window of noise beside OpenDP and NumPy's generator, and keyed hashes."""
+    """Yield cases on a keyed window of noise, compared with OpenDP and NumPy's generator, and on keyed hashes."""
     for family in ("discrete_laplace", "discrete_gaussian"):
         for width in (1.0, 10.0, 100.0, 1000.0, 1e5):
             what, draw = f"{family} of scale {width:g}, {N_CELLS:,} cells", partial(draw_window, family, width)
@@ -151,7 +151,7 @@ def draw_window(family: str, width: float) -> NDArray[Any]:
 
 
 def opendp(family: str, width: float) -> list[Peer]:
-    """OpenDP's exact sampler for as many cells; none where it is not installed."""
+    """Return OpenDP's exact sampler for as many cells, or no peer if OpenDP is not installed."""
     if find_spec("opendp") is None:
         return []
     import opendp.prelude as dp

@@ -1,4 +1,4 @@
-"""Programs of other engines that count distinct users per cell and window."""
+"""Programs for other engines that count distinct users per cell and window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.measure import PEERS, Peer, Program, has, python
 
 
 def engine(name: str, module: str, code: str, limit: float | None = None) -> list[Peer]:
-    """A peer that counts, net of the import of its library; none where that is not installed."""
+    """Return a peer that counts, measured net of importing its library, or no peer if that is not installed."""
     work = Program(python(code, PEERS), python(f"import {module}", PEERS))
     return [Peer(f"{name}, counting only", work, limit=limit)] if has(module) else []
 
@@ -148,7 +148,7 @@ run_main(flow)
 
 
 def polars_city(path: Path, limit: float | None = None, **shape: int) -> list[Peer]:
-    """Polars on a file of the made-up city."""
+    """Return Polars as a peer, on a file of the synthetic city."""
     scan = f'pl.scan_csv("{path}").with_columns(t=pl.col("time"))'
     if path.suffix == ".parquet":
         scan = f'pl.scan_parquet("{path}").with_columns(t=pl.col("time").dt.epoch("ms"))'
@@ -156,7 +156,7 @@ def polars_city(path: Path, limit: float | None = None, **shape: int) -> list[Pe
 
 
 def polars_cabs(folder: Path, limit: float, **shape: int) -> list[Peer]:
-    """Polars on the cab files."""
+    """Return Polars as a peer, on the cab files."""
     scan = (
         f'pl.scan_csv("{folder}/new_*.txt", separator=" ", has_header=False, include_file_paths="user", '
         'new_columns=["latitude", "longitude", "occupied", "t"])'
@@ -165,7 +165,7 @@ def polars_cabs(folder: Path, limit: float, **shape: int) -> list[Peer]:
 
 
 def duckdb_city(path: Path, limit: float | None, **shape: int) -> list[Peer]:
-    """DuckDB on a file of the made-up city."""
+    """Return DuckDB as a peer, on a file of the synthetic city."""
     query = f"select *, time t from read_csv('{path}')"
     if path.suffix == ".parquet":
         query = f"select *, epoch_ms(time) t from read_parquet('{path}')"
@@ -173,17 +173,17 @@ def duckdb_city(path: Path, limit: float | None, **shape: int) -> list[Peer]:
 
 
 def pandas_city(path: Path, limit: float, **shape: int) -> list[Peer]:
-    """Pandas on a Parquet file of the made-up city."""
+    """Return pandas as a peer, on a Parquet file of the synthetic city."""
     return engine("pandas", "pandas", _PANDAS.format(path=path, **shape), limit)
 
 
 def chdb_city(path: Path, **shape: int) -> list[Peer]:
-    """ClickHouse in the process, chDB, on a Parquet file of the made-up city."""
+    """Return chDB, which is ClickHouse in the process, as a peer on a Parquet file of the synthetic city."""
     return engine("chDB", "chdb", _CHDB.format(path=path, **shape))
 
 
 def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
-    """PipelineDP on a Parquet file of the made-up city, on each of its backends that runs in one process."""
+    """Return PipelineDP as peers on a Parquet file of the synthetic city, one for each single-process backend."""
     read = _ROWS.format(path=path, **shape)
     return [
         replace(peer, name=f"PipelineDP 0.3.1, distinct users within the same bounds, {name}")
@@ -193,6 +193,6 @@ def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
 
 
 def bytewax(path: Path, times: float, **shape: int) -> list[Peer]:
-    """Bytewax, a stream engine, on the rows of a Parquet file of the made-up city in their order."""
+    """Return Bytewax, a stream engine, as a peer on the rows of a synthetic city's Parquet file, in order."""
     code = _BYTEWAX.format(read=_ROWS.format(path=path, **shape), **shape)
     return [replace(peer, times=times) for peer in engine("bytewax", "bytewax", code)]

@@ -1,4 +1,4 @@
-"""Whole commands: the help, ``make demo``, and the pipeline beside engines that only count the same files.
+"""Whole commands: the help, ``make demo``, and the pipeline compared with engines that only count the same files.
 
 Every figure is of a fresh process, since that is what a user waits for. ``penstock run`` reads, counts, bounds,
 releases, accounts, writes true counts and releases, and makes the report.
@@ -39,7 +39,7 @@ COLUMNS = "columns: {user: user, time: time, latitude: latitude, longitude: long
 
 
 def commands(scale: Scale) -> Iterator[Benchmark]:
-    """``penstock --help``, and ``make demo`` in a new environment with a warm package cache."""
+    """Yield cases for ``penstock --help``, and for ``make demo`` in a new environment with a warm package cache."""
     yield Benchmark("`penstock --help`", Program(penstock("--help")))
     if not scale.quick and shutil.which("make"):
         make_demo(scale)  # warms the cache
@@ -58,7 +58,7 @@ def make_demo(scale: Scale) -> Usage:
 
 
 def city(scale: Scale, n_users: int, suffix: str = ".parquet", n_days: int = WEEK) -> Path:
-    """Some days of a made-up city, about 24 events a user and day; made once."""
+    """Generate some days of a synthetic city, once, with about 24 events per user and day."""
     path = scale.folder / f"city_{n_users}_{n_days}d.parquet"
     if not path.exists():
         size = ("rows=25", "columns=40", "events_per_hour=1.0", f"n_users={n_users}", f"days={n_days}")
@@ -71,7 +71,7 @@ def city(scale: Scale, n_users: int, suffix: str = ".parquet", n_days: int = WEE
 
 
 def run(scale: Scale, name: str, source: str, size: str, *words: str, without: str = "", side: int = 25) -> Program:
-    """``penstock run`` of a configuration, net of ``penstock validate`` of the same file.
+    """Return ``penstock run`` on a configuration, measured net of ``penstock validate`` on the same file.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ def run(scale: Scale, name: str, source: str, size: str, *words: str, without: s
 
 
 def city_source(path: Path, n_days: int = WEEK) -> str:
-    """Section ``source`` for a file of `city`."""
+    """Return the ``source`` section for a file of `city`."""
     kind = "parquet" if path.suffix == ".parquet" else "csv, time_format: unix_ms, user_type: integer"
     times = f"from: 2024-01-01T00:00:00Z, until: 2024-01-{n_days + 1:02}T00:00:00Z"
     return f"{{type: {kind}, path: {path}, {times}, {COLUMNS}}}"
 
 
 def counting(scale: Scale) -> Iterator[Benchmark]:
-    """Files of ten million events, the cab data, a stream, many windows, and PipelineDP on one million."""
+    """Yield cases on files of ten million events, cab data, a stream, many windows, and PipelineDP on one million."""
     n_users = 6_000 if scale.quick else 60_000
     events = "1 million events" if scale.quick else "10 million events"
     # The same number of people's events a day and a week: what each window costs is there 144 and 1,008 times.
@@ -124,7 +124,7 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
 
 
 def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Benchmark]:
-    """Return the same file with text ids beside that with numbers, and as rows in the order of time."""
+    """Yield cases on the same file with text ids compared with numeric ids, and as rows in order of time."""
     texts = path.with_stem(f"{path.stem}_texts")
     if not texts.exists():
         names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))
@@ -139,7 +139,7 @@ def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Bench
 
 
 def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
-    """The unbounded run as fast as it goes, and a week of minutes with few events: schedules, books and files."""
+    """Yield cases on an unbounded run at full speed, and a week of minutes with few events: schedules, books, files."""
     path, tenth = city(scale, n_users), city(scale, n_users // 10)
     yield Benchmark(
         f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
@@ -161,7 +161,7 @@ def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
 
 
 def beside_pipeline_dp(scale: Scale) -> Iterator[Benchmark]:
-    """Distinct users of one million events beside PipelineDP, which writes nothing; once, since it takes minutes."""
+    """Compare counting one million events with PipelineDP, which writes nothing; once, since it takes minutes."""
     path = city(scale, 600 if scale.quick else 6_000)
     events = f"{'100,000' if scale.quick else '1 million'} events from Parquet, 1,000 cells, 1,008 windows"
     peers = [replace(peer, work=usage(peer.work)) for peer in pipeline_dp(path, **CITY, n_windows=144 * WEEK)]

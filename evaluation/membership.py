@@ -39,7 +39,7 @@ def membership_auc(
     seed: int,
     axes: Axes = "cells_windows",
 ) -> float:
-    """Area under the curve of a membership attack on one target.
+    """Return the area under the curve of a membership attack on one target.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def membership_auc(
 
 
 def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes = "cells_windows") -> dict[str, Array]:
-    """Eleven statistics of every user's movements.
+    """Compute eleven statistics of every user's movements.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
 
 
 def _unicity(presence: NDArray[np.bool_]) -> Array:
-    """Share of the windows in which a user's set of cells is unique.
+    """Return the fraction of windows in which a user's set of cells is unique.
 
     The order of the cells within a window is not in the binary matrix, so sets are compared where the source
     compares sequences: this never exceeds its figure.

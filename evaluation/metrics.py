@@ -1,4 +1,4 @@
-"""Registry of utility metrics: values for each cell, window or day, from counts (n_windows, n_cells)."""
+"""Registry of utility metrics, which give values for each cell, window or day from counts (n_windows, n_cells)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Options = ParamSpec("Options")
 
 
 def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
-    """Truth and release as float arrays of the same shape (n_windows, n_cells), neither empty nor NaN nor infinite.
+    """Return truth and release as float arrays of the same shape (n_windows, n_cells), nonempty and finite.
 
     Raises
     ------
@@ -55,7 +55,7 @@ PERIOD = 24
 
 
 def by_day(counts: Array, days: ArrayLike | None) -> Array:
-    """Sums of the windows of each day, in order of date, shape (n_days, n_cells).
+    """Sum the windows of each day, in order of date; shape (n_days, n_cells).
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def by_day(counts: Array, days: ArrayLike | None) -> Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """Registry entry of a utility metric."""
+    """A registry entry for a utility metric."""
 
     #: Name in a configuration.
     name: str
@@ -116,11 +116,11 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """First line of the function's documentation."""
+        """The first line of the function's docstring."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
-        """Values behind the mean: 0-based indices of the cells, windows or days that count, and the value of each.
+        """Return the 0-based indices of the cells, windows or days that enter the mean, and the value of each.
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
@@ -133,7 +133,7 @@ class Metric:
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:
-        """Mean of `scores`; NaN without any."""
+        """Return the mean of `scores`, or NaN if there are none."""
         values = self.scores(truth, released, *options, **named)[1]
         return float(values.mean()) if len(values) else math.nan
 
@@ -146,12 +146,12 @@ GROUP = "penstock.metrics"
 
 
 def metric_names() -> tuple[str, ...]:
-    """Names of all metrics, those of installed packages last."""
+    """Return the names of all metrics, with those of installed packages last."""
     return (*METRICS, *(name for name in installed(GROUP) if name not in METRICS))
 
 
 def metric_called(name: str) -> Metric | None:
-    """Return a metric, or None; one of an installed package is imported first.
+    """Return a metric by name, or None; import it first if it belongs to an installed package.
 
     >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
@@ -165,7 +165,7 @@ def metric_called(name: str) -> Metric | None:
 def metric(
     name: str, scope: Scope, unit: str = "", *, higher_is_better: bool, **facts: Any
 ) -> Callable[[Callable[Concatenate[Array, Array, Options], Array]], Callable[..., float]]:
-    """Register a function of checked counts (n_windows, n_cells) as a metric, and return its mean as a function.
+    """Register a function of checked counts (n_windows, n_cells) as a metric; return a function that gives its mean.
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
@@ -196,7 +196,7 @@ def metric(
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Arrays as (…, n_windows, n_cells): swap the last two axes for ``cells_windows``.
+    """Return arrays as (…, n_windows, n_cells), swapping the last two axes for ``cells_windows``.
 
     >>> [turned(axes, np.zeros((3, 2)))[0].shape for axes in ("windows_cells", "cells_windows")]
     [(3, 2), (2, 3)]
@@ -208,7 +208,7 @@ def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def n_busiest(n_cells: int, fraction: float) -> int:
-    """Number of cells in the busiest ``fraction``, rounded up: at least one.
+    """Return the number of cells in the busiest ``fraction``, rounded up to at least one.
 
     >>> n_busiest(100, 0.1), n_busiest(78, 0.1), n_busiest(3, 0.1)
     (10, 8, 1)
@@ -219,7 +219,7 @@ def n_busiest(n_cells: int, fraction: float) -> int:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Indices of the busiest cells along the last axis, busiest first; ties go to the lower index.
+    """Return the indices of the busiest cells along the last axis, busiest first; ties go to the lower index.
 
     >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
     array([1, 2])
@@ -228,7 +228,7 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Entropy of shares along the last axis in nats; 0 for empty rows.
+    """Return the entropy of shares along the last axis, in nats, with 0 for empty rows.
 
     >>> entropies(np.array([[1, 1], [3, 0], [0, 0]])).round(3)
     array([0.693, 0.   , 0.   ])

@@ -1,1 +1,1 @@
-"""Figures and tables of the papers, reproduced with penstock; nothing that is installed imports this."""
+"""Figures and tables of published papers, reproduced with penstock; no installed code imports this package."""

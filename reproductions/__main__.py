@@ -1,4 +1,4 @@
-"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]``; without files all of its experiments."""
+"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]``; without files, run all its experiments."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
-    """Run experiments in turn, skipping missing data sets, and print their outcomes; return 1 if any failed."""
+    """Run experiments one after another, skip those without data, and print outcomes; return 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()
@@ -72,7 +72,7 @@ def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
 
 
 class Input(NamedTuple):
-    """Input of an experiment: the key that names it, its path, and whether it exists."""
+    """The input of an experiment: the configuration key that names it, its path, and whether it exists."""
 
     key: str
     path: str
@@ -80,7 +80,7 @@ class Input(NamedTuple):
 
 
 def input_of(path: Path, reduced: bool = False) -> Input | None:
-    """Input of an experiment or study; None without one. Errors are left to the loader."""
+    """Return the input of an experiment or study, or None if it has none; errors are left to the loader."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None
@@ -98,7 +98,7 @@ def input_of(path: Path, reduced: bool = False) -> Input | None:
 
 
 def _elsewhere(data: Input) -> list[str] | None:
-    """Change that points a data set to the other folder if it is there; None otherwise."""
+    """Return the override that points a data set to the other folder if it exists there, otherwise None."""
     # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
     parts = Path(data.path).parts
     below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
@@ -128,7 +128,7 @@ def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
 
 
 def summary(outcome: StudyResult) -> str:
-    """Summarise a study in a few lines: pieces, and files."""
+    """Summarise a study in a few lines: its pieces and its files."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [f"pieces    {manifest['cells']:,}: {manifest['resumed']:,} made before, {n_failed:,} failed"]
@@ -141,7 +141,7 @@ def summary(outcome: StudyResult) -> str:
 
 
 def write_page(check: bool) -> int:
-    """Write, or check, the page of saved results."""
+    """Write the page of saved results, or check that it is up to date."""
     paths = sorted((path for folder in FOLDERS for path in folder.glob("*.yaml")), key=lambda path: path.stem)
     text = experiments_page(paths, RESULTS, ROOT / "papers.yaml")
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:

@@ -20,7 +20,7 @@ METHODS = ("random_forest", "logistic_regression")
 
 
 def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Positions of the most and of the least exposed targets, each the given share (at least one).
+    """Return the positions of the most and the least exposed targets, each the given fraction (at least one).
 
     `auc` (n_targets,): how well each was attacked; ties go by position.
 
@@ -35,7 +35,7 @@ def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.i
 
 
 def activity_profile(binary: NDArray[Any], users: NDArray[Any]) -> NDArray[np.float64]:
-    """Events of some users over the windows, as a share of the busiest window (all 0 without events).
+    """Return the number of events of some users in each window, relative to the busiest window (0 if no events).
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window. `users` (n,): indices of the
     users.
@@ -56,7 +56,7 @@ def feature_importance(
     method: str = "random_forest",
     seed: int = 0,
 ) -> dict[str, float]:
-    """Importance of each feature for separating two sets of users.
+    """Return the importance of each feature for separating two sets of users.
 
     `features`: arrays (n_users,) by name, as `mobility_features` gives.
 
@@ -86,7 +86,7 @@ def feature_importance(
 
 
 def component_loadings(game: MembershipGame, target: int, n_top: int = 5) -> Array:
-    """Correlation of each (cell, window) count with the components that matter most for one target.
+    """Correlate each (cell, window) count with the components that matter most for one target.
 
     Returns loadings (n_windows, n_cells): sum over the top components of the absolute correlation between a component's
     score and a count over the training samples, 0 where the count never varies. Windows are those of one block of the

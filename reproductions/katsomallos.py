@@ -78,7 +78,7 @@ def temporal_loss_table(
     seed: int = 1,
     correlations: Iterable[str] = tuple(CORRELATIONS),
 ) -> pl.DataFrame:
-    """Overall temporal loss for every correlation, shape of the landmark set, percentage and method.
+    """Tabulate the overall temporal loss for every correlation, landmark-set shape, percentage and method.
 
     Every correlation and method has the same landmark sets. The budget of the series, ε = 1 for *replacing* a value, is
     divided uniformly over L ∪ {t}: without correlation the overall loss is ε whatever the landmarks.
@@ -103,7 +103,7 @@ def temporal_loss_table(
 
 
 def distance_table(n_repetitions: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1) -> pl.DataFrame:
-    """Average distance of a window from the nearest landmark or end of the series, for every shape and percentage.
+    """Tabulate the mean distance to the nearest landmark or end of the series, by shape and percentage.
 
     Returns ``shape``, ``percentage``, and over the repetitions ``mean`` and ``standard_deviation`` of the distance,
     averaged over all windows, in windows.
@@ -121,7 +121,7 @@ def distance_table(n_repetitions: int = 100, percentages: Iterable[int] = PERCEN
 def single_losses(
     epsilons: NDArray[np.float64], landmarks: NDArray[np.bool_], leakage: LeakageFunction
 ) -> NDArray[np.float64]:
-    """Loss about each window alone, through the windows between it and the landmarks on both sides.
+    """Return the loss about each window alone, through the windows up to the nearest landmarks on both sides.
 
     The published term α_t: backward loss from the landmark before (not included) plus forward loss from the one after,
     minus ε. Shape (n_windows,); two evaluations a window.
@@ -141,7 +141,7 @@ def single_losses(
 
 
 def _overall_loss(matrix: NDArray[np.float64], method: str) -> Callable[..., float]:
-    """Overall loss for a series of budgets and a landmark set."""
+    """Return a function that computes the overall loss from a series of budgets and a landmark set."""
     if method == "single":
         leakage = LeakageFunction(matrix)
         return lambda epsilons, landmarks: float(single_losses(epsilons, landmarks, leakage).mean())
@@ -154,7 +154,7 @@ def _spread(values: NDArray[np.float64]) -> dict[str, float]:
 
 
 def landmark_distance(landmarks: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Distance of every window from the nearest landmark, or from the position just outside the series.
+    """Return each window's distance to the nearest landmark, or to the position just outside the series.
 
     >>> landmark_distance(np.array([False, False, False, True, False])).tolist()
     [1, 2, 1, 0, 1]

@@ -30,7 +30,7 @@ SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Swept(NamedTuple):
-    """Point of a sweep: parameter, value, and the guessed trajectories.
+    """A point of a parameter sweep: the parameter, its value, and the trajectories to guess.
 
     ``sigma`` 0: raw counts; ``n_locations`` of the simulated chain, 0 for real people.
     """
@@ -48,12 +48,14 @@ Intervals = dict[str, list[tuple[float, float, float]]]
 
 
 def averaged(figures: Intervals) -> Figures:
-    """Means over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` and its name."""
+    """Average figures over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` with its name."""
     return {name: np.mean(values, axis=0) for name, values in figures.items()}
 
 
 def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
-    """Rows ``sweep``, ``at``, ``kind`` (bound, attack), ``quantity``, ``mean``, and of attacks ``low`` and ``high``."""
+    """Return rows with ``sweep``, ``at``, ``kind`` (bound, attack), ``quantity``, ``mean``, and ``low`` and ``high``
+    for attacks.
+    """
     rows = []
     for name, (mean, low, high) in figures.items():
         kind, _, quantity = name.partition(" ")
@@ -75,7 +77,7 @@ def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
 def paper_bounds(
     prior: MarkovPrior, sensors: Sequence[Iterable[int]], tolerance: int, sigma: float | None = None
 ) -> dict[str, float]:
-    """Loose and tight bound of the paper, with its information, ball and form of Fano's inequality.
+    """Compute the paper's loose and tight bounds, with its information, ball and form of Fano's inequality.
 
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
@@ -101,10 +103,10 @@ def paper_bounds(
 
 
 def _largest_success(log_ball: float, information: float) -> float:
-    """Largest p with H(p) + p ln B ≥ −information."""
+    """Return the largest p with H(p) + p ln B ≥ −information."""
 
     def slack(p: float) -> float:
-        """Margin of a success probability below the bound; negative above it."""
+        """Return the margin by which a success probability is within the bound; negative if it exceeds the bound."""
         entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
         return entropy + p * log_ball + information
 
@@ -115,7 +117,7 @@ def _largest_success(log_ball: float, information: float) -> float:
 
 
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
-    """Bounds and attacks on simulated trajectories of a lazy walk, one random sensor a window: figures 5 and 7."""
+    """Compute bounds and attacks on simulated lazy walks with one random sensor per window: figures 5 and 7."""
     prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
     figures: Intervals = {}
     for draw in range(n_draws):
@@ -154,7 +156,7 @@ BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.0
 
 @dataclass(frozen=True)
 class LearnedPeople:
-    """Real trajectories with a prior learned from all but the last ``N_GUESSED`` windows of each.
+    """Real trajectories with priors learned from all but the last ``N_GUESSED`` windows of each.
 
     ``trajectories``: shape (n_people, n_windows), the most visited places and last "somewhere else".
     """
@@ -164,17 +166,17 @@ class LearnedPeople:
 
     @property
     def n_people(self) -> int:
-        """Number of people."""
+        """The number of people."""
         return len(self.priors)
 
     @property
     def last(self) -> IntArray:
-        """Places to guess, shape (n_people, N_GUESSED)."""
+        """The places to guess, shape (n_people, N_GUESSED)."""
         return self.trajectories[:, -N_GUESSED:]
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
-    """Place of everybody in each window, shape (n_people, n_windows); ``N_TOP``: elsewhere, or not seen.
+    """Return everybody's place in each window, shape (n_people, n_windows); ``N_TOP`` means elsewhere or unseen.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out.
     """
@@ -186,7 +188,7 @@ def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
 
 
 def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
-    """Learned priors of all people.
+    """Learn the priors of all people.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
     person's visits (``own``).
@@ -201,7 +203,7 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
 
 
 def synthetic_checkins(n_people: int, seed: int) -> pl.DataFrame:
-    """Synthetic check-ins of people who are mostly at one place, every fourth day of 280.
+    """Generate check-ins of people who are mostly at one place, every fourth day of 280.
 
     >>> synthetic_checkins(3, seed=1).columns
     ['user', 'time', 'place']
@@ -219,7 +221,7 @@ CHECKINS = ("gowalla", "foursquare")
 
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
-    """Distinct check-ins of a data set: ``user``, ``time`` and ``place``."""
+    """Read the distinct check-ins of a data set: ``user``, ``time`` and ``place``."""
     # Every one of `CHECKINS` has a path.
     source = SOURCES.get(data_set)(path=path).from_start()  # type: ignore[call-arg]
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
@@ -227,7 +229,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
 
 
 def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -> Figures:
-    """Bounds of people by range of the quantity ``against``: figures 3 and 4.
+    """Group people's bounds by range of the quantity ``against``: figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors.
@@ -245,13 +247,13 @@ def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
-    """One random sensor a window, never at "elsewhere"."""
+    """Draw one random sensor per window, never at "elsewhere"."""
     rng = np.random.default_rng(seed)
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
 
 
 def _bounds(known: LearnedPeople, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
-    """Two bounds of each person with one wrong guess allowed, averaged over schedules."""
+    """Compute two bounds for each person with one wrong guess allowed, averaged over schedules."""
     bounds: dict[str, list[float]] = {"paper_tight": [], "best": []}
     for prior in known.priors:
         paper = [paper_bounds(prior, sensors, 1)["paper_tight"] for sensors in schedules]
@@ -275,7 +277,7 @@ def _bin_bounds(
 
 
 def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
-    """Mean bounds over people, and the share of them reconstructed by attacks: figures 6 and 8."""
+    """Compute the mean bounds over people and the fraction of them that attacks reconstruct: figures 6 and 8."""
     sigma = place.sigma or None
     figures: Intervals = {}
     for draw, sensors in enumerate(_schedules(n_draws, seed)):
@@ -312,7 +314,7 @@ def _success(
     sigma: float | None,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Share of people reconstructed, with a 99.99 % interval over similar people."""
+    """Return the fraction of people reconstructed, with a 99.99 % interval over similar people."""
     noise, scale = _noise(sigma or 0.0)
     if attack == "constant":
         # the luckiest place for all of them, "somewhere else" excepted, as in the paper

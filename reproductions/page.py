@@ -28,13 +28,13 @@ Measured = Mapping[tuple[str, str], float]
 
 
 def measured(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
-    """Means by the first varied parameter, as text, and by measure."""
+    """Index means by the first varied parameter, as text, and by measure."""
     down = summary.columns[0]
     return {(str(row[down]), row["measure"]): row["mean"] for row in summary.iter_rows(named=True)}
 
 
 def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Setting, measure and figure of every published number."""
+    """Yield the setting, measure and value of every published number."""
     for setting, figures in published["rows"].items():
         for measure, figure in zip(published["measures"], figures):
             if figure is not None:
@@ -42,7 +42,7 @@ def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def distant_figures(ours: Measured, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Published figures far from ours, by setting and measure.
+    """Return the published figures that are far from ours, by setting and measure.
 
     Examples
     --------
@@ -68,7 +68,7 @@ PLAIN = ("agrees", "no data", "no numbers", NOT_RUN)
 
 
 def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results: Path) -> str:
-    """A list for each paper, as Markdown.
+    """Format a list for each paper as Markdown.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
 def _entry(
     entry: dict[str, Any], experiments: dict[str, dict[str, Any]], results: Path
 ) -> tuple[str | None, str | None, str]:
-    """Link to the result, the finding in words, and the verdict."""
+    """Return the link to the result, the finding in words, and the verdict."""
     name = entry.get("experiment")
     if name is None:
         return entry.get("page"), entry.get("found"), entry["verdict"]
@@ -112,7 +112,7 @@ def _entry(
 
 
 def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[str | None, str]:
-    """Judge saved results by an experiment's claims, or by the published table that it repeats."""
+    """Judge saved results by an experiment's claims, or by the published table that it reproduces."""
     table, claims = results / f"{name}.csv", results / f"{name}-expected.csv"
     if not table.exists():
         return None, NOT_RUN
@@ -135,7 +135,7 @@ def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[
 
 
 def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]:
-    """Count the figures of a published table close to ours, and all of them.
+    """Count the figures of a published table that are close to ours, and all of them.
 
     Examples
     --------
@@ -159,7 +159,7 @@ if its whole interval is within what is allowed, *differs* if none of it is. Wri
 
 
 def experiments_page(paths: Iterable[Path], results: Path, papers: Path | None = None) -> str:
-    """The page as Markdown.
+    """Return the page as Markdown.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
 
 
 def _study(results: Path, name: str, file: str) -> list[str]:
-    """Saved tables of a study with their subjects; only the experiment file if none was saved."""
+    """Return a section on a study's saved tables and subjects, or only its experiment file if none was saved."""
     path = results / f"{name}.json"
     if not path.exists():
         return [f"File: {file}.", ""]
@@ -220,14 +220,14 @@ def _text(value: Any) -> str:
 
 
 def _narrow(mean: float, low: float | None, high: float | None) -> bool:
-    """Return whether an interval is narrow enough to leave out, or missing."""
+    """Return whether an interval is missing or narrow enough to omit."""
     if low is None or high is None or not math.isfinite(low):
         return True
     return max(mean - low, high - mean) <= NARROW * abs(mean)
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count the confirmed claims, and list every other one with its verdict."""
+    """Count the confirmed claims and list all others with their verdicts."""
     labels, figures = experiment.get("labels") or {}, _table_figures(experiment)
     lines, n_agreed = [], 0
     for row, claim in zip(claims.iter_rows(named=True), experiment["expected"], strict=True):
@@ -251,7 +251,7 @@ def _table_figures(experiment: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _figure_above(claim: Mapping[str, Any], figures: set[tuple[str, str]]) -> tuple[str, str] | None:
-    """Setting and measure of the published figure behind a claim; None for other claims."""
+    """Return the setting and measure of the published figure behind a claim, or None for other claims."""
     if claim.get("over") or not str(claim["source"]).endswith(WITHIN_TABLE):
         return None
     (setting,) = map(str, claim["where"].values())
@@ -259,7 +259,7 @@ def _figure_above(claim: Mapping[str, Any], figures: set[tuple[str, str]]) -> tu
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """Measured value, with its interval unless narrow.
+    """Format a measured value, with its interval unless that is narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
     '1.01 (0.99 to 1.3)'
@@ -272,7 +272,7 @@ def _value(row: Mapping[str, Any]) -> str:
 
 
 def _limits_in_words(least: float | None, most: float | None) -> str:
-    """Limits of a claim.
+    """Format the limits of a claim.
 
     >>> _limits_in_words(0.93, 0.97), _limits_in_words(None, 0.5)
     ('0.93 to 0.97', '≤ 0.5')

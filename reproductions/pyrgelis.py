@@ -41,7 +41,7 @@ WEEK = 168
 
 
 def cab_presence(folder: str) -> Binary:
-    """Presence of every cab seen in the box within the three weeks, shape (n_cabs, 504, 100), by file name.
+    """Read the presence of every cab seen in the box within the three weeks, shape (n_cabs, 504, 100), by file name.
 
     ``folder``: the unpacked CRAWDAD data set epfl/mobility, one file ``new_*.txt`` a cab.
 
@@ -63,7 +63,7 @@ def cab_presence(folder: str) -> Binary:
 
 
 def synthetic_presence(n_people: int, seed: int) -> Binary:
-    """Presence of synthetic people in the shape of the cabs, with uneven activity of people and cells.
+    """Generate the presence of synthetic people in the shape of the cab data, with uneven activity of people and cells.
 
     >>> synthetic_presence(3, seed=1).shape
     (3, 504, 100)
@@ -74,7 +74,7 @@ def synthetic_presence(n_people: int, seed: int) -> Binary:
 
 
 class TargetPiece(NamedTuple):
-    """Unit of work of a study: the attacks on one target under a common name."""
+    """A unit of work in a study: the attacks on one target under a common name."""
 
     target: int
     name: str
@@ -82,7 +82,7 @@ class TargetPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CabStudy(Study):
-    """Base of studies of attacks on cabs, target by target.
+    """Base class for studies that attack cabs, target by target.
 
     Who is drawn as a target is drawn again when more are asked for (`draw_targets`).
     """
@@ -102,11 +102,11 @@ class CabStudy(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> Binary:
-        """Presence, shape (n_people, 504, 100): three weeks of hours on a grid of 10 × 10."""
+        """Return the presence, shape (n_people, 504, 100): three weeks of hours on a grid of 10 × 10."""
         return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """People to attack, as many as requested, split by `draw_targets`, the barely mobile ones first."""
+        """Draw as many people to attack as requested, split as in `draw_targets`, with the barely mobile first."""
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
@@ -140,7 +140,7 @@ VARIANTS = {
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Figures 7 to 10: privacy gain against loss of utility, for every defense with both.
+    """Tabulate figures 7 to 10: privacy gain against loss of utility, for every defense with both.
 
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
@@ -184,20 +184,20 @@ N_BANDS = 10
 
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
-    """Game of section 3.2 over the first week: the adversary knows the locations of some people."""
+    """Return the game of section 3.2 over the first week: the adversary knows some people's locations."""
     week = presence[:, :WEEK]
     return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, **sizes)
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
-    """Game of section 3.3: the adversary knows two weeks of groups, and is challenged with the third."""
+    """Return the game of section 3.3: the adversary knows two weeks of groups and is challenged with the third."""
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
 @dataclass(frozen=True)
 class TargetExposure:
-    """Exposure of targets, and its most important features."""
+    """The exposure of targets, and the features that matter most for it."""
 
     targets: Targets  # indices of users
     areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
@@ -208,7 +208,7 @@ class TargetExposure:
 
 
 def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
-    """Attack a target in games that differ in their challenges only; the loadings are those of the first.
+    """Attack a target in games that differ only in their challenges; loadings come from the first game.
 
     Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `TargetExposure` has them.
     """
@@ -223,7 +223,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
 def exposure_of(
     figures: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]
 ) -> TargetExposure:
-    """Combine the figures of every target; ``names``: of the games, in their order."""
+    """Combine the figures of all targets; ``names`` are those of the games, in order."""
     areas, margins = (
         dict(zip(names, np.array([of_target[key] for of_target in figures.values()]).T)) for key in ("areas", "margins")
     )
@@ -237,7 +237,7 @@ def _margin(inside: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 
 def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Figure 1(b): mean and deciles of the areas of each attack.
+    """Tabulate figure 1(b): mean and deciles of the areas of each attack.
 
     >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
     ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -252,7 +252,7 @@ def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
 def loadings_table(
     loadings: Mapping[int, NDArray[np.float64]], binary: Binary, groups: Mapping[str, Targets]
 ) -> pl.DataFrame:
-    """Figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
+    """Tabulate figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
 
     ``binary`` (n_users, n_windows, n_cells): presence over the windows of one block, for the popularity.
 
@@ -271,7 +271,7 @@ def loadings_table(
 
 
 def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
-    """Figures 3(a) and 5, unsorted: the mean loading of every cell and of every window, relative to the largest.
+    """Tabulate figures 3(a) and 5, unsorted: the mean loading of every cell and window, relative to the largest.
 
     >>> places_table({0: np.array([[1.0], [3.0]])}).rows()
     [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
@@ -285,7 +285,7 @@ def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
 
 
 def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
-    """Figure 4(b): activity of the most and the least exposed tenth, relative to their busiest hour.
+    """Tabulate figure 4(b): activity of the most and least exposed tenths, relative to their busiest hour.
 
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
@@ -296,7 +296,7 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
 
 
 def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Table 2 (``random_forest``) or 3 (``logistic_regression``): features separating most and least exposed.
+    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of the most and least exposed.
 
     Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,
     and the area under the curve of the feature ``alone``: features that say the same share their weight by chance.
@@ -323,7 +323,7 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
 
 
 def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
-    """Most and least exposed tenth of the targets, by area, ties by margin.
+    """Return the most and least exposed tenths of the targets by area, with ties broken by margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))

@@ -35,26 +35,26 @@ PLUGINS = str(Path(__file__).parent / "plugins")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(ExperimentHeader):
-    """Content of the file of a study."""
+    """The content of a study's file."""
 
     study: Study = parameter(doc="figures made of many pieces, and how they are made")
 
 
 class StudyResult(NamedTuple):
-    """Folder of a completed study, and the content of its ``experiment.json``."""
+    """The folder of a completed study, and the content of its ``experiment.json``."""
 
     folder: Path
     manifest: dict[str, Any]
 
     @property
     def exit_code(self) -> int:
-        """0, or 1 if any piece failed."""
+        """The exit code: 0, or 1 if any piece failed."""
         return 1 if self.manifest["failed"] else 0
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """Loaded study; ``written`` is its whole file as plain values after all changes."""
+    """A loaded study; ``written`` is its whole file as plain values after all changes."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -62,7 +62,7 @@ class StudyRun:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> StudyRun:
-        """Load the file of a study; arguments and errors are those of `load_experiment`."""
+        """Load a study from its file; arguments and errors are those of `load_experiment`."""
         root, problems = parse_section(read_text(path), str(path), "an experiment")
         if reduced:
             reduce(root, problems)
@@ -77,7 +77,7 @@ class StudyRun:
         return cls(config, plain(root), reduced)
 
     def pieces(self) -> dict[Any, Piece]:
-        """Every piece of the study with its unit of work; reads the data set."""
+        """Return every piece of the study with its unit of work; this reads the data set."""
         study = self.config.study
         inputs = tuple(content_digest(path) for path in study.inputs)
         made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
@@ -92,7 +92,7 @@ class StudyRun:
         n_jobs: int | None = None,
         listener: Listener = lambda done, failed: None,
     ) -> StudyResult:
-        """Compute every missing piece; then tables and figures, unless one has failed."""
+        """Compute every missing piece, then write tables and figures unless a piece has failed."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
         made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
@@ -111,7 +111,7 @@ class StudyRun:
         return StudyResult(target, manifest)
 
     def _write(self, folder: Path, measured: Mapping[Any, Figures]) -> dict[str, Any]:
-        """Write tables and figures; return their files for the manifest."""
+        """Write tables and figures, and return their files for the manifest."""
         study = self.config.study
         tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), measured)
         for name, table in tables.items():
@@ -124,7 +124,7 @@ class StudyRun:
 
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
-    """Figures of one piece as lists; ``inputs``: digests of the files it reads."""
+    """Compute the figures of one piece as lists; ``inputs`` are digests of the files it reads."""
     measured = study.measure(_data(study, inputs), piece)
     return {"figures": [[name, np.asarray(values).tolist()] for name, values in measured.items()]}  # in their order
 
@@ -135,5 +135,5 @@ def _arrays(record: Record) -> Figures:
 
 @lru_cache(maxsize=1)
 def _data(study: Study, inputs: tuple[str, ...]) -> Any:
-    """Data of a study, read once for all pieces with the same ``inputs``."""
+    """Load the data of a study, once for all pieces with the same ``inputs``."""
     return study.data()

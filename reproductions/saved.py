@@ -21,7 +21,7 @@ SHOWN = ROOT / "shown"
 
 
 def written(path: Path) -> dict[str, Any]:
-    """Content of an experiment file, with its presentation on the pages."""
+    """Return the content of an experiment file, with its presentation on the pages."""
     return _content(path) | _page_settings(path.stem)
 
 
@@ -59,7 +59,7 @@ def save(folder: Path, results: Path) -> None:
 
 
 def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
-    """Write means and intervals of the shown measures, rounded."""
+    """Write the rounded means and intervals of the measures that are shown."""
     summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
     summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
         pl.col("configuration").str.slice(0, DIGEST_DIGITS),
@@ -74,5 +74,5 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Measures in saved tables: ``tables``, else the first measure."""
+    """Return the measures in saved tables: ``tables``, or the first measure if that is not set."""
     return list(experiment.get("tables") or experiment["measures"][:1])

@@ -1,4 +1,4 @@
-"""Studies: figures of a paper made of independent pieces."""
+"""Studies: figures of a paper that are computed from independent pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Checked, ABC):
-    """Pieces of work, and the tables of a paper made from their figures.
+    """Base class for studies: pieces of work, and the tables of a paper computed from their figures.
 
     A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
     are, so that they can be made in parallel, and kept when more are asked for.
@@ -32,11 +32,11 @@ class Study(Checked, ABC):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Files and folders to read."""
+        """The files and folders to read."""
         return ()
 
     def data(self) -> Any:
-        """Data of every piece; None if there is nothing to read."""
+        """Return the data that every piece uses, or None if there is nothing to read."""
         return None
 
     @property
@@ -54,7 +54,7 @@ class Study(Checked, ABC):
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:
-        """Tables by name of all pieces, about no single person."""
+        """Return the tables of all pieces by name; none describes a single person."""
 
 
 STUDIES: Registry[Study] = Registry("reproductions.studies", "study", Study)

@@ -1,4 +1,4 @@
-"""Trajectories of places from visits, as prepared by Koga, Meehan and Chaudhuri from check-ins."""
+"""Trajectories of places from visits, prepared as Koga, Meehan and Chaudhuri do from check-ins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 def visit_trajectories(
     users: ArrayLike, windows: ArrayLike, places: ArrayLike, n_windows: int, n_top: int, min_windows: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """One place per user and window, from visits: the most visited places, and elsewhere for everything else.
+    """Reduce visits to one place per user and window: one of the most visited places, or elsewhere.
 
     `users`, `windows`, `places`: (n_visits,) integers; windows count from 0, visits outside 0 … n_windows − 1 are left
     out.
@@ -45,7 +45,7 @@ def visit_trajectories(
 
 
 def _rank_places(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
-    """Most visited places in order, and the rank of each visit's place: ``n_top`` for all others."""
+    """Return the most visited places in order and the rank of each visit's place, ``n_top`` for all others."""
     names, visits = np.unique(place, return_counts=True)
     top = names[np.argsort(-visits, kind="stable")[:n_top]]
     rank = np.full(names.size, n_top)
@@ -54,7 +54,7 @@ def _rank_places(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
 
 
 def _one_a_window(visits: IntArray) -> IntArray:
-    """Most frequent rank of each user and window, from visits (user, window, rank), shape (3, n)."""
+    """Return the most frequent rank for each user and window, from visits (user, window, rank), shape (3, n)."""
     triples, counts = np.unique(visits, axis=1, return_counts=True)
     triples = triples[:, np.lexsort((triples[2], -counts, triples[1], triples[0]))]
     first = np.ones(counts.size, dtype=bool)

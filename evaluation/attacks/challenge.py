@@ -1,4 +1,4 @@
-"""Classifiers of the membership attack: train on a game's first samples, score the others, and rate the scores.
+"""Classifiers of the membership attack: train on a game's first samples, score the others, and evaluate the scores.
 
 Principal components or cell statistics, with logistic regression; the area under the curve, the privacy gain of a
 defense, and the true-positive rate at a low false-positive rate, with its exact interval.
@@ -27,7 +27,7 @@ CONFIDENCE = 0.95
 
 
 def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
-    """Scores (n_samples, k) of all samples on the leading principal components of the first `n_train`.
+    """Return the scores (n_samples, k) of all samples on the leading principal components of the first `n_train`.
 
     There are fewer than `n_components` where the rank is lower. Decomposes the smaller of the covariance and the Gram
     matrix: O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
@@ -53,7 +53,7 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Weights and intercept of a logistic regression with penalty ½‖w‖²; without features, weights of none.
+    """Return the weights and intercept of a logistic regression with penalty ½‖w‖²; no features give empty weights.
 
     Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps. Raises `MissingLibrary` without the
     extra ``attacks``.
@@ -69,7 +69,7 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
-    """Seven statistics over the windows of every cell.
+    """Return seven statistics over the windows for every cell.
 
     `released` (n_samples, n_windows, n_cells): aggregates.
 
@@ -96,7 +96,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
-    """Standardise all samples in place by the first `n_train`.
+    """Standardise all samples in place, using the mean and deviation of the first `n_train`.
 
     Features that do not vary among them become 0 everywhere.
 
@@ -118,7 +118,7 @@ def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> N
 def distinguish(
     features: Array, labels: NDArray[np.bool_], n_train: int, *, n_components: int | None = None
 ) -> tuple[Array, int]:
-    """Train a logistic regression on the first samples, on their features or on `n_components` principal components.
+    """Train a logistic regression on the first samples, using their features or `n_components` principal components.
 
     Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
     products: any isometric coordinates give the same. Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1.
@@ -151,7 +151,7 @@ def distinguish(
 
 
 def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64] | float:
-    """Privacy gain: the share of the privacy loss that a defense removes.
+    """Return the privacy gain: the fraction of the privacy loss that a defense removes.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Membership advantage of an adversary who accuses if her evidence is above 0 nats.
+    """Return the membership advantage of an adversary who accuses when her evidence is above 0 nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
@@ -198,7 +198,7 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 @dataclass(frozen=True)
 class Rate:
-    """True-positive rate of an adversary at a low false-positive rate."""
+    """The true-positive rate of an adversary at a low false-positive rate."""
 
     # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
     # without, and its interval
@@ -212,7 +212,7 @@ class Rate:
 def true_positive_rate(
     labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float, confidence: float = 0.95
 ) -> Rate | None:
-    """True-positive rate at a false-positive rate of ``at``; None with too few challenges.
+    """Return the true-positive rate at a false-positive rate of ``at``, or None if there are too few challenges.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def true_positive_rate(
 
 @dataclass(frozen=True)
 class AttackResult:
-    """Result of the membership attack on one target."""
+    """The result of the membership attack on one target."""
 
     target: int  # index of the user
     auc: float  # `auc`, `low`, `high`: area under the curve over the challenges, and its confidence interval
@@ -269,7 +269,7 @@ class AttackResult:
 
 
 def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features: int) -> AttackResult:
-    """Area under the curve of the scores of the challenges, with its 95 % interval."""
+    """Return the result of an attack: the area under the curve of its scores, with a 95 % interval."""
     hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)

@@ -38,7 +38,7 @@ def released_features(
     defense: Defense | None,
     seed: list[int],
 ) -> NDArray[np.float64]:
-    """Summary of the released aggregate of every sample.
+    """Summarise the released aggregate of every sample.
 
     `summary`: function of released values (n, n_windows, n_cells) giving features (n, n_features). `defense`: callable
     of (counts, seed) as in `MembershipGame.attack`, or None.
@@ -99,7 +99,7 @@ def mechanism_defense(
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
 ) -> Release | None:
-    """A mechanism as a ``defense`` of `penstock.evaluation.membership.MembershipGame`.
+    """Return a mechanism as a ``defense`` for `penstock.evaluation.membership.MembershipGame`.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def mechanism_defense(
 
 
 class _PooledNoise(NoiseSource):
-    """Noise of many samples: as independent as with a seed for each, in a quarter of the time."""
+    """Noise for many samples: as independent as with one seed for each, in a quarter of the time."""
 
     def at(
         self,
@@ -149,7 +149,7 @@ class _PooledNoise(NoiseSource):
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Noise of one window and step, for all samples."""
+        """Return the noise of one window and step for all samples."""
         counted = super().at(window_start, window_end, step, counts, state)
         return Noise(lambda: counted._seeds, n_replicas, counted.exact)
 
@@ -170,7 +170,7 @@ def _release(
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """A random guess, independent of the data: the baseline of utility tables.
+    """Draw a random guess independent of the data, the baseline of utility tables.
 
     Every value is drawn uniformly from the whole numbers between 0 and `largest`.
 

@@ -49,7 +49,7 @@ BLAS = ThreadpoolController()
 
 
 class MembershipGame:
-    """The distinguishability game of one data set and one prior, for any number of targets.
+    """The distinguishability game for one data set and one prior, with any number of targets.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class MembershipGame:
         self.space = UserSpace(presence, blocks)
 
     def samples(self, target: int) -> Samples:
-        """Labelled groups of one target's game, always the same for the same seed."""
+        """Return the labelled groups of one target's game, which depend only on the seed and the target."""
         n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
         check_whole(target=target)
         if not 0 <= target < n_users:
@@ -157,7 +157,7 @@ class MembershipGame:
         defense: Defense | None = None,
         attack: str = "pca",
     ) -> AttackResult:
-        """Train the adversary on one target and challenge her.
+        """Train the adversary on one target and test her on the challenges.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Return whether the target is in each challenge, and the adversary's score of it.
+        """Return whether the target is in each challenge, and the adversary's score for it.
 
         The arguments are those of `attack`. For rates over the challenges of several targets, which
         `penstock.evaluation.attacks.challenge` gives.
@@ -201,7 +201,7 @@ class MembershipGame:
         return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
 
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
-        """Score of every challenge, and number of features."""
+        """Return the score of every challenge, and the number of features."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
         n_components = self.n_components if attack == "pca" else None
@@ -238,7 +238,7 @@ class MembershipGame:
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
-    """Apply a function to items in threads; yields results in order with one job, else as they are ready.
+    """Apply a function to items in threads; yield results in order with one job, otherwise as they complete.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
 

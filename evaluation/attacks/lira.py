@@ -1,4 +1,4 @@
-"""Likelihood-ratio attack: is the release likelier with the target in the group, or without?
+"""Likelihood-ratio attack: is the release more likely with the target in the group, or without?
 
 The adversary has shadow releases of groups with and without her target, made with the mechanism. What a release says
 about the target is one number, on which the two kinds of groups have a Gaussian each; her score is the logarithm of the
@@ -24,7 +24,7 @@ ROUNDING = 1 / 12
 
 
 def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_]) -> Array:
-    """Weights (n_features,) of released values in a statistic about one person: the trace over the background.
+    """Return the weights (n_features,) of released values that best reveal one person's trace against the background.
 
     The trace times the inverse covariance of releases: of all linear statistics it separates those with and without the
     trace best where they are Gaussian. The choice of this statistic is this project's, and so is the covariance: within
@@ -59,7 +59,7 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
 
 
 def _shrinkage(centred: Array) -> tuple[float, float]:
-    """Share of the identity in the shrunk covariance of centred rows, and its size: the mean variance."""
+    """Return the weight of the identity in the shrunk covariance of centred rows, and its scale, the mean variance."""
     n_rows, n_features = centred.shape
     inner = centred @ centred.T
     norms = np.diag(inner)
@@ -71,7 +71,7 @@ def _shrinkage(centred: Array) -> tuple[float, float]:
 
 
 def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
-    """Log-likelihood ratios of statistics, from Gaussians fitted to shadows with and without the target.
+    """Return the log-likelihood ratios of statistics, from Gaussians fitted to shadows with and without the target.
 
     Returns ratios (…, n_found): nats of evidence for the target's presence.
 
@@ -98,7 +98,7 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
 def likelihood_ratio_scores(
     released: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_], n_train: int
 ) -> Array:
-    """Evidence in nats that each challenge has the target, from the shadows before it.
+    """Return the evidence in nats that the target is in each challenge, learned from the shadows that precede it.
 
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
     otherwise seem to separate the two kinds better than it does.

@@ -28,7 +28,7 @@ LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
 @dataclass(frozen=True)
 class Guesses:
-    """Guesses about planted people from releases: one entry a person.
+    """Guesses from releases about planted people, with one entry per person.
 
     Parameters
     ----------
@@ -63,13 +63,13 @@ class Guesses:
 
     @property
     def correct(self) -> Array:
-        """Return 1 for right guesses, 0 for wrong ones, 1/2 for abstentions."""
+        """1 for each correct guess, 0 for each wrong one, and 1/2 for each abstention."""
         return np.where(self.scores == 0, 0.5, (self.scores > 0) == self.present)
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Lower bound on the loss as a multiple of the claim."""
+    """A lower bound on the loss, as a multiple of the claim."""
 
     factor: float  # above 1 the claims are refuted at ``confidence``; 0 where the guesses show nothing
     claim: float  # the largest claim, in ε or ρ
@@ -81,12 +81,12 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """Lower bound on the loss of those with the largest claim, in ε or ρ; claims are assumed to scale together."""
+        """The lower bound on the loss of those with the largest claim, in ε or ρ, if claims scale together."""
         return self.factor * self.claim
 
 
 def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bool) -> Array:
-    """Log-likelihood ratio of noise ``near`` against ``far``, the only two possible values.
+    """Return the log-likelihood ratio of the noise values ``near`` and ``far``, the only two possible ones.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
 
@@ -99,7 +99,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Largest probability of guessing a fair coin from an output that depends on it, at a loss of ε or ρ.
+    """Return the largest probability of guessing a fair coin from an output that depends on it, given a loss of ε or ρ.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -123,7 +123,7 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
 
 
 def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
-    """Lower bound on the loss as a multiple f of the claims.
+    """Bound the loss from below, as a multiple f of the claims.
 
     Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
     1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is
@@ -168,12 +168,12 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
 
 
 def _of_independent(n_right: int, claims: Array, level: float) -> float:
-    """Largest multiple of claims in ε at which so many right guesses have a probability of at most ``level``."""
+    """Return the largest multiple of ε claims at which this many correct guesses have probability at most ``level``."""
     different, often = np.unique(claims, return_counts=True)
     n = len(claims)
 
     def is_refuted(factor: float) -> bool:
-        """Test the number of right guesses by the binomial tail above the mean."""
+        """Test the number of correct guesses against the binomial tail above the mean."""
         mean = float(largest_accuracy(factor * different, False) @ often / n)
         return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
 
@@ -181,7 +181,9 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
 
 
 def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
-    """Largest multiple of claims in ρ at which bets on the rounds make more than 1/``level`` of 1."""
+    """Return the largest multiple of ρ claims at which betting on the rounds multiplies the stake by over
+    1/``level``.
+    """
     sizes = np.bincount(rounds)
     shares = (np.bincount(rounds, correct) / np.maximum(sizes, 1))[sizes > 0]
     largest = np.zeros(len(sizes))
@@ -189,7 +191,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
     different, position = np.unique(largest[sizes > 0], return_inverse=True)
 
     def is_refuted(factor: float) -> bool:
-        """Bet on all rounds."""
+        """Return whether betting on all rounds refutes the factor."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
             wealth = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]
@@ -199,7 +201,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
 
 
 def _largest(is_refuted: Any) -> float:
-    """Largest refuted factor below which all factors are refuted; 0 without any."""
+    """Return the largest factor up to which all factors are refuted, or 0 if there is none."""
     low, high = 0.0, LARGEST
     if not is_refuted(low):
         return 0.0

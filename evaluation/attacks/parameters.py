@@ -1,4 +1,4 @@
-"""Parameters of the games against a configured release."""
+"""Parameters of the games played against a configured release."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Game(Checked):
             raise ParameterError("known", self.known, expected)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Observation and inference period as (start, stop), for a run of that many windows."""
+        """Return the observation and inference periods as (start, stop), for a run of ``n_windows`` windows."""
         if self.prior == "subset":
             inference = self.inference or self.observation or min(168, n_windows)
             observation = self.observation or inference
@@ -80,7 +80,7 @@ class Game(Checked):
         return periods
 
     def people_in_a_group(self, n_people: int) -> int:
-        """Size of an aggregate, drawn from a population of ``n_people``."""
+        """Return the number of people in an aggregate, for a population of ``n_people``."""
         if self.group_size is not None:
             return self.group_size
         n_pool = n_people
@@ -90,13 +90,13 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """The game with its number of targets, by default at most the people who are seen."""
+        """Return the game with its number of targets set; by default at most the number of people seen."""
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
-        """Refuse more released aggregates than fit into memory."""
+        """Reject a game whose released aggregates do not fit in memory."""
         observation, inference = self.periods(n_windows)
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1

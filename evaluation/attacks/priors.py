@@ -16,7 +16,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Window indices of a period, 0-based and in the given order.
+    """Return the window indices of a period, counted from 0 and in the given order.
 
     Examples
     --------
@@ -85,7 +85,7 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: members, block of windows, and the split into training and challenges."""
+    """Labelled groups: their members, their blocks of windows, and the split into training and challenges."""
 
     users: NDArray[np.intp]  # (n_known,): sorted indices of the users that groups are drawn from
     members: NDArray[np.bool_]  # (n_samples, n_known): whether a user belongs to the group of a sample
@@ -101,7 +101,7 @@ class Samples:
 
 
 def check_whole(**numbers: object) -> None:
-    """Raise `ParameterError` for a number that is not an integer.
+    """Raise `ParameterError` if any number is not an integer.
 
     >>> check_whole(seed=3, n_samples=80.5)
     Traceback (most recent call last):
@@ -113,7 +113,7 @@ def check_whole(**numbers: object) -> None:
 
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Users whose locations the adversary knows, the target included.
+    """Return the users whose locations the adversary knows, including the target.
 
     `known`: fraction of all users (float), number of users (int), their indices or mask, or None for everybody.
 
@@ -143,7 +143,7 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
 def draw_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw random groups, small enough that a group without the target exists."""
+    """Draw random groups, small enough that groups without the target exist."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     return random_groups(n_users, target, group_size, included, rng)
@@ -159,7 +159,7 @@ def subset_samples(
     rng: np.random.Generator,
     others: NDArray[np.intp] | None = None,
 ) -> Samples:
-    """Prior 1, subset of locations: groups of known users, four fifths of them for training.
+    """Draw samples for prior 1, subset of locations: groups of known users, four fifths of them for training.
 
     With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
     over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
@@ -192,7 +192,7 @@ def subset_samples(
 def past_samples(
     n_users: int, target: int, *, group_size: int, n_groups: int, n_blocks: int, same: bool, rng: np.random.Generator
 ) -> Samples:
-    """Prior 2, participation in past groups: trained on past blocks, challenged on the last.
+    """Draw samples for prior 2, participation in past groups: training on past blocks, challenges on the last.
 
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).
@@ -211,7 +211,7 @@ def past_samples(
 
 
 def _n_train(n_samples: int) -> int:
-    """Training size by `n_training`; raises `ParameterError` for too few samples for both labels in both parts."""
+    """Return the training size of `n_training`; raise `ParameterError` unless both parts can hold both labels."""
     n_train = n_training(n_samples)
     if n_samples - n_train < 2 or n_train < 2:
         raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")

@@ -37,7 +37,7 @@ N_SHUFFLES = 5
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of trajectories with people, matched one to one so that the accuracy is largest.
+    """The agreement of trajectories with people, matched one to one to maximise accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -52,7 +52,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Agreement of recovered trajectories with people, with two baselines."""
+    """The agreement of recovered trajectories with people, compared with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -63,17 +63,17 @@ class Recovery:
 
     @property
     def baseline(self) -> float:
-        """Accuracy of the better baseline; neither continues trajectories."""
+        """The accuracy of the better baseline; neither baseline continues trajectories."""
         return max(self.shuffled.accuracy, self.nothing.accuracy)
 
     @property
     def gain(self) -> float:
-        """Accuracy over the baseline."""
+        """The accuracy gained over the baseline."""
         return self.recovered.accuracy - self.baseline
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Cell of each of ``n_people`` by the released counts of one window, ascending.
+    """Return a cell for each of ``n_people`` people, ascending, according to the released counts of one window.
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
@@ -92,7 +92,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """People in each window (n_windows,) by the totals of a release (n_windows, n_cells); all if it shows no one.
+    """Estimate the number of people in each window (n_windows,) from the totals of a release; all if it shows nobody.
 
     >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
     (array([1, 4]), array([4, 4]))
@@ -112,7 +112,7 @@ def recover(
     day: int | None = None,
     paced: Callable[[int], None] = lambda n_done: None,
 ) -> Trajectories:
-    """Trajectories that fit the counts.
+    """Reconstruct trajectories that fit the counts.
 
     `released` (n_windows, n_cells): counts of people, or what was released of them. `positions` (n_cells,
     n_dimensions): where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all
@@ -160,7 +160,7 @@ def recover(
 
 
 def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
-    """Mean position of all places of a release."""
+    """Return the mean position of all places in a release."""
     together = np.concatenate(places)
     centre: Array = positions[together if together.size else slice(None)].mean(axis=0)
     return centre
@@ -224,7 +224,7 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
 
 
 def _fill_gaps(paths: Trajectories) -> Trajectories:
-    """Fill gaps with the previous cell, or before the first sighting with the next one; else `ABSENT`.
+    """Fill gaps with the previous cell, or with the next one before the first sighting; otherwise leave `ABSENT`.
 
     >>> _fill_gaps(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]

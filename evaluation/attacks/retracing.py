@@ -34,7 +34,7 @@ _LEAK = 1e-150
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Several independent releases of the same windows, less the true counts."""
+    """Several independent releases of the same windows, minus the true counts."""
 
     counts: NDArray[Any]  # (n_windows, n_cells) true counts that were released
     residual: FloatArray  # (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell reveals nothing
@@ -43,7 +43,7 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Releases minus everybody but one person.
+        """Return the releases minus everybody's counts except one person's.
 
         `trajectory`: (n_windows,) the person's cells, n_cells where not counted.
 
@@ -58,7 +58,7 @@ class Observed:
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
-        """ln Pr(each release of a window and cell given the person there), less that given the person elsewhere."""
+        """Return the log-likelihood ratio of each release, window and cell: the person there versus elsewhere."""
         left = self.without_others(trajectory)
         if self.noise is not None:
             values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
@@ -71,13 +71,13 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class NotKnown:
-    """People unknown to a target's adversary, the target included, and her distribution of the others."""
+    """The people unknown to a target's adversary, including the target, and her distribution of the others."""
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
     def evidence(self, observed: Observed) -> FloatArray:
-        """`log_evidence` of each release, window and cell for an adversary who does not know all other people."""
+        """Return `log_evidence` of each release, window and cell for an adversary who does not know everybody else."""
         if observed.noise is None:
             known, shown = observed.counts - self.people, observed.shown or np.asarray
             published = shown(observed.counts)
@@ -90,7 +90,7 @@ class NotKnown:
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
-    """Releases as seen by an adversary who knows the counts but for one person.
+    """Return the releases as seen by an adversary who knows the counts except for one person's part.
 
     `releases`: one a window, with values of shape (n_releases, n_cells): replicas with noise of their own. `counts`:
     (n_windows, n_cells) what was released.
@@ -124,7 +124,7 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
 
 
 def _family(release: Release) -> str | None:
-    """Noise family of a release, "none" for exact counts; None if it reveals nothing."""
+    """Return the noise family of a release, "none" for exact counts, or None if it reveals nothing."""
     if str(release.action) != "published" or tells_nothing(release.charge):
         return None
     if release.charge and isinstance(release.charge[-1], Exact) and release.noise == _EXACT:
@@ -150,7 +150,7 @@ def decode_trajectories(
     n_before: int = 0,
     crowd: NotKnown | None = None,
 ) -> dict[Estimator, IntArray]:
-    """Guess trajectories, a segment of windows at a time, each from all releases up to its end.
+    """Guess trajectories segment by segment, each segment from all releases up to its end.
 
     `trajectories`: (n_people, n_windows) their cells, n_cells where not counted. `crowd`: people whom the adversary of
     a single trajectory does not know; None: none.
@@ -193,7 +193,7 @@ def decode_trajectories(
 
 
 def count_correct(guesses: IntArray, trajectories: NDArray[Any], places: PriorPlaces) -> IntArray:
-    """Windows of each segment that were guessed right, (n_people, n_releases, n_segments).
+    """Count the correctly guessed windows in each segment, (n_people, n_releases, n_segments).
 
     >>> count_correct(np.array([[[[1, 2]]]]), np.array([[1, 0]]), PriorPlaces.of_cells(2)).tolist()
     [[[1]]]

@@ -20,7 +20,7 @@ SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 
 @dataclass(frozen=True, eq=False)
 class SuccessBounds:
-    """Bounds on every attack on a segment of windows, and attacks on trajectories simulated from a prior.
+    """Bounds on any attack on a segment of windows, and attacks on trajectories simulated from a prior.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class SuccessBounds:
     def of(
         self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int
     ) -> tuple[float, dict[str, tuple[int, int]]]:
-        """Mean bound over the segments, and by estimator the successes and trials on simulated trajectories.
+        """Return the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
 
         ``trajectory`` (n_windows,): the target's true places from the run's first window on; they decide what a release
         without noise reveals. ``number`` of the target, from 0, seeds the simulation.
@@ -87,7 +87,7 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """The prior from the window before a segment on, and that window; 0 for a stationary prior."""
+        """Return the prior from the window before a segment on, and that window's index; 0 for a stationary prior."""
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon
@@ -120,7 +120,7 @@ class SuccessBounds:
         return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
 
     def _revealed_segments(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
-        """Segments of a release without noise: the sensors whose values depend on the person."""
+        """Return the segments of a release without noise, with the sensors whose values depend on the person."""
         revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
         sensors = [frozenset(self.places.sensors(window)) for window in revealed]
         step = self.horizon

@@ -1,4 +1,4 @@
-"""Results of the games, target by target, as means with intervals, and as tables for people."""
+"""Results of the games per target, as means with intervals, and as tables for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOUND = "success_upper_bound"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Mean area under the curve on raw and on released aggregates, and privacy gain, by mobility group.
+    """Return, by mobility group, the mean area under the curve on raw and released aggregates, and the privacy gain.
 
     Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
     ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
@@ -49,7 +49,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
 
 
 def by_mobility(results: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Rows of each nonempty mobility group, and of everybody."""
+    """Yield the rows of each nonempty mobility group, and of everybody."""
     for name in (*MOBILITY_GROUPS, EVERYBODY):
         rows = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
         if len(rows):
@@ -64,7 +64,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
-    """True-positive rate of the challenges at a false-positive rate of 1 %, with its exact interval."""
+    """Return the true-positive rate of the challenges at a false-positive rate of 1 %, with its exact interval."""
     counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
         return {"mean": None, "low": None, "high": None}
@@ -73,7 +73,7 @@ def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """Return a mean with the wider of two intervals: over targets, and over trials."""
+    """Return a mean with limits that span two intervals: over targets, and over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],
@@ -83,7 +83,7 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
 
 
 def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Mean and its interval by Student's t, between 0 and 1; no interval for equal values."""
+    """Return the mean and its Student's t interval, clipped to [0, 1]; there is no interval if all values are equal."""
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
@@ -92,7 +92,7 @@ def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
 
 
 def as_text(summary: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
+    """Format the summary as a table for people."""
     game = summary["game"]
     lines = [
         f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
@@ -112,7 +112,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
 
 
 def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
-    """Compare the successes of an attack with and without the release, of 100 tries.
+    """Describe an attack's successes with and without the release, per 100 tries.
 
     >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
@@ -134,7 +134,7 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
 
 
 def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
-    """Line on true positives at few false alarms, given enough challenges.
+    """Return a line on true positives at few false alarms, if there are enough challenges.
 
     >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
     >>> true_positives_line({"everybody": {"found": {"raw": one, "released": one}}})
@@ -148,7 +148,7 @@ def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """Remark on a gain that is close to chance.
+    """Return a remark on a gain that is close to chance.
 
     >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
     >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
@@ -164,7 +164,7 @@ def near_chance(groups: Mapping[str, Any]) -> list[str]:
 
 
 def counted_people(game: Mapping[str, Any]) -> list[str]:
-    """A line on the people in a challenge, under the prior ``subset``."""
+    """Return a line on the people in a challenge under the prior ``subset``."""
     if game["prior"] != "subset":
         return []
     challenges_of = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
@@ -177,7 +177,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Lines on the people and windows left out of a sample, and on aggregates too small for a crowd."""
+    """Return lines on the people and windows left out of a sample, and on aggregates too small for a crowd."""
     lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
     if game["n_attacked"] < n_people:
         lines.append(
@@ -198,7 +198,7 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """Line on targets that were requested but not attacked."""
+    """Return a line on targets that were requested but not attacked."""
     requested, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
         return [f"stopped for the time: {n_left} of {requested} targets are left, which the same command goes on with"]
@@ -208,14 +208,14 @@ def fewer_targets(game: Mapping[str, Any]) -> list[str]:
 
 
 def shown(figure: Mapping[str, float | None]) -> str:
-    """A mean and its interval as text."""
+    """Format a mean and its interval as text."""
     if figure["low"] is None:
         return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
 def binomial_limits(rate: float, n: int) -> tuple[float, float]:
-    """Clopper and Pearson's limits of a share of ``n`` trials; a share between two of them is rounded outwards.
+    """Return the Clopper-Pearson limits of a rate in ``n`` trials; a rate between two counts is rounded outward.
 
     >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
     [0.0, 0.308]
@@ -225,7 +225,7 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
 
 
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
-    """Mean success of each estimator, and the mean bound, of each mobility group.
+    """Return the mean success of each estimator and the mean bound, by mobility group.
 
     Returns ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the
     bound is about) last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and
@@ -267,7 +267,7 @@ def _pool(rows: pl.DataFrame) -> dict[str, float | None]:
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
+    """Format the summary as a table for people."""
     game = summary["game"]
     lines = [
         f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
@@ -291,7 +291,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
-    """The summary as a table for people."""
+    """Format the summary as a table for people."""
     game, rows = summary["game"], summary["found"]
     challenges_of = f"all {game['n_people']:,} people"
     if game["people"] < game["n_people"]:

@@ -1,4 +1,4 @@
-"""Choice of targets by mobility, the most and least exposed of them, and their activity."""
+"""Choice of targets by mobility, the most exposed of them, and their activity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOBILITY_GROUPS = ("barely", "somewhat", "highly")
 
 
 def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
-    """Thirds of the users by number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
+    """Split users into thirds by number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
 
     Users without an event are in no group, −1. Ties go by index.
 
@@ -29,7 +29,7 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
-    """Draw random targets, a third of each mobility group; the remainder from the less mobile.
+    """Draw random targets, a third from each mobility group; any remainder comes from the less mobile groups.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 
@@ -50,7 +50,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
 
 def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
-    """Users with most memberships; ties go to those in emptier cells, then to the lower index.
+    """Return the users with the most memberships; ties go to those in emptier cells, then to the lower index.
 
     Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
 

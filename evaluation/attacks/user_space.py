@@ -1,4 +1,4 @@
-"""Aggregates of people over blocks of windows, as counts or in the space of the people.
+"""Aggregates of people over blocks of windows, as counts or as coordinates in the space of the people.
 
 An aggregate is A = G·U: group membership G (n_samples, n_users) times presence U (n_users, n_windows·n_cells). All
 that principal components and logistic regression need of A are inner products, A·Aᵀ = G·(U·Uᵀ)·Gᵀ, so a factor
@@ -19,7 +19,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
-    """Presence of users as a boolean array (n_users, n_windows, n_cells), or an error naming the flaw."""
+    """Return the presence of users as a boolean array (n_users, n_windows, n_cells); errors name the flaw."""
     array = np.asarray(binary)
     if array.ndim != 3 or 0 in array.shape:
         raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")
@@ -31,12 +31,12 @@ def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Inverse standard deviations; 0 for constant features."""
+    """Return inverse standard deviations, with 0 for constant features."""
     return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
 
 
 class UserSpace:
-    """Presence of users over blocks of windows, and aggregates of groups of them.
+    """The presence of users over blocks of windows, and aggregates of groups of users.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window; kept by reference, and once
     more in the order of aggregates: two bytes an entry. `blocks` (n_blocks, n_block_windows): window indices of each
@@ -48,16 +48,16 @@ class UserSpace:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Windows and cells of one aggregate."""
+        """The numbers of windows and cells in one aggregate."""
         return self.blocks.shape[1], self.binary.shape[2]
 
     def presence(self, users: NDArray[np.intp], block: int) -> NDArray[np.float32]:
-        """Rows (n_users, n_windows·n_cells) of U for one block."""
+        """Return the rows (n_users, n_windows·n_cells) of U for one block."""
         rows: NDArray[np.float32] = self._rows[block][users].astype(np.float32)
         return rows
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Aggregates (n_chosen, n_windows, n_cells) of the chosen samples, 8 bytes an entry."""
+        """Return the aggregates (n_chosen, n_windows, n_cells) of the chosen samples, at 8 bytes per entry."""
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
             in_block = samples.blocks[chosen] == block
@@ -66,7 +66,7 @@ class UserSpace:
         return counts
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
-        """Isometric coordinates (n_samples, rank) of all aggregates, their counts divided by deviations in training.
+        """Return isometric coordinates (n_samples, rank) of all aggregates, scaled by their deviations in training.
 
         No aggregate is formed: O(n_rows²·(n_windows·n_cells + n_rows + n_samples)) time, where n_rows is the number of
         (block, user), and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
@@ -95,6 +95,6 @@ class UserSpace:
 
     @cached_property
     def _rows(self) -> list[NDArray[np.bool_]]:
-        """Contribution of every user to an aggregate, by block: (n_users, n_windows·n_cells)."""
+        """The contribution of every user to an aggregate, by block: (n_users, n_windows·n_cells)."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
         return [self.binary[:, windows].reshape(shape) for windows in self.blocks]

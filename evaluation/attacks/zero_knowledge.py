@@ -45,7 +45,7 @@ N_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Population:
-    """Distribution of people's visits, as estimated from a release."""
+    """The distribution of people's visits, as estimated from a release."""
 
     cells: Array  # (n_cells,), (n_windows,): shares of the visits
     windows: Array
@@ -53,7 +53,7 @@ class Population:
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
-        """Marginals of a release (n_windows, n_cells) of ``group_size`` people, and its mean.
+        """Estimate the marginals and mean visits from a release (n_windows, n_cells) of ``group_size`` people.
 
         >>> result = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
         >>> result.cells.tolist(), result.windows.tolist(), result.visits
@@ -63,7 +63,7 @@ class Population:
         return cls(_shares(released.sum(axis=0)), _shares(released.sum(axis=1)), visits)
 
     def traces(self, n_traces: int, rng: np.random.Generator) -> csr_array:
-        """Synthetic traces (n_traces, n_windows·n_cells), 1 where a person is.
+        """Draw synthetic traces (n_traces, n_windows·n_cells), with a 1 wherever a person is.
 
         Each has up to `N_PLACES` cells, drawn without replacement; its visits, an exponential number, fall on these by
         their shares and on windows independently. Several in one cell of a window are one.
@@ -98,7 +98,7 @@ def _shares(totals: Array) -> Array:
 def fitted_population(
     released: Array, group_size: int, defense: Defense | None, rng: np.random.Generator
 ) -> Population:
-    """The population whose synthetic groups, passed through the mechanism, have the total of the release.
+    """Fit a population whose synthetic groups, passed through the mechanism, match the total of the release.
 
     `released` (n_windows, n_cells): the release. `defense`: the mechanism, as in
     `penstock.evaluation.attacks.game.MembershipGame.attack`; None: exact counts.
@@ -127,7 +127,7 @@ def shadows(
     n_pairs: int = N_PAIRS,
     n_traces: int = N_TRACES,
 ) -> Array:
-    """Releases (2·n_pairs, n_windows·n_cells) of groups of synthetic people, first those with the target.
+    """Return releases (2·n_pairs, n_windows·n_cells) of synthetic groups, those with the target first.
 
     `trace` (n_windows, n_cells): where and when the target is.
 
@@ -165,7 +165,7 @@ def zero_knowledge_scores(
     n_trainings: int,
     seed: list[int],
 ) -> Array:
-    """Log-odds of the target's presence in releases, for an adversary without a reference group.
+    """Return the log-odds that the target is present in releases, for an adversary without a reference group.
 
     `released` (n_releases, n_windows, n_cells): the releases; those that are trained on are the first ones. `trace`
     (n_windows, n_cells): where and when the target is.
@@ -207,6 +207,6 @@ def zero_knowledge_scores(
 
 
 def _exclusions(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
-    """Exact releases that exclude the target: nobody in a cell of the target, or everybody in another."""
+    """Find exact releases that rule out the target: nobody in a cell of the target, or everybody in another cell."""
     excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
     return excluded

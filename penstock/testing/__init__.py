@@ -38,7 +38,7 @@ if not __debug__:
 
 @dataclass(frozen=True)
 class Case:
-    """Check of one instance of a mechanism; calling it raises `AssertionError` if the promise is broken."""
+    """A check of one instance of a mechanism; calling it raises `AssertionError` if the promise is broken."""
 
     name: str
     subject: Subject
@@ -53,7 +53,7 @@ class Case:
 
 
 def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[Case]:
-    """Every check of every promise that a mechanism makes.
+    """Return one case for every check of every promise that a mechanism makes.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = Non
 
 
 def failed_checks(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[str]:
-    """Names of failing cases; parameters as in `mechanism_cases`."""
+    """Return the names of failing cases; the parameters are those of `mechanism_cases`."""
     failed = []
     for case in mechanism_cases(mechanism, plugins):
         try:

@@ -1,4 +1,4 @@
-"""Checks of a mechanism's contract, one function per promise; they raise `AssertionError`."""
+"""Checks of a mechanism's contract, one function per promise; each raises `AssertionError` on failure."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
     """Check that a run resumes from its encoded state at every window."""
 
     def restart(state: State) -> State:
-        """Read the state back from its bytes."""
+        """Decode the state from its encoded bytes."""
         return FORMAT.decode(FORMAT.encode(state))
 
     for facts, windows in worlds(subject):
@@ -61,7 +61,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
 
 
 def leaves_inputs_alone(subject: Subject) -> None:
-    """Check that neither counts nor state change, and that no release is a view of the counts."""
+    """Check that counts and state are left unchanged, and that no release is a view of the counts."""
     for facts, windows in worlds(subject):
         counts = counts_for()
         seen: list[Any] = []
@@ -112,7 +112,7 @@ def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
 
 
 def without_limits_gives_the_ideal(subject: Subject) -> None:
-    """Check that an unlimited budget gives the releases of `without_noise`."""
+    """Check that an unlimited budget gives the same releases as `without_noise`."""
     for facts, windows in worlds(subject):
         mechanism = without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
@@ -128,7 +128,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Check that noise follows the release's family at the declared scale, and at none that is 30 % off."""
+    """Check that noise follows the release's family at the declared scale, and not at scales 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -155,7 +155,7 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
 
 
 def charges_cover_the_noise(subject: Subject) -> None:
-    """Check that charges cover the loss by the noise."""
+    """Check that charges cover the privacy loss of the noise drawn."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         blocks = [e for release in releases for e in release.charge if isinstance(e, Block)]
@@ -190,7 +190,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
-    """Check that a repeated run gives the same releases."""
+    """Check that repeating a run gives the same releases."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
@@ -245,7 +245,9 @@ def every_window_is_released_once(subject: Subject) -> None:
 
 
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
-    """Check that a step charges the noise that it draws, query and publication, repeated or not, at its scale."""
+    """Check that a step charges for all the noise it draws, in queries and publications, and draws all that it
+    charges for.
+    """
     for facts, windows in worlds(subject):
         for first in (0, 1):
             script: Any = ScriptedNoise(first)
@@ -275,7 +277,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
 
 
 def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
-    """The event itself, or the noise of the block that covers the window."""
+    """Return the event itself, or for a covered event the noise of the block that covers the window."""
     if not isinstance(event, events.Covered):
         return event
     block = blocks[event.first]
@@ -284,7 +286,7 @@ def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
 
 
 def decisions_read_releases_alone(subject: Subject) -> None:
-    """Check that decisions and their state follow from releases and paid answers alone."""
+    """Check that decisions and the state behind them depend only on releases and paid answers."""
     if not subject.mechanism.guarantee.adaptive:
         return
     for facts, windows in worlds(subject):
@@ -315,7 +317,7 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
 
 
 def reads_what_it_says(subject: Subject) -> None:
-    """Check that releases depend on landmarks and budget periods only if the mechanism names the key."""
+    """Check that releases depend on landmarks and budget periods only if the mechanism declares that it reads them."""
 
     def released_with(**changes: Any) -> list[tuple[Any, ...]]:
         facts = facts_for(**{"landmarks": ()} | changes)
@@ -334,7 +336,7 @@ def reads_what_it_says(subject: Subject) -> None:
 
 
 def parameters_are_checked(subject: Subject) -> None:
-    """Check that every value out of bounds is refused by an error that names the parameter."""
+    """Check that every out-of-range value is rejected with an error that names the parameter."""
     check_parameters(subject.mechanism)
 
 
@@ -379,7 +381,7 @@ def is_documented(subject: Subject) -> None:
 
 
 def check_documentation(plugin: type) -> str:
-    """Return the Privacy paragraph of a plug-in with complete documentation."""
+    """Return the Privacy paragraph of a plug-in; raise `AssertionError` if its documentation is incomplete."""
     text = inspect.getdoc(plugin) or ""
     first = text.split("\n")[0]
     assert first.endswith("."), "the first line is not one sentence"
@@ -424,7 +426,7 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Check that post-processing changes values alone: no charge, window, action, mask or input."""
+    """Check that post-processing changes only values: no charge, window, action, mask or input."""
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
@@ -473,7 +475,7 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """Checks for a kind of step: mechanism, chain, event step or post-processing."""
+    """Return the checks for a kind of step: mechanism, chain, event step or post-processing."""
     if isinstance(step, Chain):
         return CHAINS
     if isinstance(step, EventStep):
@@ -484,7 +486,7 @@ def checks_for(step: ChainStep) -> tuple[Check, ...]:
 
 
 def cases_of(step: ChainStep) -> Iterator[tuple[Subject, Check]]:
-    """Every check of a step; post-processing is checked behind integer noise as well."""
+    """Yield every check of a step; post-processing is also checked after integer noise."""
     yield from ((Subject(step), check) for check in checks_for(step))
     if isinstance(step, Postprocess):
         chain = Chain.of((DiscreteLaplace(epsilon=1.0), step))

@@ -25,7 +25,7 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Subject:
-    """Mechanism under test, with its noise source."""
+    """A mechanism under test, with its noise source."""
 
     mechanism: Any  # a `ChainStep`
     source: Any = field(default=SOURCE)
@@ -36,19 +36,19 @@ UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """Mechanism with the parameters of `UNLIMITED` infinite and no noise."""
+    """Return the mechanism without noise, with every parameter named in `UNLIMITED` set to its unlimited value."""
     given = {f.name: UNLIMITED[f.name] for f in fields(mechanism) if f.name in UNLIMITED}
     return replace(mechanism, **{name: value for name, value in given.items() if getattr(mechanism, name) is not None})
 
 
 def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
-    """Public facts of a run with bounded users and some landmarks."""
+    """Return the public facts of a run with bounded users and some landmarks."""
     given: dict[str, Any] = {"max_cells": 2, "max_windows": 4, "max_block_cells": 6, "landmarks": (3, 4, 9, 11)}
     return Facts(n_cells=n_cells, n_windows=n_windows, **given | changes)
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Public facts and windows: one period; too many landmarks; bounded periods; changing sensors."""
+    """Yield public facts and windows: one period; too many landmarks; bounded periods; changing sensors."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:
@@ -62,7 +62,7 @@ def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
 
 
 def counts_for(n_windows: int = 12, n_cells: int = 5, seed: int = 1) -> Counts:
-    """Counts with quiet stretches, a spike, and an empty window."""
+    """Generate counts with quiet periods, a spike and an empty window."""
     level = np.repeat(np.random.default_rng(seed).poisson(20, (-(-n_windows // 3), n_cells)), 3, axis=0)[:n_windows]
     level[n_windows // 2] = 0
     level[n_windows - 2] += 1000
@@ -88,7 +88,7 @@ def released(
 
 
 def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64]:
-    """Released values by window and cell, NaN where a window was not released."""
+    """Return the released values by window and cell, with NaN where a window was not released."""
     matrix = np.full(counts.shape, np.nan)
     for release in releases:
         matrix[release.window - 1] = release.values
@@ -96,7 +96,7 @@ def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64
 
 
 def content(release: Release) -> tuple[Any, ...]:
-    """Comparable content of a release; charges by their cost."""
+    """Return the content of a release in comparable form, with charges represented by their costs."""
     return (
         release.window,
         np.asarray(release.values, np.float64).tobytes(),
@@ -113,12 +113,12 @@ def content(release: Release) -> tuple[Any, ...]:
 
 
 def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
-    """Comparable content of releases."""
+    """Return the contents of releases in comparable form."""
     return [content(release) for release in releases]
 
 
 class Amnesiac:
-    """Wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
+    """A wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -128,13 +128,13 @@ class Amnesiac:
 
 
 class OneReplica:
-    """Noise source of one replica, as in a run without the other replicas."""
+    """The noise source of one replica, which draws as if with the other replicas removed."""
 
     def __init__(self, source: Any, number: int) -> None:
         self.source, self.number = source, number
 
     def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
-        """Noise of a replica of the source."""
+        """Return the noise of this replica."""
         n = self.number + 1
         states = {name: np.stack([value] * n) for name, value in state.items()}
         joint: Noise = self.source.at(start, end, step, np.stack([counts] * n), states, n)
@@ -142,7 +142,7 @@ class OneReplica:
 
 
 class ScriptedNoise:
-    """Noise source with scripted releases and decisions that records every draw.
+    """A noise source with scripted releases and decisions that records every draw.
 
     Vectors come out as a function of the window alone. Questions are answered with a number beyond any count, and coins
     fall, so that every second window publishes: the odd ones, or with ``first`` 1 the even ones.
@@ -154,13 +154,13 @@ class ScriptedNoise:
         self.draws: list[list[tuple[str, float]]] = []
 
     def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
-        """The script of one window."""
+        """Return the script for one window."""
         self.draws.append([])
         return _Script(start // 3_600_000 + 1, self.first, counts, self.draws[-1])
 
 
 class _Script(Noise):
-    """Draws of one window, by script."""
+    """The scripted draws of one window."""
 
     def __init__(self, number: int, first: int, counts: Counts, draws: list[tuple[str, float]]) -> None:
         super().__init__((bytes(32),), None, exact=False)

@@ -1,1 +1,3 @@
-"""Studies of the membership attack, one plug-in a file: ``privacy_gain.py`` defines the YAML type ``privacy_gain``."""
+"""Studies of the membership attack, one plug-in per file: ``privacy_gain.py`` defines the YAML type
+``privacy_gain``.
+"""

@@ -1,4 +1,4 @@
-"""Principal components against statistics of cells: figure 1(b)."""
+"""Principal components compared with cell statistics: figure 1(b)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class AttackComparison(CabStudy):
     past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Order the pieces by target, then by prior and attack."""
+        """Return the pieces, ordered by target, then by prior and attack."""
         names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
         return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Area under the curve of one target, prior and attack."""
+        """Return the area under the curve for one target, prior and attack."""
         prior, _, attack = piece.name.partition(" ")
         sizes = {"n_components": self.components, "seed": self.seed}
         if prior == "subset":
@@ -51,7 +51,7 @@ class AttackComparison(CabStudy):
         return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Mean and deciles of the areas: one table for known locations, one for the known past."""
+        """Return the mean and deciles of the areas: one table for known locations, one for the known past."""
         areas: dict[str, list[float]] = {}
         for piece, figures in measured.items():
             areas.setdefault(piece.name, []).append(float(figures["area"][0]))

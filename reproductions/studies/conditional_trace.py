@@ -23,14 +23,14 @@ NOISE_VARIANCES = (0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 
 
 class Half(NamedTuple):
-    """Half of the figure."""
+    """One half of the figure."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalTrace(Study):
-    """Points at unit distance, every other one secret: their loss under a smooth prior, and the worst pair of traces.
+    """Compute the loss of every other of evenly spaced points under a smooth prior, and the worst pair of traces.
 
     Losses are Rényi divergences of order 2, in nats, of hypotheses at most radius 1 apart; the prior has variance 1.
     """
@@ -48,7 +48,7 @@ class ConditionalTrace(Study):
         return Half("losses"), Half("hypotheses")
 
     def measure(self, data: None, piece: Half) -> Figures:
-        """Columns of one table."""
+        """Return the columns of one table."""
         times = tuple(range(self.points))
         secret = times[::2]
         if piece.name == "losses":
@@ -65,7 +65,8 @@ class ConditionalTrace(Study):
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
     def tables(self, data: None, figures: Mapping[Half, Figures]) -> Tables:
-        """``conditional_losses`` by noise variance and length scale; ``conditional_hypotheses``, a row a point.
+        """Return ``conditional_losses`` by noise variance and length scale, and ``conditional_hypotheses``, a row per
+        point.
 
         The latter has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
@@ -85,7 +86,7 @@ def loss_table(
     times: ArrayLike = tuple(range(10)),
     secret: ArrayLike = (0, 2, 4, 6, 8),
 ) -> dict[str, NDArray[np.float64]]:
-    """Loss by noise variance and length scale, at radius 1 and order 2; by default of the points of the paper's figure.
+    """Return the loss by noise variance and length scale, at radius 1 and order 2; by default for the paper's points.
 
     Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
     ``loss``, ``independent_loss`` and ``ratio``.
@@ -120,7 +121,7 @@ def loss_table(
 def worst_hypothesis(
     times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
 ) -> tuple[Array, Array]:
-    """Trace completed by the prior from its true secret points, and from the worst hypothesis about them.
+    """Return the traces that the prior completes from the true secret points and from the worst hypothesis about them.
 
     Where the two differ is what the public points give away (the paper's figure 2b).
 

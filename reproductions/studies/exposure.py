@@ -1,4 +1,4 @@
-"""Exposure to an adversary who knows locations, with the most important features: figures 3 and 4(b), table 2."""
+"""Exposure to an adversary who knows locations, and its most important features: figures 3 and 4(b), table 2."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class Exposure(CabStudy):
     known: float = parameter(0.2, doc="share of the people whose locations are known", above=0, below=1)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Return one piece a target."""
+        """Return one piece per target."""
         return tuple(TargetPiece(int(target), NAME) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Area and margin of the attack on one target, and the loadings of the components."""
+        """Return the area and margin of the attack on one target, and the loadings of the components."""
         sizes = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         game = subset_game(presence, **sizes, n_components=self.components, seed=self.seed)
         return study({NAME: game}, piece.target)
 
     def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
-        """Exposure, and differences between the most and least exposed tenth by place, hour and feature."""
+        """Return the exposure, and how the most and least exposed tenths differ by place, hour and feature."""
         week, exposure = presence[:, :WEEK], exposure_of(figures, (NAME,))
         targets = exposure.targets
         most, least = extremes(targets, exposure.areas[NAME], exposure.margins[NAME])

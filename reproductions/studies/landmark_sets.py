@@ -1,4 +1,4 @@
-"""Landmark sets, their share and their shape: figures 4 and 5 of Katsomallos, Tzompanaki and Kotzinos (2022)."""
+"""Landmark sets by size and shape: figures 4 and 5 of Katsomallos, Tzompanaki and Kotzinos (2022)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reproductions.study import Figures, Study, Tables
 
 
 class TablePart(NamedTuple):
-    """Distances, or the losses under one correlation."""
+    """A part of the tables: the distances, or the losses under one correlation."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSets(Study):
-    """Distance from landmarks, and temporal loss, of landmark sets drawn in five shapes; 100 windows, two states."""
+    """Measure distance and temporal loss for landmark sets drawn in five shapes; 100 windows, two states."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ()
 
@@ -29,16 +29,16 @@ class LandmarkSets(Study):
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
     def pieces(self, data: None) -> tuple[TablePart, ...]:
-        """Return the distances, which are quick, then each correlation."""
+        """Return the distances, which are quick to compute, then each correlation."""
         return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
     def measure(self, data: None, piece: TablePart) -> Figures:
-        """Means and standard deviations over the sets, in the order of the table's rows."""
+        """Return means and standard deviations over the sets, in the order of the table's rows."""
         table = self._table(piece, self.sets)
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
     def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
-        """``landmark_distance`` by shape and percentage; ``landmark_loss`` by correlation and method too."""
+        """Return ``landmark_distance`` by shape and percentage, and ``landmark_loss`` by correlation and method too."""
         frames = {
             part: self._table(part, 1).with_columns(**{name: pl.Series(column) for name, column in made.items()})
             for part, made in figures.items()

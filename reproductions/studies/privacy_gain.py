@@ -1,4 +1,4 @@
-"""Privacy gain of every defense, and its cost: figures 6(b) and 7 to 10."""
+"""Privacy gain of every defense, and its cost in utility: figures 6(b) and 7 to 10."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POINTS = [{"cell": f"{row}-{column}", "point": [column, row]} for row in range(R
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChain(Checked):
-    """Defense under the paper's name."""
+    """A defense under the name that the paper gives it."""
 
     name: str = parameter(doc="its name in the table")
     mechanism: tuple[ChainStep, ...] = parameter(doc="its steps, as in a run's configuration")
@@ -49,7 +49,7 @@ class NamedChain(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyGain(CabStudy):
-    """Attack the same targets behind every defense, with the same groups.
+    """Attack the same targets, with the same groups, behind every defense.
 
     Everybody has a place in one order, a cab of each mobility group in turn: the first n targets are among the first
     n + 1. Sampling is drawn anew for every aggregate, and the adversary knows the rate only.
@@ -62,7 +62,7 @@ class PrivacyGain(CabStudy):
     defenses: tuple[NamedChain, ...] = parameter((), doc="defenses to attack")
 
     def chosen(self, presence: Binary) -> Targets:
-        """First people of the order."""
+        """Return the first people in an order that takes one from each mobility group in turn."""
         groups = mobility_groups(presence)
         drawn = np.random.default_rng(self.seed).permutation(np.flatnonzero(groups >= 0))
         members = (drawn[groups[drawn] == group] for group in range(len(MOBILITY_GROUPS)))
@@ -70,11 +70,11 @@ class PrivacyGain(CabStudy):
         return np.array([target for target in in_turn if target is not None][: self.targets])
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Return one piece a target."""
+        """Return one piece per target."""
         return tuple(TargetPiece(int(target), RAW) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Area under the curve of one target behind every defense, and without one."""
+        """Return the area under the curve for one target behind every defense, and without any."""
         sizes: dict[str, Any] = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         sizes |= {"n_components": self.components, "seed": self.seed}
         week = presence[:, :WEEK]
@@ -105,7 +105,7 @@ class PrivacyGain(CabStudy):
         return {name: np.array([area]) for name, area in areas.items()}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Mean area and gain of every defense with its 95 % interval over targets, and quartiles of the gain."""
+        """Return each defense's mean area and gain with 95 % intervals over targets, and quartiles of the gain."""
         names = (RAW, *(defense.name for defense in self.defenses))
         areas = {name: np.array([figures[name][0] for figures in measured.values()]) for name in names}
         gains = gain_table(areas)
@@ -113,7 +113,7 @@ class PrivacyGain(CabStudy):
 
 
 def coarse(presence: Binary, chain: Chain) -> Binary:
-    """Presence in the coarse cells and windows of a chain, repeated in each of their fine ones."""
+    """Return presence in the coarse cells and windows of a chain, repeated in each of their fine ones."""
     n_people, n_windows, _ = presence.shape
     if chain.temporal is not None:
         longer = np.arange(0, n_windows, chain.together)
@@ -128,7 +128,7 @@ def coarse(presence: Binary, chain: Chain) -> Binary:
 
 
 def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.float64]:
-    """Release counts (replicas, n_windows, n_cells) through the steps on counts.
+    """Release counts (replicas, n_windows, n_cells) through the counting steps.
 
     A step may have a method ``defended`` of counts and a generator, for many aggregates at a time.
     """
@@ -149,7 +149,7 @@ def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.
 
 
 def gain_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Figure 6(b): mean and quartiles of the gain of every defense, from areas by name and those of raw counts.
+    """Tabulate figure 6(b): mean and quartiles of the gain of every defense, from areas by name including raw counts.
 
     ``gain`` is that of equation 1, with its normal 95 % interval; ``turned_round`` that of an adversary who answers
     the other way round where the area is below ½.

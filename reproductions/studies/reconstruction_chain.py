@@ -1,4 +1,4 @@
-"""Bounds on reconstruction beside attacks, on a simulated chain: figures 5 and 7 of Koga, Meehan and Chaudhuri."""
+"""Reconstruction bounds and attacks on a simulated chain: figures 5 and 7 of Koga, Meehan and Chaudhuri."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class ReconstructionChain(Study):
             yield Swept("sigma", sigma, n, t, s, sigma)
 
     def measure(self, data: None, piece: Swept) -> Figures:
-        """Bounds and attacks at one point of a sweep."""
+        """Compute the bounds and attacks at one point of a sweep."""
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
-        """Sweeps with their figure, and the margin of each bound above the best attack."""
+        """Return the sweeps with their figure, and the margin of each bound above the best attack."""
         rows = [row for piece, figures in measured.items() for row in sweep_rows(piece, figures)]
         table = pl.DataFrame(rows, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")

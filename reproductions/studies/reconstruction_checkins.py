@@ -1,4 +1,4 @@
-"""Bounds on reconstruction beside attacks, on check-ins: figures 3, 4, 6 and 8 of Koga, Meehan and Chaudhuri."""
+"""Reconstruction bounds and attacks on check-ins: figures 3, 4, 6 and 8 of Koga, Meehan and Chaudhuri."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
 class SmoothingPiece(NamedTuple):
-    """Point of a sweep, or all people by range, with priors smoothed in one way."""
+    """A point of a sweep, or all people by range, with priors smoothed in one way."""
 
     smoothing: float
     towards: str
@@ -41,7 +41,7 @@ class SmoothingPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionCheckins(Study):
-    """Learn everybody's moves from all but the last five windows of 20 days, and retrace them there."""
+    """Learn everybody's moves from all windows of 20 days but the last five, and retrace the people in those."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
@@ -62,7 +62,7 @@ class ReconstructionCheckins(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> IntArray:
-        """Place of everybody in each window, shape (n_people, n_windows)."""
+        """Return everybody's place in each window, shape (n_people, n_windows)."""
         visits = read_checkins(self.data_set, self.path) if self.path else synthetic_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
@@ -77,14 +77,14 @@ class ReconstructionCheckins(Study):
         return tuple(SmoothingPiece(*smoothing, place) for smoothing in smoothings for place in sweeps)
 
     def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
-        """Bounds of people by range, or mean bounds and attacks at one point of a sweep."""
+        """Compute the bounds of people by range, or mean bounds and attacks at one point of a sweep."""
         known = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
             return binned_bounds(known, piece.place.sweep, self.draws, self.seed)
         return people_figures(known, piece.place, self.draws, self.seed)
 
     def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
-        """Sweeps, the margin of each bound above the best attack, and the ranges, with their figure."""
+        """Return the sweeps, the margin of each bound above the best attack, and the ranges, with their figure."""
         swept, ranges = [], []
         for piece, figures in measured.items():
             key = {"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}

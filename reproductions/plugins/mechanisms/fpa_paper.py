@@ -1,4 +1,4 @@
-"""Fourier perturbation as calibrated in papers: less noise than its epsilon needs, priced at its true cost."""
+"""Fourier perturbation as calibrated in papers, with less noise than its epsilon requires; charged at its true cost."""
 
 from __future__ import annotations
 
@@ -75,39 +75,39 @@ class FpaPaper(FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[FpaPaper, ...]:
-        """Both transforms, and a measured sensitivity."""
+        """Return examples with both transforms and with a measured sensitivity."""
         common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
         return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
 
     @property
     def guarantee(self) -> Guarantee:
-        """None; users are bounded over a block."""
+        """A guarantee without an amount, whose unit is a block."""
         theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
         return Guarantee(unit=Unit.block(self.block), theorem=theorem)
 
     @property
     def family(self) -> NoiseFamily:
-        """Real Laplace noise."""
+        """The noise family, which is real-valued Laplace noise."""
         return NOISE_FAMILIES["laplace"]
 
     @property
     def budget(self) -> float:
-        """ε claimed by the paper for a block."""
+        """The ε that the paper claims for a block."""
         return self.epsilon
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform and inverse of a block of ``n_windows``."""
+        """Return the transform and inverse for a block of ``n_windows``."""
         return complex_basis(n_windows, self._n_kept(n_windows), self.inverse == "one_sided")
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Scale √k·Δ₂/ε of the noise on each part of k complex coefficients; unnormalised √n less."""
+        """Return the noise scale √k·Δ₂/ε of each part of k complex coefficients, divided by √n if unnormalised."""
         cells, windows, _ = bounds
         delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
         scale = np.sqrt(self._n_kept(n_windows)) * delta_2 / self.epsilon
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
     def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Privacy event of the noise on all coefficients, at its true price."""
+        """Return the privacy event of the noise on all coefficients, at its true price."""
         return events.Exact() if self.measured_sensitivity is not None else super().noise_event(n_windows, bounds)
 
     def _n_kept(self, n_windows: int) -> int:
@@ -123,7 +123,7 @@ class FpaPaper(FourierMechanism):
         return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        """Release blocks of many aggregates, shape (replicas, block, n_cells): one cell a user and window."""
+        """Release blocks of many aggregates, shape (replicas, block, n_cells), with one cell per user and window."""
         basis, inverse = self.matrices(self.block)
         scale = self.scale(self.block, (1, self.block, 1))
         coefficients = basis @ counts
@@ -135,7 +135,7 @@ class FpaPaper(FourierMechanism):
 
 @lru_cache(maxsize=64)
 def complex_basis(n_windows: int, n_coefficients: int, one_sided: bool = False) -> tuple[Matrix, Matrix]:
-    """Parts (p, n) of the first k complex coefficients, k at most n // 2 + 1, and the inverse (n, p)."""
+    """Return the parts (p, n) of the first k complex coefficients, k at most n // 2 + 1, and the inverse (n, p)."""
     # Unitary transform (factor 1/√n); frequencies 0 and n / 2 have no imaginary part. The inverse adds the conjugate
     # half of the spectrum; ``one_sided`` leaves it out, as public code does, and takes the real part.
     time = 2 * np.pi * np.arange(n_windows) / n_windows
