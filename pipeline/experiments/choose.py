@@ -1,4 +1,4 @@
-"""Choose a mechanism on given data: try every candidate with the requested guarantee, and write the best.
+"""Choose a mechanism for given data: try every candidate with the requested guarantee, and write the best one.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
 are those of any other experiment. With a limit on an adversary's advantage another experiment attacks them first.
@@ -80,7 +80,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """Purpose of a release: the measure that ranks settings, and default limits."""
+    """The purpose of a release: the measure that ranks settings, and the default limits."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -115,7 +115,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceRequest(Checked):
-    """Request to `choose`: protected unit, and limits of the release.
+    """A request to `choose`: the protected unit and the limits of the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
     keep.
@@ -161,25 +161,25 @@ class ChoiceRequest(Checked):
 
     @property
     def preferred(self) -> str:
-        """Measure that ranks the settings within the limits."""
+        """The measure that ranks the settings within the limits."""
         return self.prefer or PURPOSES[self.purpose].prefer
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """Limits from ``at_least`` and ``at_most``, or the defaults of the purpose."""
+        """The limits from ``at_least`` and ``at_most``, or else the defaults of the purpose."""
         limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
         return {"at_least": limits.at_least, "at_most": limits.at_most}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Measures that limit and rank."""
+        """The measures used for limits and for ranking."""
         return tuple(dict.fromkeys((*self.limits["at_least"], *self.limits["at_most"], self.preferred)))
 
 
 def candidates(
     w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Changes of the configuration for every candidate within the budget, by name.
+    """Return the configuration changes for every candidate within the budget, by candidate name.
 
     Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
     windows is independent. Where noise can be chosen, it is the one that has less, or each.
@@ -225,7 +225,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
-    """Attack the releases of candidates before post-processing, once for each distinct release.
+    """Return the sweep that attacks the candidates' releases before post-processing, once per distinct release.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -243,12 +243,12 @@ def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
-    """Name of a candidate without the post-processing in the last word of its title."""
+    """Return the name of a candidate without the post-processing that ends its title."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
 def cost_in_words(attack: Sweep) -> str:
-    """Describe the number of people to attack, and the estimated duration."""
+    """Describe the number of people to attack and the estimated duration."""
     grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
     n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
     minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60
@@ -256,7 +256,7 @@ def cost_in_words(attack: Sweep) -> str:
 
 
 def event_size(experiment: Sweep) -> int:
-    """Size of an injected event: `EVENT` standard deviations of the least constant noise."""
+    """Return the size of an injected event: `EVENT` standard deviations of the smallest constant noise."""
     minimum = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
@@ -268,7 +268,7 @@ def event_size(experiment: Sweep) -> int:
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
-    """``bounding.max_per_period`` that suits the first windows of a simulation.
+    """Return values of ``bounding.max_per_period`` that suit the first windows of a simulation.
 
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
@@ -289,7 +289,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
         schedules = step.candidates
 
         def deviation(n: int) -> float:
-            """Standard deviation of the noise for a bound of n memberships."""
+            """Return the standard deviation of the noise for a bound of n memberships."""
             moved = Sensitivity(n, n)
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
@@ -300,7 +300,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
-    """Changes of the configuration for each grid, from the configured one to the coarsest."""
+    """Yield the configuration changes for each grid, from the configured one to the coarsest."""
     yield {}
     if isinstance(config.space, Grid):
         rows, columns = config.space.rows, config.space.columns
@@ -312,7 +312,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
 
 
 def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceRequest, changes: dict[str, int]) -> Sweep:
-    """Experiment with the candidates over one grid."""
+    """Return the experiment that tries the candidates on one grid."""
     config = load(path, overrides)
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
@@ -362,14 +362,14 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """Experiment of a document with the given variants; paths are relative to the configuration's folder."""
+    """Return the experiment of a document with the given variants; paths are relative to the configuration's folder."""
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
 
 
 def n_windows(config: RunConfig, protect: str) -> int:
-    """Windows of the protected stretch, at least one.
+    """Return the number of windows in the protected stretch, at least one.
 
     Raises `ParameterError` if it is no duration, or not a whole number of windows.
     """
@@ -388,7 +388,7 @@ def n_windows(config: RunConfig, protect: str) -> int:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outcome of a choice."""
+    """The outcome of `choose`."""
 
     folder: Path  # where everything is
     # every candidate on the last grid that was tried, best first: `frontier`'s columns and ``grid``
@@ -403,12 +403,12 @@ class Choice:
 
     @property
     def best(self) -> Path:
-        """Configuration of the best candidate; missing if none meets all limits."""
+        """The configuration file of the best candidate, which does not exist if none meets all limits."""
         return self.folder / f"best{self.suffix}.yaml"
 
     @property
     def report(self) -> Path:
-        """The page of the last grid."""
+        """The report page of the last grid."""
         return _grid_folder(self.folder, len(self.tried)) / "report.html"
 
 
@@ -421,7 +421,7 @@ def choose(
     begun: Callable[[str, int], None] = lambda what, n_trials: None,
     listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
-    """Rank all candidates on the data of a configuration, and write the best as a configuration.
+    """Rank all candidates on the data of a configuration, and write the best one as a configuration file.
 
     Parameters
     ----------
@@ -485,7 +485,7 @@ def choose(
 
 
 def _suffix(folder: Path, question: dict[str, Any]) -> str:
-    """Suffix of the files of a request: empty for a folder's first, then -2, -3, …"""
+    """Return the suffix of a request's files: empty for the first request in a folder, then -2, -3, …"""
     for suffix in ("" if number == 1 else f"-{number}" for number in count(1)):
         path = folder / f"choice{suffix}.json"
         if not path.is_file() or json.loads(path.read_text(encoding="utf-8"))["asked"] == question:
@@ -498,7 +498,9 @@ def _grid_folder(folder: Path, number: int) -> Path:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Every attacked release with its result, and whether that or a failed trial refuses it."""
+    """Return each attacked release with its result, and whether the result or a failed trial means that it
+    is refused.
+    """
     path = folder / "frontier.parquet"
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
     rows = {row["variant"]: row for row in table.iter_rows(named=True)}
@@ -512,21 +514,21 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _without_refused(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
-    """Experiment without the candidates whose noisy counts are refused; None if no others remain."""
+    """Return the experiment without the candidates whose noisy counts are refused, or None if none remain."""
     variants = experiment.written["variants"]
     kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
     return with_variants(experiment.written, path, kept) if kept else None
 
 
 def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
-    """Add the measures of injected events to an experiment."""
+    """Return an experiment with the measures of injected events added."""
     events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
     written = experiment.written
     return with_variants(written | {"measures": [*written["measures"], *events]}, path, written["variants"])
 
 
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """Rank trials as accurate as the best one by the visibility of injected events."""
+    """Return an experiment that ranks trials nearly as accurate as the best by how visible injected events are."""
     written, limits = experiment.written, experiment.written["choose"]
     maximum = NEARLY_AS_GOOD * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
     at_most = {"relative_mae": min(maximum, limits["at_most"].get("relative_mae", maximum))}
@@ -536,7 +538,9 @@ def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Swe
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Candidates of an experiment, best first, and the choice in its manifest; empty without a manifest."""
+    """Return an experiment's candidates, best first, and the choice in its manifest; the table is empty if nothing was
+    run.
+    """
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
     choice = outcome.manifest.get("choice") or {}

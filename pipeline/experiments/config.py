@@ -1,4 +1,6 @@
-"""Configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the parameter grid)."""
+"""The configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the
+parameter grid).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """Figure of the results.
+    """A figure of the results.
 
     Parameters
     ----------
@@ -40,19 +42,19 @@ class FigureSpec(Checked):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Axes that must be measures."""
+        """The axes that must be measures."""
         return (self.x, self.y) if self.type == "scatter" else (self.y,)
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """Axes that must be varied keys."""
+        """The axes that must be varied keys."""
         axes = () if self.type == "scatter" else (self.x,)
         return (*axes, *((self.by,) if self.by else ()), *self.where)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """Expected result, and the number that confirms or refutes it.
+    """An expected result, and the number that confirms or refutes it.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
     settings of ``over`` (the other keys of ``where`` apply to both sides).
@@ -74,7 +76,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """Limits on a setting, and the measure that ranks the settings within them.
+    """The limits on a setting, and the measure that ranks the settings within them.
 
     The less favourable end of a setting's interval over seeds must keep them too.
     """
@@ -99,27 +101,27 @@ class Choose(Checked):
 
     @property
     def limited(self) -> tuple[str, ...]:
-        """Measures with a limit."""
+        """The measures that have a limit."""
         return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """Measures with a limit, and the preferred one."""
+        """The measures that have a limit, and the preferred measure."""
         return tuple(dict.fromkeys((*self.limited, self.preferred)))
 
     @property
     def preferred(self) -> str:
-        """The measure that decides among allowed settings."""
+        """The measure that decides among the allowed settings."""
         return self.prefer or self.limited[0]
 
     def is_higher_better(self, name: str) -> bool:
-        """Return whether a larger value of one of its measures is better."""
+        """Return whether a larger value of a measure is better."""
         return name in self.at_least or (name not in self.at_most and bool(measure(name).higher_is_better))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentHeader(Checked):
-    """Fields of every kind of experiment."""
+    """The fields that all kinds of experiment have."""
 
     name: str = parameter(doc="name of the experiment and of its saved results")
     question: str = parameter(doc="question, in a sentence or two")
@@ -132,7 +134,7 @@ class ExperimentHeader(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(ExperimentHeader):
-    """A sweep without its base configuration and grid."""
+    """The configuration of a sweep, apart from its base configuration and grid."""
 
     seeds: int = parameter(1, at_least=1, doc="number of seeds: 1, 2, …; every setting runs with each")
     group_size: int | None = parameter(
@@ -171,17 +173,17 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """Game of the measured attacks, if any."""
+        """The game of the attacks that are measured, or None if none is."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 
     def label(self, name: str) -> str:
-        """Label of a measure, or of a varied parameter, in tables and figures."""
+        """Return the label of a measure or varied parameter in tables and figures."""
         return self.labels.get(name, name)
 
 
 def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...]) -> list[Problem]:
-    """Unknown measures, and names in figures and claims that are neither measured nor varied."""
+    """Report unknown measures, and names in figures and claims that are neither measured nor varied."""
     problems: list[Problem] = []
 
     def check(path: tuple[str | int, ...], name: str, known: tuple[str, ...], kind: str) -> None:

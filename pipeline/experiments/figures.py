@@ -1,4 +1,4 @@
-"""Figures of an experiment as SVG or PNG; matplotlib is an extra and imported only here."""
+"""Draw the figures of an experiment as SVG or PNG; matplotlib is an optional extra, imported only here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def installed() -> bool:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Write the data of every figure into ``figures/`` as CSV, and draw it; return files and titles."""
+    """Write the data of every figure to ``figures/`` as CSV and draw it; return the files and titles."""
     written = []
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
@@ -51,7 +51,7 @@ def write_figures(
 
 
 def _data(figure: FigureSpec, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
-    """Data of a figure: every seed's value for a box plot, else means and intervals."""
+    """Return the data of a figure: the value of each seed for a box plot, otherwise means and intervals."""
     if figure.type == "box":
         return results.filter(pl.col("measure") == figure.y).drop("mean", "low", "high", *PROVENANCE)
     return wide_summary(summary, figure.measures)
@@ -103,7 +103,7 @@ def draw(
 
 
 def _logarithmic(axis: Any) -> None:
-    """A logarithmic axis with plain numbers 1, 2, 5, 10 …"""
+    """Make an axis logarithmic, with plain numbers 1, 2, 5, 10, … as labels."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -121,7 +121,7 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
 def _groups(
     figure: FigureSpec, config: ExperimentConfig, frame: pl.DataFrame
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """Label, colour and marker of each group in the order of the grid, and its rows."""
+    """Return each group's label, colour and marker with its rows, in the order of the grid."""
     values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
     groups = []
     for value, colour, marker in zip(values, cycle(COLOURS), cycle(MARKERS)):
@@ -134,7 +134,7 @@ def _groups(
 
 
 def _means(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
-    """Mean of a measure in each setting, and the distances to the ends of its interval."""
+    """Return the mean of a measure in each setting, and the distances to the ends of its interval."""
     sides = (group[f"{side} {name}"].fill_null(group[f"mean {name}"]).to_numpy() for side in ("mean", "low", "high"))
     mean, low, high = sides
     return mean, np.maximum([mean - low, high - mean], 0)
@@ -160,7 +160,7 @@ def _scatter(
 
 
 def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
-    """Draw the spread over seeds: quartiles, whiskers of 1.5 interquartile ranges, outliers."""
+    """Draw the spread over seeds as quartiles, whiskers of 1.5 interquartile ranges, and outliers."""
     frame = results.filter(pl.col("measure") == figure.y)
     places = frame[figure.x].unique(maintain_order=True).to_list()
     groups = _groups(figure, config, frame)
@@ -179,7 +179,7 @@ def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.Da
 
 
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
-    """Draw utility against risk of every setting; None without two measures or without matplotlib."""
+    """Draw utility against risk for every setting; return None without two measures or without matplotlib."""
     choose = config.choose
     assert choose is not None
     useful, risky = [*choose.at_least], [*choose.at_most]
@@ -191,7 +191,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
     figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by)
 
     def limits(axes: Any) -> None:
-        """Draw lines at the limits, and rings around the settings that meet all of them."""
+        """Draw lines at the limits, and rings around the settings that meet all limits."""
         for name, line in ((x, axes.axvline), (y, axes.axhline)):
             line((choose.at_least | choose.at_most)[name], color="black", linewidth=0.8, linestyle=":")
         for kept, size, width in (("allowed", 110, 0.8), ("best", 260, 1.6)):

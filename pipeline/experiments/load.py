@@ -1,4 +1,4 @@
-"""Load an experiment file: its grid, and one checked configuration for each trial; every problem with its line."""
+"""Load an experiment file into its grid and one checked configuration per trial; report every problem with its line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EXPECTED_BASE = "a section as in a run's configuration, or the file of one"
 
 @dataclass(frozen=True)
 class Change:
-    """Change of the value at a key path."""
+    """A change of the value at a key path."""
 
     key: str
     steps: yaml.Path
@@ -70,7 +70,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Setting:
-    """Point of a grid, or of one of its axes: a value for each column of the tables, and the changes in order."""
+    """A point of a grid or of one of its axes: a value for each table column, and the changes in order."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
@@ -101,7 +101,7 @@ class ParameterGrid:
         self._check_columns(root)
 
     def settings(self) -> Iterator[Setting]:
-        """Every combination, the last axis fastest."""
+        """Yield every combination of settings; the last axis varies fastest."""
         for point in itertools.product(*self.axes):
             values = {column: value for choice in point for column, value in choice.values.items()}
             yield Setting(values, self.fixed + tuple(change for choice in point for change in choice.changes))
@@ -114,7 +114,7 @@ class ParameterGrid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """Parse a section into changes; anything but a key path is a problem."""
+        """Parse a section into changes; record a problem for every key that is not a key path."""
         changes = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -138,7 +138,7 @@ class ParameterGrid:
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """Settings of a varied key; none if its values are not a list."""
+        """Return the settings of a varied key, or none if its values are not a list."""
         node = change.node
         if not isinstance(node, Sequence) or not node.items:
             self._refuse(node, change.path, "a list of values")
@@ -161,14 +161,14 @@ class ParameterGrid:
 
 
 def _table_value(node: Node) -> Any:
-    """A value for the tables: scalars unchanged, sections as JSON."""
+    """Return a value as shown in tables: scalars unchanged, sections as JSON."""
     value = plain(node)
     return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """Planned trial of a sweep: one setting with one seed."""
+    """A planned trial of a sweep: one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -179,7 +179,7 @@ class Planned:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raise `ConfigError` with all problems in line order, if any."""
+    """Raise a `ConfigError` with all problems in line order, if there are any."""
     if problems:
         in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
@@ -213,7 +213,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
 def _check_setting(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
-    """Checked configuration of one setting; None with errors added to the lists."""
+    """Return the checked configuration of one setting, or None after adding the errors to the lists."""
     document = copy.deepcopy(base)
     wrong = [problem for change in setting.changes if (problem := change.apply(document))]
     problems += wrong
@@ -234,7 +234,7 @@ def _check_setting(
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
-    """Keys set by the base or a change but read by no trial."""
+    """Report the keys that the base or a change sets but no trial reads."""
     unread = {key for config in configs for key in unread_keys(config)}
     unread -= {
         key
@@ -256,7 +256,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 
 
 def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
-    """Reason why a valid configuration cannot be a trial."""
+    """Return the reasons why a valid configuration cannot be a trial."""
     problems = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
@@ -317,7 +317,7 @@ def loads_experiment(
     overrides: Iterable[str] = (),
     reduced: bool = False,
 ) -> Sweep:
-    """Load an experiment from YAML text, with the arguments of `load_experiment`.
+    """Load an experiment from YAML text; the other arguments are those of `load_experiment`.
 
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
@@ -353,7 +353,7 @@ CHANGED = "The conditions were changed on the command line; the configuration be
 
 
 def _changes_the_setting(override: str) -> bool:
-    """Return whether a command-line change invalidates the conditions described in the file.
+    """Return whether a command-line override invalidates the conditions described in the file.
 
     >>> [_changes_the_setting(text) for text in ("base.source.type=csv", "base.source.path=data/x", "seeds=3")]
     [True, False, False]
@@ -363,7 +363,9 @@ def _changes_the_setting(override: str) -> bool:
 
 
 def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Replace the file name under ``base`` by its content; return the folder of its relative paths."""
+    """Replace the file name under ``base`` with the file's content; return the folder to which its paths are
+    relative.
+    """
     node = root.items.get(BASE)
     if isinstance(node, Mapping):
         return folder

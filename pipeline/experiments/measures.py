@@ -1,4 +1,4 @@
-"""Measures of a trial: utility metrics, accounts, shares of actions, and any function by name."""
+"""The measures of a trial: utility metrics, account values, fractions of actions, and any function by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], Any]] = {"max": np.max, "mi
 
 @dataclass(frozen=True)
 class TrialMeasure:
-    """Measure of a finished trial."""
+    """A measure of a finished trial."""
 
     name: str  # its name in the experiment's file
     compute: Callable[[Trial], float]
@@ -77,7 +77,7 @@ def _utility(metric: Metric, trial: Trial) -> float:
 
 
 def _utility_of_guess(metric: Metric, trial: Trial) -> float:
-    """Metric of a random guess: the baseline that any mechanism must beat."""
+    """Return the metric of a random guess, the baseline that any mechanism must beat."""
     guess = random_guess(_require_counts(trial).truth, trial.seed, trial.group_size)
     return _score(metric, trial, guess)
 
@@ -92,7 +92,7 @@ def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
 
 
 def _of_intervals(name: str, trial: Trial) -> float:
-    """Score the stated 95 % intervals; NaN without any."""
+    """Return a score of the stated 95 % intervals, or NaN if there are none."""
     figures = interval_coverage(_require_counts(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
 
@@ -106,7 +106,7 @@ def _epsilon(trial: Trial) -> float:
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
-    """The largest ε spent in the given number of successive windows: a w-event sum without an accountant."""
+    """Return the largest ε spent in ``n_windows`` successive windows, a w-event sum that needs no accountant."""
     charges = _require_counts(trial).charges
     if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
@@ -117,7 +117,7 @@ def _epsilon_in(n_windows: int, trial: Trial) -> float:
 
 
 def _epsilon_stated(trial: Trial) -> float:
-    """ε guaranteed by a schedule for its unit, independent of the run."""
+    """Return the ε that a schedule guarantees for its unit, whatever happens in the run."""
     schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
@@ -126,7 +126,9 @@ def _epsilon_stated(trial: Trial) -> float:
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
-    """Account value: a summary over all windows and subjects, or the largest of the last window."""
+    """Return an account value: a summary over all windows and subjects, or else the largest value in the
+    last window.
+    """
     rows = [row for row in trial.accounts[accountant] if row.name == name]
     if not rows:
         known = ", ".join(sorted({row.name for row in trial.accounts[accountant]})) or "none"
@@ -164,7 +166,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def measure(text: str) -> TrialMeasure:
-    """Return the measure of a given name.
+    """Return the measure with a given name.
 
     Parameters
     ----------
@@ -260,7 +262,7 @@ def _account(text: str) -> TrialMeasure:
 
 
 def unit_of(measure: TrialMeasure, trial: Trial) -> str:
-    """Unit of a measure, if necessary from the account rows."""
+    """Return the unit of a measure, looking it up in the account rows if necessary."""
     if measure.name == "mae" and trial.view == "points":
         return "metres"
     if measure.unit is not None or measure.accountant is None:
@@ -276,7 +278,7 @@ def trial_record(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Record:
-    """Every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
+    """Return every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
     wanted = [measure(name) for name in names]
     # Accounts cost more than releases; only a function may read some that no measure names.
     read = None if any(":" in name for name in names) else {one.accountant for one in wanted if one.accountant}

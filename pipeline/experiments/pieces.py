@@ -1,4 +1,4 @@
-"""Independent pieces of work, computed in worker processes and cached by the digest of their inputs."""
+"""Independent pieces of work, computed in worker processes and cached under the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ DIED = "its process died; was there enough memory?"
 
 
 def digest_of(value: Any) -> str:
-    """The first 32 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    """Return the first 32 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """Folder of records, each named by the digest of its inputs."""
+    """A folder of records, each named by the digest of its inputs."""
 
     folder: Path
 
     def path(self, decides: Any) -> Path:
-        """File of a record."""
+        """Return the path of a record's file."""
         return self.folder / f"{digest_of(decides)}.json"
 
     def read(self, decides: Any) -> Record | None:
-        """Read a record; None if missing or truncated."""
+        """Read a record, or return None if it is missing or truncated."""
         try:
             record = json.loads(self.path(decides).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -52,13 +52,13 @@ class RecordFolder:
         return record if isinstance(record, dict) else None
 
     def write(self, decides: Any, record: Record) -> None:
-        """Write a record atomically, for its owner alone."""
+        """Write a record atomically to a file that only its owner can read."""
         atomic.write_json(self.path(decides), record, private=True)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Unit of work."""
+    """A unit of work."""
 
     #: Everything that decides the record, as plain values.
     decides: Any
@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass
 class Made:
-    """Records and reasons of failure, by the number of the piece."""
+    """The records and reasons for failure, by number of the piece."""
 
     records: dict[int, Record] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Made:
 def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
-    """Run every piece without a record; failures are isolated, and another call resumes."""
+    """Run every piece that has no recorded result; failures are isolated, and calling again resumes."""
     kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
@@ -104,7 +104,7 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Yield the number of each finished task, with the reason if it failed.
+    """Yield the number of each task as it finishes, with the reason if it failed.
 
     Tasks are module-level functions with their arguments. With one job they run in this process; else in worker
     processes, which register ``plugins`` before they unpickle a task. Where a process dies, the tasks that were not
@@ -141,7 +141,7 @@ def _pool(n_jobs: int, plugins: Sequence[str]) -> ProcessPoolExecutor:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Initialise a worker process: register the plug-ins of further folders."""
+    """Initialise a worker process by registering the plug-ins in extra folders."""
     from penstock.pipeline.config.sections import add_folder
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -150,14 +150,14 @@ def prepare(plugins: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker process once its parent has ended, as one that is killed ends no child."""
+    """End this worker process once its parent has ended, since a killed parent does not end its children."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         signal.raise_signal(signal.SIGKILL)
 
 
 def attempt(task: Task) -> str | None:
-    """Run a task; return the reason if it fails."""
+    """Run a task, and return the reason if it fails."""
     function, arguments = task
     try:
         function(*arguments)

@@ -1,4 +1,4 @@
-"""Result tables with intervals over seeds, verdicts on expectations, advice, and the small tables that are saved."""
+"""Result tables with intervals over seeds, verdicts on expectations, advice, and the small tables to be saved."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.
 
 
 def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
-    """Mean and interval over seeds of every setting and measure.
+    """Return the mean and the interval over seeds for each setting and measure.
 
     The interval is that of `interval`; without one (a single seed) ``low`` and ``high`` are null.
     """
@@ -92,12 +92,12 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
-    """The least and the largest possible value of a measure, if both are finite."""
+    """Return the smallest and largest possible values of a measure, if both are finite."""
     return measure(name).limits or LIMITS.get(unit)
 
 
 def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Mean, Student's interval and spread of independent numbers.
+    """Return the mean, Student's interval and spread of independent numbers.
 
     With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
     it does not leave them, and is Student's where the spread is small.
@@ -135,7 +135,9 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def _logit_interval(mean: float, half: float, minimum: float, maximum: float) -> tuple[float, float]:
-    """Ends of an interval around a mean, ``half`` to either side at the mean on the logit scale."""
+    """Return the ends of an interval centred on the mean on the logit scale, with a half-width equivalent to ``half``
+    at the mean.
+    """
     share = (mean - minimum) / (maximum - minimum)
     step = half / (maximum - minimum) / (share * (1 - share))
     ends = expit(logit(share) + np.array([-step, step]))
@@ -143,7 +145,7 @@ def _logit_interval(mean: float, half: float, minimum: float, maximum: float) ->
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
-    """Rows with the given values in the given columns; a number fits its text in columns of mixed values."""
+    """Return the rows with the given column values; in columns of mixed values a number matches its text."""
     for name, value in where.items():
         column = pl.col(name)
         frame = frame.filter(column == (str(value) if frame.schema[name] == pl.String else value))
@@ -163,7 +165,7 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
 
 
 def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
-    """A column of varied values: numeric if all values are, else text."""
+    """Return a column of varied values, numeric if all values are and text otherwise."""
     if dtype is not None:
         return pl.Series(name, values, dtype=dtype)
     kinds = {type(value) for value in values}
@@ -185,7 +187,7 @@ AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", 
 
 
 def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """Write ``expected.csv``: every claim with the measured number and the verdict."""
+    """Write ``expected.csv`` with every claim, the measured number and the verdict."""
     rows = [_judge(claim, results) for claim in config.expected]
     if rows:
         numbers = dict.fromkeys(("at_least", "at_most", "value", "low", "high"), pl.Float64)
@@ -213,7 +215,7 @@ def _judge(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
-    """Compute the number of a claim for each seed: a mean over settings, or the ratio of two.
+    """Compute the number behind a claim for each seed: a mean over settings, or the ratio of two such means.
 
     Seeds are paired: both sides of a ratio use the same seed, so that what they share does not widen the interval.
     """
@@ -229,13 +231,13 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Mean of each seed with all settings; after failed trials a seed may lack some."""
+    """Return the mean for each seed that has all settings; after failed trials a seed may lack some."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Return whether a number agrees with a claim: its whole interval, part of it, or none of it.
+    """Return whether all, part or none of a number's interval agrees with a claim.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -252,10 +254,10 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
 
 
 def _number(claim: Expectation) -> str:
-    """The number of a claim in words."""
+    """Describe the number behind a claim."""
 
     def settings(where: dict[str, Any]) -> str:
-        """Values common to all settings."""
+        """Describe the values that all the settings have in common."""
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
 
     ratio = "" if claim.over is None else f" ÷ {settings(claim.over)}"
@@ -315,8 +317,8 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tupl
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
-    """Settings with ``allowed`` (keeps every limit), ``frontier`` (not Pareto-dominated) and ``best`` (largest by the
-    preferred measure among those allowed).
+    """Return the settings with ``allowed`` (meets every limit), ``frontier`` (not Pareto-dominated) and ``best`` (best
+    on the preferred measure among those allowed).
 
     ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
@@ -339,7 +341,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Relative excess of every setting over each limit; positive if the limit is missed.
+    """Return each setting's relative excess over each limit, which is positive if the limit is missed.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -357,7 +359,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Binding constraint: it excludes the best setting outside the limits, or without one is missed by the most.
+    """Return the constraint that excludes the best setting outside the limits or, if no setting is best, that is missed
+    by most.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
     all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None if none does). None
@@ -395,13 +398,13 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values of a measure, with a sign for which larger is better."""
+    """Return the values of a measure, with the sign changed if necessary so that larger is better."""
     gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 
 
 def best_in_words(best: dict[str, Any]) -> str:
-    """Describe the measures of the best setting, with the intervals over seeds.
+    """Describe the measures of the best setting with their intervals over seeds.
 
     >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
     'mae 2.5 (2.25 to 2.75), f1 0.75'

@@ -1,4 +1,4 @@
-"""Run experiments: trials in worker processes, resumed if interrupted; then tables, figures, report."""
+"""Run experiments: trials in worker processes, resumed if interrupted, followed by tables, figures and a report."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Listener = Callable[[int, int, int], None]
 
 
 def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
-    """Run every trial without a result, reading shared people once.
+    """Run every trial that has no result yet, reading shared people only once.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.
@@ -89,18 +89,18 @@ def run_one(
     game: Game | None,
     provenance: Mapping[str, str],
 ) -> Record:
-    """Run one trial over the people in a file."""
+    """Run one trial with the people read from a file."""
     return trial_record(config, _people(path), measures, group_size, game) | dict(provenance)
 
 
 @lru_cache(maxsize=1)
 def _people(path: Path) -> People:
-    """People of the last trial, cached for the next."""
+    """Return the people in a file, cached for the next trial."""
     return read_people(path)
 
 
 def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
+    """Return the inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
     written = resolved(trial.config, secrets=True)
     for ignored in ("name", "output", "utility"):
         written.pop(ignored)
@@ -110,14 +110,14 @@ def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str,
 
 
 class _Inputs:
-    """Digests of the inputs of configurations; each source and file is read once."""
+    """The digests of the inputs of configurations; each source and file is read only once."""
 
     def __init__(self) -> None:
         self._sources: dict[str, dict[str, str]] = {}
         self._files: dict[str, str] = {}
 
     def of(self, config: RunConfig) -> dict[str, str]:
-        """SHA-256 by name, of the source's files and of other files that the configuration names."""
+        """Return the SHA-256 of the source's files and of other files that the configuration names, by name."""
         source = json.dumps(resolved(config)["source"], sort_keys=True)
         if source not in self._sources:
             self._sources[source] = config.source.digests()
@@ -129,7 +129,7 @@ class _Inputs:
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """Result of an experiment: its output folder and the content of ``experiment.json``."""
+    """The result of an experiment: its output folder and the content of ``experiment.json``."""
 
     #: 0 done; 1 if any trial failed.
     exit_code: int
@@ -143,7 +143,7 @@ def run_experiment(
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, n_read: None,
 ) -> ExperimentResult:
-    """Run every trial without a result, then write tables, figures, advice and the report.
+    """Run every trial that has no result yet, then write tables, figures, advice and the report.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
-    """The first keys of the manifest; ``written``: the whole file as plain values."""
+    """Return the first keys of the manifest; ``written`` is the whole file as plain values."""
     return {
         "name": config.name,
         "question": config.question,
@@ -198,7 +198,7 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
 
 
 def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
-    """Write tables, figures, claims and advice of the finished trials; return the manifest."""
+    """Write the tables, figures, claims and advice of the finished trials; return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)
     manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {
@@ -226,7 +226,7 @@ def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
 
 
 def summary(outcome: ExperimentResult) -> str:
-    """The result of an experiment in a few lines: trials, claims, choice, files."""
+    """Summarise the result of an experiment in a few lines: trials, claims, choice and files."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [

@@ -1,4 +1,4 @@
-"""Trials of a sweep: shared presence of people, and the releases of one configuration."""
+"""The trials of a sweep: the shared presence of people, and the releases of one configuration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Part of a configuration that determines the trajectories; trials with an equal part share one pass."""
+    """Return the part of a configuration that determines the trajectories; trials with an equal part share one pass."""
     return replace(
         config,
         name="people",
@@ -60,7 +60,7 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 
 def write_people(config: RunConfig, path: Path) -> Record:
-    """Write the people of a source to one private file atomically, and return the number of rows."""
+    """Write the people of a source atomically to one private file, and return the number of rows."""
     atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
@@ -80,7 +80,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
 
 
 def read_people(path: Path) -> People:
-    """Read the file of `write_people`."""
+    """Read a file that `write_people` wrote."""
     frame = pl.read_parquet(path)
     if "time" in frame.columns:
         return frame
@@ -92,14 +92,14 @@ def read_people(path: Path) -> People:
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """Distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
+    """The distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
 
     truth: NDArray[np.int64]
     bounded: NDArray[np.int64]
 
 
 def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> TrialCounts:
-    """Count everybody, or a random group: drawn by the seed of the run, uniformly among all users."""
+    """Count everybody or a random group, which the run's seed draws uniformly among all users."""
     if group_size is not None:
         users, number = np.unique(people.user, axis=0, return_inverse=True)
         if len(users) < group_size:
@@ -114,7 +114,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
-    """Release a whole run in batches, byte-identical to the pipeline."""
+    """Release a whole run in batches that are byte-identical to those of the pipeline."""
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.grid.n_cells)
@@ -131,7 +131,7 @@ def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
 
 
 def _target_cells(plan: Plan) -> NDArray[np.int64]:
-    """Cells of the accountants' targets by window; the source is read only if there are targets."""
+    """Return the cells of the accountants' targets by window, reading the source only if there are targets."""
     if plan.targets.n_targets == 0:
         return no_target_cells()
     pieces: dict[tuple[int, int], list[Contributions]] = {}
@@ -150,7 +150,7 @@ COUNTS_PER_EVENT, MAX_EVENTS = 500, 100
 
 @dataclass(frozen=True)
 class EventFigures:
-    """Visibility of injected events in their window."""
+    """The visibility of injected events in their windows."""
 
     recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
     alarms: float  # share of events whose value has an alarm
@@ -158,7 +158,7 @@ class EventFigures:
 
 
 def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
-    """Release counts again, with events of `size` people in one cell and window each.
+    """Release counts again with injected events, each of `size` people in one cell and window.
 
     Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
     shorter run), so that there is a usual count to differ from.
@@ -210,17 +210,17 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """Seed of the run; attacks derive theirs from it."""
+        """The seed of the run, from which attacks derive their own."""
         return self.plan.config.seed or 0
 
     @cached_property
     def days(self) -> NDArray[np.datetime64]:
-        """Local date of each released window; NaT unless all windows of the date were released."""
+        """The local date of each released window, or NaT unless all windows of that date were released."""
         return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
     def attacked(self) -> Attacked:
-        """Membership attacks on its releases."""
+        """The membership attacks on the trial's releases."""
         return Attacked(self.plan, self.game)
 
     @cached_property
@@ -228,7 +228,7 @@ class Trial:
         return {}
 
     def with_events(self, size: int) -> EventFigures:
-        """Injected events of ``size`` people in a second release of the counts."""
+        """Return the figures of injected events of ``size`` people in a second release of the counts."""
         assert self.counts is not None
         if size not in self._events:
             self._events[size] = events_shown(self.plan, self.counts, size)
@@ -236,7 +236,7 @@ class Trial:
 
     @cached_property
     def recovered(self) -> Recovery:
-        """Trajectories recovered from its releases."""
+        """The trajectories recovered from the trial's releases."""
         return recovered(self.plan, self.released, self.windows.tolist(), self.seed)
 
 
@@ -247,7 +247,8 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account one configuration over people read before, with all its accountants or the named ones.
+    """Release and account one configuration for people read earlier, with all of its accountants or only the named
+    ones.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.
@@ -299,7 +300,7 @@ def _accounts(
 
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
-    """Release and account traces in one shard."""
+    """Release traces and account for them in a single shard."""
     pieces = [piece for _, piece in points_of(EventBlock(events, len(events), ()), plan)[1]]
     if not pieces:
         raise DataError("nothing was released")

@@ -1,4 +1,4 @@
-"""Metrics and health of a run: definitions, visibility and recording.
+"""Metrics and health of a run: how they are defined, who can see them and how they are recorded.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
@@ -35,7 +35,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class MetricDefinition:
-    """Definition of one metric."""
+    """The definition of one metric."""
 
     name: str  # in Prometheus, after penstock_
     kind: Literal["counter", "gauge", "histogram"]
@@ -47,7 +47,7 @@ class MetricDefinition:
     values: tuple[str, ...] = ()  # all values of the label
 
     def beam_name(self, value: str = "") -> str:
-        """Name in Beam of one value of the label, such as ``rows_used``."""
+        """Return the Beam name for one value of the label, such as ``rows_used``."""
         return "_".join(filter(None, (self.beam, value)))
 
 
@@ -109,16 +109,16 @@ MEASURES = (
 
 
 class Listener:
-    """Base class of listeners to the events of a run; ignores all of them.
+    """Base class of listeners to the events of a run, which ignores all of them.
 
     As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
     """
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Record an increase of a counter, the level of a gauge or an observation of a histogram."""
+        """Record an increase in a counter, the level of a gauge or an observation of a histogram."""
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Record the level of a counter or gauge kept elsewhere, by the workers of a cluster."""
+        """Record the level of a counter or gauge that the workers of a cluster keep."""
 
     def enter(self, state: str) -> None:
         """Record the state of the run: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
@@ -133,7 +133,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners for the duration of a block; of equal ones one is told."""
+    """Register listeners for the duration of a block; if several are equal, only one is notified."""
     _LISTENERS.extend(listeners)
     try:
         yield
@@ -143,7 +143,7 @@ def listening(*listeners: Listener) -> Iterator[None]:
 
 
 class RunMetrics(Listener):
-    """Metrics of a run in two registries of Prometheus: ``everything`` and ``public``.
+    """The metrics of a run in two Prometheus registries, ``everything`` and ``public``.
 
     A metric is registered with its first value, so that a gauge is absent until it is set; counters begin at 0.
 
@@ -174,7 +174,7 @@ class RunMetrics(Listener):
             metric.observe(amount)
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Set a gauge or a counter to the figure of a cluster's workers."""
+        """Set a gauge or counter to the figure that a cluster's workers report."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
             if level < before:  # the engine went back to an earlier checkpoint
@@ -184,7 +184,7 @@ class RunMetrics(Listener):
         self.record(measure, level, value)
 
     def value(self, measure: MetricDefinition, value: str = "") -> float | None:
-        """Return one value of a counter or gauge; None before the first."""
+        """Return one value of a counter or gauge, or None before its first value."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
@@ -205,7 +205,7 @@ class RunMetrics(Listener):
 
 
 def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
-    """Make a metric in no registry, at 0 for every value of its label."""
+    """Create an unregistered metric, at 0 for every value of its label."""
     from prometheus_client import Counter, Gauge, Histogram
 
     name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
@@ -218,7 +218,8 @@ def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
 
 
 class Health(Listener):
-    """Liveness and readiness of a run: ``starting``, ``running``, ``draining`` (stop requested), ``ended``, ``failed``.
+    """The liveness and readiness of a run: ``starting``, ``running``, ``draining`` (stop requested), ``ended`` or
+    ``failed``.
 
     >>> health = Health()
     >>> with listening(health), running():
@@ -234,13 +235,13 @@ class Health(Listener):
         self._beat: float | None = None
 
     def enter(self, state: str) -> None:
-        """Record the state of the run; ended runs need no heartbeat."""
+        """Record the state of the run; once ended, a run needs no heartbeat."""
         self.state = state
         if state == "ended":
             self._beat = None
 
     def beat(self) -> None:
-        """Record a heartbeat; after the first one, further ones are expected within `PATIENCE`."""
+        """Record a heartbeat; after the first one, each is expected within `PATIENCE` of the last."""
         self._beat = self._clock()
 
     @property
@@ -251,7 +252,7 @@ class Health(Listener):
 
     @property
     def ready(self) -> bool:
-        """Return whether the run reads and releases."""
+        """Return whether the run is reading and releasing."""
         return self.state == "running" and self.live
 
 
@@ -265,14 +266,14 @@ def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
-    """Pass the counts of a cluster's workers to all listeners."""
+    """Pass on the counts of a cluster's workers to all listeners."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.take_over(measure, level, value)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Report the begin and the end of a run around a block."""
+    """Report the beginning and end of a run around a block."""
     _enter("running")
     try:
         yield
@@ -283,7 +284,7 @@ def running() -> Iterator[None]:
 
 
 def draining() -> None:
-    """Report that the run was asked to stop and finishes its work in progress."""
+    """Report that the run has been asked to stop and is finishing its work in progress."""
     _enter("draining")
 
 
@@ -299,7 +300,7 @@ def beat() -> None:
 
 
 def read_rows(counts: RowCounts) -> None:
-    """Count rows by outcome; called once for a block of events."""
+    """Count rows by outcome; this is called once for each block of events."""
     amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
@@ -307,7 +308,7 @@ def read_rows(counts: RowCounts) -> None:
 
 
 def released(batch: Batch, last_end: int) -> None:
-    """Record a batch of releases; ``last_end``: end of its last window, in milliseconds since 1970."""
+    """Record a batch of releases; ``last_end`` is the end of its last window in milliseconds since 1970."""
     if not batch.releases:
         return
     for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
@@ -328,7 +329,9 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record the delay of releases on disk (streams); ``final_at``: end of their last window, seconds since 1970."""
+    """Record the delay of a stream's releases on disk; ``final_at`` is the end of their last window in seconds since
+    1970.
+    """
     if final_at is not None:
         record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 

@@ -1,4 +1,4 @@
-"""Redact unexpected errors in deployment mode: report type and location, never the message."""
+"""Redact unexpected errors in deployments: report their type and location, never their message."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.mechanisms.core.plugin import PenstockError
 
 
 class UnforeseenError(PenstockError):
-    """Redacted form of an unexpected error: its type and location in the code."""
+    """The redacted form of an unexpected error: its type and its location in the code."""
 
 
 @contextmanager
 def redact_errors(deployment: bool) -> Iterator[None]:
-    """Redact the errors of other libraries in a deployment: their messages may quote a row.
+    """Redact the errors of other libraries in a deployment, since their messages may quote a row.
 
     Outside a deployment nothing is done. Raises `UnforeseenError` in place of any error that is not of the project's
     own family.
@@ -41,7 +41,7 @@ def redact_errors(deployment: bool) -> Iterator[None]:
 
 
 class DiskError(PenstockError):
-    """Write failed: disk full, read-only or broken."""
+    """Raised if a write fails because the disk is full, read-only or broken."""
 
 
 #: What an operating system calls a file system that takes nothing more.
@@ -51,7 +51,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Explain a failed write by its consequence for the run.
+    """Explain what a failed write means for the run.
 
     Raises `DiskError` in place of such an error of the operating system.
 
@@ -69,7 +69,7 @@ def explained() -> Iterator[None]:
 
 
 def _of_disk(error: OSError) -> DiskError | None:
-    """Return a failed write as an error of its class; None for every other error."""
+    """Return a failed write as a `DiskError`, or None for any other error."""
     match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
     number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:
@@ -81,7 +81,7 @@ def _of_disk(error: OSError) -> DiskError | None:
 
 
 def redact(error: Exception) -> Exception:
-    """Return an error unchanged if its message cannot quote a row; otherwise redacted to type and location.
+    """Return an error unchanged if its message cannot quote a row; otherwise reduce it to its type and location.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 
@@ -103,7 +103,7 @@ def redact(error: Exception) -> Exception:
 
 
 def place_of(error: BaseException) -> str:
-    """Type of an error and its location in the code, from the innermost of its causes.
+    """Return the type of an error and its location in the code, taken from its innermost cause.
 
     >>> place_of(KeyError("ann"))
     'KeyError at an unknown place'

@@ -1,4 +1,4 @@
-"""HTTP server of a run: its metrics, its health and its live page."""
+"""The HTTP server of a run: its metrics, its health and its live page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Answer:
-    """Page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
+    """A page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
 
     status: int
     text: str
@@ -48,7 +48,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is reachable from this machine only; raises `ParameterError` unless an IP address.
+    """Return whether an address is reachable only from this machine; raise `ParameterError` if it is not an IP address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -61,10 +61,12 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages while the block runs, and yield the server's address; an `OSError` if the port is taken (0: any)."""
+    """Serve pages while the block runs and yield the server's address; raise `OSError` if the port is taken (0 picks
+    any).
+    """
 
     class Server(ThreadingMixIn, WSGIServer):
-        """Server with one thread per request; threads end with the process."""
+        """A server with one thread per request; the threads end with the process."""
 
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -80,10 +82,10 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 
 
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
-    """Return all pages as one application, which answers GET only and forbids caching."""
+    """Return all pages as one application, which answers only GET and forbids caching."""
 
     def page(environ: WSGIEnvironment) -> WSGIApplication:
-        """Choose the page of a request, or refuse it."""
+        """Choose the page for a request, or refuse the request."""
         # A web site whose name resolves to this machine could otherwise read a page through a browser here.
         if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
             return Answer(403, "this page is served to this machine only")
@@ -96,7 +98,7 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
         """Answer a request."""
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
-            """Begin an uncacheable response."""
+            """Start a response that must not be cached."""
             return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
         return page(environ)(environ, start)
@@ -106,14 +108,16 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Log no requests: standard error belongs to the run."""
+        """Do not log requests, since standard error belongs to the run."""
 
 
 def health_pages(health: Health) -> Pages:
-    """Return ``/healthz`` and ``/healthz/live``: 200 while alive; ``/healthz/ready``: 200 while running. Else 503."""
+    """Return ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while running); otherwise
+    503.
+    """
 
     def page(is_good: bool) -> Answer:
-        """Answer with the state of the run."""
+        """Return the page that shows the state of the run."""
         shown = {"state": health.state, "live": health.live, "ready": health.ready}
         return Answer(200 if is_good else 503, json.dumps(shown) + "\n", "application/json")
 
@@ -126,7 +130,7 @@ def health_pages(health: Health) -> Pages:
 
 @contextmanager
 def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve ``/metrics`` and ``/healthz`` of the runs in the block, and yield the server's address.
+    """Serve ``/metrics`` and ``/healthz`` for the runs in the block, and yield the server's address.
 
     Beyond the loopback interface only public measures are served: row counts and delays follow the private data, second
     by second. Raises `ParameterError` for an invalid port or IP address, and `DataError` if the port is taken.

@@ -1,4 +1,4 @@
-"""Status of a run, read from the files in its folder."""
+"""The status of a run, read from the files in its folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """State and progress of a run; None if unknown. Times in seconds."""
+    """The state and progress of a run; unknown values are None, and times are in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
@@ -38,7 +38,7 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Status of the run in a folder, from its files alone; read-only, without a lock.
+    """Return the status of the run in a folder, reading only its files and taking no lock.
 
     Raises `DataError` if no run was begun there. Raises `StateVersionError` if another version of penstock has written
     the checkpoint.
@@ -66,13 +66,13 @@ def of_folder(folder: Path) -> Status:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a JSON file; empty if it does not exist."""
+    """Read a JSON file, or return an empty dictionary if it does not exist."""
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return values
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:
-    """Latest window released and its end, in a merged file; a run of traces has none."""
+    """Return the latest released window and its end from a merged file; a run of traces has none."""
     if not path.exists():
         return None, None
     window, end = pl.scan_parquet(path).select(pl.col("window", "window_end").max()).collect().row(0)
@@ -80,7 +80,7 @@ def _of_releases(path: Path) -> tuple[int | None, float | None]:
 
 
 def _of_parts(folder: Path) -> tuple[int | None, float | None]:
-    """Latest window and its end in the parts written so far."""
+    """Return the latest window and its end from the parts written so far."""
     last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
     if last is None:
         return None, None
@@ -89,7 +89,7 @@ def _of_parts(folder: Path) -> tuple[int | None, float | None]:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """Read the figures in the checkpoint of a local stream; empty without one."""
+    """Read the figures in a local stream's checkpoint; empty if there is none."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())
@@ -107,7 +107,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 
 
 def _of_cluster(folder: Path) -> dict[str, Any]:
-    """Read the figures written by workers of a cluster, if any."""
+    """Read the figures that the workers of a cluster have written, if any."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := _read(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}

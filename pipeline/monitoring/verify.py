@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """Result of a check: name, outcome and detail."""
+    """The result of a check: its name, outcome and detail."""
 
     name: str
     passed: bool
@@ -42,7 +42,7 @@ class Check:
 
 
 def verify(folder: Path) -> list[Check]:
-    """Run all checks on the folder of a run, of counts or of traces.
+    """Run all checks on the folder of a run, whether of counts or of traces.
 
     Raises `DataError` if the folder holds no finished run.
     """
@@ -76,7 +76,7 @@ def _rows(manifest: dict[str, Any]) -> Check:
 
 
 def _offsets(manifest: dict[str, Any]) -> list[Check]:
-    """Check the counted offsets against the brokers; skipped for other inputs."""
+    """Check the counted offsets against the brokers; other inputs are skipped."""
     if "offsets" not in manifest:
         return []
     read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source
@@ -97,7 +97,7 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 
 def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
-    """Checks of released counts: every window in order, every cell once, every charge in the ledger."""
+    """Check released counts: every window in order, every cell once, every charge in the ledger."""
     columns = ["window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
     per_window = releases.group_by("window", maintain_order=True).agg(
@@ -120,7 +120,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 
 
 def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
-    """Describe the first gap in the windows of a run, apart from windows without active sensors."""
+    """Describe the first gap in the windows of a run; windows without active sensors do not count as gaps."""
     try:
         plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
         check_windows(plan, released, complete=manifest["exit"]["complete"])
@@ -130,7 +130,7 @@ def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str
 
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
-    """Checks of released traces: every point once and in order, every charge in the ledger, every user's budget."""
+    """Check released traces: every point once and in order, every charge in the ledger, every user's budget."""
     plan = make_plan(_config(manifest), folder)
     # What a budget in ρ has spent has no ε.
     measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
@@ -160,7 +160,7 @@ def _ledger(
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
-    """Check that the ledger covers the charges of the releases.
+    """Check that the ledger covers the charges for the releases.
 
     ``detail`` has a place for the number of charged windows.
     """
@@ -181,7 +181,7 @@ def _ledger(
 
 
 def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
-    """Return the path of a run's ledger, local or shared."""
+    """Return the path of a run's ledger, whether local or shared."""
     local_ledger = folder / "operator" / "ledger"
     return local_ledger if local_ledger.exists() else Path(manifest["ledger"]["path"])
 

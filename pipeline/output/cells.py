@@ -1,4 +1,4 @@
-"""Cells of a run as GeoJSON: written when it begins, and read for its maps."""
+"""The cells of a run as GeoJSON, written when the run begins and read for its maps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_CELLS = 100_000
 
 
 def cells_geojson(space: Space) -> dict[str, Any] | None:
-    """Cells of a space as a GeoJSON feature collection (RFC 7946); None if no cell has a known location.
+    """Return the cells of a space as a GeoJSON feature collection (RFC 7946), or None if no cell has a known location.
 
     **Privacy**: a function of the public list of cells alone.
 
@@ -38,7 +38,7 @@ def _feature(placed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
-    """GeoJSON geometry of a cell."""
+    """Return the GeoJSON geometry of a cell."""
     if "point" in placed:
         return {"type": "Point", "coordinates": placed["point"]}
     polygons = placed.get("polygons") or ([[placed["polygon"]]] if "polygon" in placed else [])
@@ -50,12 +50,12 @@ def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
-    """Geometry by cell of a space."""
+    """Return the geometry of each cell of a space."""
     return {placed["cell"]: _geometry(placed) for placed in space.geometry()}
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
-    """Read the geometry by cell from the published file of a run; None without one."""
+    """Read the geometry of each cell from the published file of a run, or return None if there is no such file."""
     path = folder / "public" / CELLS
     if not path.is_file():
         return None
@@ -64,7 +64,7 @@ def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
 
 
 def cell_names(folder: Path) -> dict[str, str]:
-    """Display names of cells with identifiers, such as stops, from the published file of a run."""
+    """Read the display names of cells that have identifiers, such as stops, from the published file of a run."""
     path = folder / "public" / CELLS
     features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
     facts = (feature["properties"] for feature in features)
@@ -72,7 +72,7 @@ def cell_names(folder: Path) -> dict[str, str]:
 
 
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
-    """Return all rings of a polygon or multipolygon; a point is a ring.
+    """Return all rings of a polygon or multipolygon; a point counts as a ring.
 
     >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
     [[[8.5, 47.4]]]
@@ -88,6 +88,6 @@ def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
 
 
 def write_cells(folder: Path, space: Space) -> None:
-    """Write ``public/cells.geojson`` into the folder of a run, if its cells have locations."""
+    """Write ``public/cells.geojson`` to the folder of a run if its cells have locations."""
     if (geojson := cells_geojson(space)) is not None:
         atomic.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Identity of the run in a folder, its checkpoints, and resuming from the latest one."""
+"""The identity of the run in a folder, its checkpoints, and how to resume from the latest one."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _NONCE_BYTES = 32
 
 
 def path(plan: Plan) -> Path:
-    """Return the path of the checkpoint."""
+    """Return the path of a run's checkpoint."""
     return plan.folder / "operator" / "checkpoint" / "latest"
 
 
 def write(plan: Plan, state: State) -> int:
-    """Replace the checkpoint, atomically and durably; returns its size in bytes.
+    """Replace the checkpoint atomically and durably, and return its size in bytes.
 
     Everything that it covers must be durable before.
     """
@@ -49,7 +49,7 @@ def write(plan: Plan, state: State) -> int:
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Replace a file, atomically and durably."""
+    """Replace a file atomically and durably."""
     with atomic.replacing(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
@@ -58,7 +58,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Read the checkpoint of a stream, if any.
+    """Read the checkpoint of a stream, if there is one.
 
     Raises `StateVersionError` if another version of penstock has written it.
     """
@@ -66,17 +66,17 @@ def read(plan: Plan) -> State | None:
 
 
 def position_of(state: State | None) -> State:
-    """Position from which the source of a stream resumes; empty at the beginning."""
+    """Return the position from which the source of a stream resumes, which is empty at the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
 def account_key(number: int, shard: int) -> str:
-    """Name of the state of one parallel part of an accountant in a checkpoint."""
+    """Return the name under which a checkpoint stores the state of one parallel part of an accountant."""
     return f"account-{number:03d}-{shard:06d}"
 
 
 def run_digest(plan: Plan) -> str:
-    """SHA-256 of the part of a configuration that determines a run's files; equal ones may resume each other.
+    """Return the SHA-256 of the settings that determine a run's files; runs with equal digests may resume each other.
 
     The key is not in it: a continued run may have a key with more epochs.
     """
@@ -84,7 +84,7 @@ def run_digest(plan: Plan) -> str:
 
 
 def public_name(plan: Plan) -> str:
-    """Digest that identifies a run to sinks; reveals neither key, nonce nor configuration.
+    """Return a digest that identifies a run to sinks and reveals neither key, nonce nor configuration.
 
     Simulations of the same configuration have the same one, and release the same.
     """
@@ -92,7 +92,7 @@ def public_name(plan: Plan) -> str:
 
 
 def _identity(plan: Plan) -> dict[str, Any]:
-    """Return the part of a configuration that determines a run's files."""
+    """Return the settings that determine a run's files."""
     config = resolved(plan.config, secrets=True)
     config.pop("output")
     return config
@@ -104,7 +104,7 @@ MAY_DIFFER = ("source.speed", "source.checkpoint", "allow_empty", "typical_count
 
 
 def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
-    """Key paths at which two configurations differ, except keys without effect on a run's files.
+    """Return the key paths at which two configurations differ, except for keys that have no effect on a run's files.
 
     >>> differing_keys({"seed": 3, "mechanism": [{"epsilon": 1}]}, {"mechanism": [{"epsilon": 2}]})
     ['mechanism[0].epsilon', 'seed']
@@ -119,7 +119,7 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Nonce of a deployment: fresh for a new run, stored for a resumed one.
+    """Return the nonce of a deployment: a fresh one for a new run, the stored one for a resumed run.
 
     The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
     simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
@@ -163,7 +163,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Record the run in its folder, durably: its nonce, and the initial key and configuration.
+    """Record the run durably in its folder: its nonce, and the key and configuration that it begins with.
 
     The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
     ledger, which the first one gives its terms.
@@ -184,7 +184,7 @@ def begin(plan: Plan) -> str | None:
         mark["traces"] = traces.VERSION
 
     def write_mark() -> None:
-        """Mark the folder as the run's, before its registration in the ledger."""
+        """Mark the folder as belonging to the run, before the run is registered in the ledger."""
         if not atomic.write_first(_mark(plan), _encode(mark)):
             raise holds_a_run(plan)
 
@@ -192,13 +192,15 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Make the error for a folder with a run of another configuration, which may have to be continued."""
+    """Return the error for a folder that already holds another run, which may have to be continued."""
     resumes = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
 
 
 def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger lost entries of the run in the folder; register a run killed before that."""
+    """Raise `DataError` if the ledger lost entries of the run in the folder; register a run that was killed before
+    doing so.
+    """
     if registration.is_entered(plan):
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
@@ -214,12 +216,12 @@ def _encode(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Return whether a folder holds a run of a deployment, which must not be replaced."""
+    """Return whether a folder holds a deployment's run, which must not be replaced."""
     return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` unless the folder holds an unfinished or finished run of the same configuration.
+    """Raise `ConfigError` unless the folder holds a run of the same configuration, finished or not.
 
     Raises `StateVersionError` if another version would have made other traces of the same rows.
     """
@@ -252,7 +254,7 @@ def _mark(plan: Plan) -> Path:
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
-    """Read the mark of a folder; empty without a run."""
+    """Read the mark of a folder, or return an empty dictionary if it holds no run."""
     path = folder / "operator" / MARK
     mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return mark
@@ -290,7 +292,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """Operator's manifest of a finished run; None if the run is unfinished."""
+    """Return the operator's manifest of a finished run, or None if the run is unfinished."""
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None
@@ -299,7 +301,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Roll the folder of a stream back to its checkpoint, except releases and true counts.
+    """Roll a stream's folder back to its checkpoint, except for releases and true counts.
 
     These stay: of two parts with the same windows the first one counts.
     """
@@ -316,7 +318,7 @@ def go_back(plan: Plan) -> None:
 
 
 def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
-    """Last window of each part of each accountant in the checkpoint.
+    """Return the last window of each part of each accountant in the checkpoint.
 
     Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
     """

@@ -1,4 +1,4 @@
-"""Files of a run: atomic writes, first-write-wins parts, merging, and the lock of a folder."""
+"""The files of a run: atomic writes, parts of which the first write wins, merging, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other runs for a block; the lock dies with the process.
+    """Lock a folder against other runs while the block runs; the lock is released if the process dies.
 
     The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
@@ -47,7 +47,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return the process that holds a folder's lock, if alive.
+    """Return the process that holds a folder's lock, if it is alive.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """
@@ -67,7 +67,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def _lock_file(path: Path) -> TextIO:
-    """Lock the file at a path, and check that it was not replaced meanwhile."""
+    """Lock the file at a path, and check that it was not replaced in the meantime."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -95,7 +95,7 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write one part, durably; the first write of a name wins, so that a repeated execution changes nothing.
+    """Write one part durably; the first write under a name wins, so that repeating the execution changes nothing.
 
     Returns what the part holds: the table, or what was written before.
     """
@@ -108,7 +108,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Name of a part by its windows; the division into parts may differ when a run is resumed.
+    """Return the name of a part from its windows; a resumed run may be divided into different parts.
 
     >>> part_name(3, 3), part_name(3, 12)
     ('000000000003', '000000000003~000000000012')
@@ -117,7 +117,7 @@ def part_name(first: int, last: int) -> str:
 
 
 def windows_of(stem: str) -> range:
-    """Windows of a part, from its name.
+    """Return the windows of a part, read from its name.
 
     >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12))
     (range(3, 4), range(3, 13))
@@ -141,7 +141,7 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
-    """Merge all parts of a folder in order of their names into a file; returns the number of rows.
+    """Merge all parts in a folder, in order of their names, into one file; return the number of rows.
 
     The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
     from part to part (``window``): rows of a later part that do not go beyond the earlier ones were written
@@ -171,7 +171,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk; dictionaries hold only occurring values, in order of first appearance."""
+    """Combine rows into one chunk whose dictionaries hold only the values that occur, in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         column = table.column(index)
@@ -199,7 +199,7 @@ PART_ROWS = 500_000
 
 
 def readable_by_others(folder: Path) -> list[Path]:
-    """List paths of the operator's folder that other accounts could open."""
+    """Return the paths in the operator's folder that other accounts could open."""
     operator = folder / PRIVATE
     paths = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
     return [path for path in paths if path.exists() and path.stat().st_mode & 0o077]
@@ -214,10 +214,10 @@ READERS = "readers"
 
 
 def parts_folder(plan: Plan, kind: str) -> Path:
-    """Return the folder of the parts of one output, until they are merged."""
+    """Return the folder that holds the parts of one output until they are merged."""
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
 def has_truth(plan: Plan) -> bool:
-    """Return whether true counts or traces are kept for the operator; a deployment keeps none."""
+    """Return whether true counts or traces are kept for the operator, which is never so in a deployment."""
     return plan.config.mode == "simulation" and plan.config.output.truth

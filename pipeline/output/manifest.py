@@ -1,4 +1,6 @@
-"""Public and operator's manifest of a run: guarantee, versions, digests, row equation, summaries, key epochs."""
+"""The public and the operator's manifest of a run: guarantee, versions, digests, row equation, summaries,
+key epochs.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ SIMULATION_NOTICE = "This is a simulation: its seed undoes the noise. Its output
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of the platform and of all packages that can affect a result."""
+    """Return the versions of the platform and of all packages that can affect a result."""
     installed = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("penstock", *PACKAGES):
         try:
@@ -62,7 +64,9 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """SHA-256 of penstock's source files below a folder: a cached result is valid for unchanged code only."""
+    """Return the SHA-256 of penstock's source files below a folder; a cached result is valid only for
+    unchanged code.
+    """
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -72,12 +76,12 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """Versions and code digest, which with configuration and input determine a result."""
+    """Return the versions and code digest, which together with configuration and input determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
 
 def lateness_in_words(source: Source) -> str:
-    """Describe the rule of lateness; begins with ``shared`` if other people's rows decide."""
+    """Describe the lateness rule; the text begins with ``shared`` if other people's rows affect it."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -86,7 +90,8 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Guarantee of one mechanism in words and as a figure; none if other rows decide a row's lateness.
+    """Return a mechanism's guarantee in words and as a figure; there is none if other rows decide whether a row is
+    late.
 
     ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.
     """
@@ -106,7 +111,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Guarantees of all steps; that of the mechanism is the promise of the run."""
+    """Return the guarantees of all steps; the mechanism's guarantee is that of the run."""
     reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
     return [
         guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
@@ -115,7 +120,7 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
-    """Losses of landmarks that hide among the public ones."""
+    """Describe the losses of landmarks that hide among the public ones."""
     if plan.config.landmarks is None or plan.config.landmarks.hidden is None:
         return {}
     from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
@@ -126,7 +131,7 @@ def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
-    """Head of the ledger's chain and the number of the run in it.
+    """Return the head of the ledger's chain, and the number of the run in the ledger.
 
     Of a deployment with ``others``: whether other ledgers over the same event source are known; and ``series``: what
     all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`), and ``choices`` of
@@ -153,12 +158,12 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 
 def note_unverified(plan: Plan, engine: str) -> None:
-    """Record in the folder that the run used an engine without verified watermarks."""
+    """Record in the folder that the run used an engine whose watermarks have not been verified."""
     atomic.write_json(_unverified_note(plan), engine)
 
 
 def unverified_in_words(engine: str) -> str:
-    """Caution for a run on an unverified engine."""
+    """Return a caution for a run on an unverified engine."""
     return (
         f"{engine}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that windows may "
         "have been released before all of their rows were read"
@@ -170,7 +175,7 @@ def _unverified_note(plan: Plan) -> Path:
 
 
 def _engine(plan: Plan) -> dict[str, str]:
-    """Name of an unverified engine."""
+    """Return a manifest entry that cautions about an unverified engine, empty if the engine is verified."""
     path = _unverified_note(plan)
     return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
 
@@ -178,7 +183,7 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Manifest to publish with the releases: no secret, and nothing that depends on the data except through them.
+    """Return the manifest published with the releases; it holds no secret, and depends on the data only through them.
 
     ``accounts``: every accountant's figures (`account_summaries`); those that are not public are left out. ``ledger``:
     head of the ledger at the end of the run, and what all runs on it have cost (`ledger_head`). The head is the digest
@@ -231,7 +236,7 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """SHA-256 of every input by name; a single one in a deployment whose files are named after people."""
+    """Return the SHA-256 of every input by name; a single digest in a deployment whose files are named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
@@ -240,7 +245,7 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
-    """Manifest for the operator; ``facts`` are the figures of the finished run."""
+    """Return the operator's manifest; ``facts`` are the figures of the finished run."""
     key = plan.keys.noise_key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
@@ -256,7 +261,7 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
 
 
 def counted_rows(plan: Plan) -> RowCounts:
-    """Row counts of the whole run."""
+    """Return the row counts of the whole run."""
     total = RowCounts()
     for path in sorted(parts_folder(plan, "row_counts").glob("*.json")):
         total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
@@ -264,7 +269,7 @@ def counted_rows(plan: Plan) -> RowCounts:
 
 
 def row_equation(plan: Plan) -> dict[str, Any]:
-    """Row counts by outcome over the whole run; raises `RowEquationError` unless they balance."""
+    """Return the row counts by outcome over the whole run; raise `RowEquationError` if they do not balance."""
     total = counted_rows(plan)
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
     equation = as_equation(total) | {"duplicates": total.used - memberships}
@@ -275,7 +280,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Counted offsets of a run, compared with those of the brokers; None if the input has no offsets.
+    """Return the counted offsets of a run compared with those of the brokers, or None if the input has no offsets.
 
     ``complete``: the run has come to its end, up to which everything had to be read.
     """
@@ -288,7 +293,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Describe input that was counted never or twice, and why brokers were not asked."""
+    """Describe input that was never counted or was counted twice, and why brokers were not asked."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -296,7 +301,7 @@ def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
 
 
 def as_equation(total: RowCounts) -> dict[str, Any]:
-    """Row counts by outcome, as in the manifest."""
+    """Return row counts by outcome, as they appear in the manifest."""
     outcomes = {name: getattr(total, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
     by_reason = dict(sorted(total.rejected.items()))
     return outcomes | {"rejected": sum(by_reason.values()), "rejected_by_reason": by_reason}
@@ -310,7 +315,7 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Number of users, and the spread of their cells and active windows, or of their points and landmarks."""
+    """Return the number of users, and the spread of their cells and active windows or of their points and landmarks."""
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -324,7 +329,7 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
 
 
 def users_in_words(users: Mapping[str, Any]) -> str:
-    """Number of people and their median activity, from `user_summaries`.
+    """Describe the number of people and their median activity, given the result of `user_summaries`.
 
     >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
     '6,000, each with 13 cells and 1 active window (medians)'
@@ -338,7 +343,7 @@ def users_in_words(users: Mapping[str, Any]) -> str:
 
 
 def _spread(values: list[int]) -> dict[str, float]:
-    """Mean, standard deviation, extremes and median; empty without values."""
+    """Return the mean, standard deviation, extremes and median; empty if there are no values."""
     if not values:
         return {}
     array = np.asarray(values)
@@ -352,7 +357,7 @@ def _spread(values: list[int]) -> dict[str, float]:
 
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:
-    """Summary of every accountant, in the order of the configuration."""
+    """Return the summary of every accountant, in the order of the configuration."""
     return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
 
 
@@ -363,7 +368,7 @@ def stopped(plan: Plan) -> str | None:
 
 
 def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
-    """Figures of the releases for the operator's manifest: windows with their accounts, or points.
+    """Return the release figures for the operator's manifest: windows with their accounts, or points.
 
     Raises `RowEquationError` as `check_windows` does.
     """
@@ -380,18 +385,18 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Read the columns shared by the rows of a release, one row a release, in the order of the file."""
+    """Read the columns that all rows of a release share, one row per release, in the order of the file."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
 def actions(released: pl.DataFrame) -> dict[str, int]:
-    """Number of windows or points by action."""
+    """Count windows or points by action."""
     counted = released.with_columns(pl.col("action").cast(pl.String)).group_by("action").len()
     return dict(sorted(counted.iter_rows()))
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a due window was not released, or one was released twice.
+    """Raise `RowEquationError` if a window that is due was not released or was released twice.
 
     ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
     """
@@ -411,7 +416,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Epochs of the noise key: fingerprint, beginning, and first window (traces have none).
+    """Return the epochs of the noise key with their fingerprint, beginning and first window (traces have none).
 
     An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
     between two starts of windows, covers none.
@@ -427,7 +432,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _first_window(plan: Plan, start: int) -> int | None:
-    """Return the first window that starts at an instant or later; None if there is none."""
+    """Return the first window that starts at or after a given time, or None if there is none."""
     calendar = plan.grid.calendar
     if start <= int(calendar.start(1)):
         return 1
@@ -439,7 +444,8 @@ def _first_window(plan: Plan, start: int) -> int | None:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Reason not to resume a run with the plan's key, or None; ``begun_with``: key fingerprints at its start.
+    """Return why a run cannot resume with the plan's key, or None if it can; ``begun_with`` holds its initial key
+    fingerprints.
 
     Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
     window would be a second release of it.
@@ -459,7 +465,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 
 def _last_charged(plan: Plan) -> int | None:
-    """End of the last charged window; of a block, its last window."""
+    """Return the end of the last charged window; for a block, that of the block's last window."""
     postings = [entry for entry in Ledger(ledger_path(plan)).postings() if entry.run == plan.keys.run_id]
     if not postings:
         return None
@@ -469,7 +475,7 @@ def _last_charged(plan: Plan) -> int | None:
 
 
 def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, each window once, and the rejected rows."""
+    """Merge the parts of every table, including each window once, and the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
     if plan.on_points:
         merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
@@ -492,6 +498,6 @@ def merge_outputs(plan: Plan) -> None:
 
 
 def clear_parts(plan: Plan) -> None:
-    """Remove parts and checkpoints of a finished run."""
+    """Remove the parts and checkpoints of a finished run."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
         shutil.rmtree(plan.folder / folder, ignore_errors=True)

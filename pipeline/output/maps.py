@@ -1,4 +1,4 @@
-"""Outlines and releases in the formats of maps: GeoJSON, GeoParquet, and CSV with well-known text."""
+"""Outlines and releases in map formats: GeoJSON, GeoParquet, and CSV with well-known text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _COARSE = 1 / 2000
 
 
 def write_outlines(folder: Path, path: str) -> str | None:
-    """Write ``public/outlines.geojson`` beside the cells of a run; returns a caution about lines off the map.
+    """Write ``public/outlines.geojson`` beside the cells of a run, and return a caution about lines that are off the
+    map.
 
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
@@ -69,7 +70,9 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 
 def read_outlines(folder: Path) -> list[Line]:
-    """Lines (n, 2) of longitude and latitude from the published file of a run; none without one."""
+    """Read the lines of longitude and latitude, shape (n, 2), from the published file of a run; none if it has no such
+    file.
+    """
     path = folder / "public" / OUTLINES
     if not path.is_file():
         return []
@@ -101,14 +104,14 @@ def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray
 
 
 def _parts_near(line: Line, minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
-    """Parts of a line with sides close to a box."""
+    """Return the parts of a line whose sides are close to a box."""
     near = sides_near(line, minimum, maximum)
     edges = np.flatnonzero(np.diff(near, prepend=False, append=False))
     return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
 
 
 def _simplify_line(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
-    """Simplify a line by dropping positions within the tolerance of the simplified line; the ends are kept."""
+    """Simplify a line by dropping positions that are within the tolerance of the result; the ends are kept."""
     shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
     return np.asarray(shapely.get_coordinates(shape) / squeeze)
 
@@ -117,7 +120,7 @@ def _simplify_line(line: Line, squeeze: NDArray[np.float64], tolerance: float) -
 
 
 def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path:
-    """Write the releases of a run with the geometry of their cells, one feature or row for each window and cell.
+    """Write the releases of a run with the geometry of their cells, one feature or row per window and cell.
 
     Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
     ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty if none can be stated),
@@ -158,7 +161,7 @@ Geometries = dict[str, dict[str, Any] | None]
 
 
 def _geometries(folder: Path, form: str) -> Geometries:
-    """Geometry by cell; empty if the run has none and the format does not need it."""
+    """Return the geometry of each cell; empty if the run has none and the format does not need it."""
     cells = read_cells(folder)
     if cells is not None:
         return cells
@@ -174,7 +177,7 @@ def _time_zone(folder: Path) -> str:
 
 
 def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]:
-    """Yield the exported columns, some rows at a time."""
+    """Yield the exported columns, a batch of rows at a time."""
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
@@ -246,6 +249,6 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
 
 
 def _shapes(cells: Geometries) -> NDArray[Any]:
-    """Geometry of every cell, shape (n_cells,); None without a location."""
+    """Return the geometry of each cell, shape (n_cells,), with None for cells without a location."""
     texts = [None if geometry is None else json.dumps(geometry) for geometry in cells.values()]
     return np.asarray(shapely.from_geojson(texts), object)

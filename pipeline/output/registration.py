@@ -1,4 +1,4 @@
-"""Registration of runs in the ledger of their event source: location, terms, begin and resume."""
+"""Register runs in the ledger of their event source: its location, its terms, and how runs begin and resume."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NAME_ANOTHER_LEDGER = "name another ledger (output.ledger), and acknowledge it (
 
 
 def terms_of(plan: Plan) -> Terms:
-    """Return the terms that the first run gives to a ledger.
+    """Return the terms that the first run sets for a ledger.
 
     Unless the configuration states a budget, it is what one run promises by itself: ε or ρ of a landmark mechanism in
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
@@ -60,7 +60,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def own_terms(plan: Plan) -> Terms:
-    """Unit, measure and budget promised by a run."""
+    """Return the unit, measure and budget that a run promises."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
 
@@ -88,7 +88,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
 
 
 def trace_promise(plan: Plan) -> float:
-    """ε or ρ promised by a trace run for its unit."""
+    """Return the ε or ρ that a run of traces promises for its unit."""
     mechanism = plan.traces.mechanism
     return float(getattr(mechanism, "budget", getattr(mechanism, "epsilon", math.inf)))
 
@@ -134,7 +134,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
 
 
 def promise(plan: Plan) -> Guarantee:
-    """Promise of a run; noise of a given scale is priced under the bounds of the run."""
+    """Return the guarantee of a run, in which noise of a given scale is priced under the run's bounds."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
     promised = plan.chain.guarantee
@@ -144,7 +144,7 @@ def promise(plan: Plan) -> Guarantee:
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:
-    """Worst possible charge of the first window, with every sensor active."""
+    """Return the worst possible charge for the first window, with every sensor active."""
     first = replace(plan.grid.window(1), active=None)
     return plan.mechanism.worst_charge(first, plan.mechanism.start(plan.facts()))
 
@@ -164,7 +164,7 @@ def _landmarks(plan: Plan) -> dict[str, Any]:
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:
-    """Raise `ConfigError` if source, grid, measure or a stated unit of a run disagree with its ledger."""
+    """Raise `ConfigError` if the source, grid, measure or a stated unit of a run disagrees with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + NAME_ANOTHER_LEDGER
     differences: list[tuple[str, Any, Any, str]] = [
@@ -190,7 +190,7 @@ def check_terms(terms: Terms, plan: Plan) -> None:
 
 
 def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
-    """First landmark of the run that is an ordinary window of its ledger."""
+    """Return the first landmark of the run that is an ordinary window in its ledger."""
     if {terms.kind, needed.kind} != {"landmarks"}:
         return None
     calendar = plan.grid.calendar
@@ -218,7 +218,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run; a deployment created it at its start.
+    """Open the ledger of a run, which a deployment created when it started.
 
     Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
     worker does not see it.
@@ -239,7 +239,7 @@ def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
 
 
 def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
-    """Register a run in its ledger, which takes its terms from the first run; its nonce is durable there.
+    """Register a run and, durably, its nonce in its ledger, which takes its terms from the first run.
 
     ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
     ledgers, so that of two first runs at the same time the second knows the ledger of the first.
@@ -267,7 +267,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
 
 
 def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
-    """Register a run, and charge a choice of landmarks and mechanisms that are charged as a whole."""
+    """Register a run, and charge for a choice of landmarks and for mechanisms that are charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
     if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
@@ -291,7 +291,8 @@ def _entry(plan: Plan, others: bool) -> dict[str, Any]:
 
 
 def resume_run(plan: Plan) -> None:
-    """Draw another nonce for the remaining windows of a deployment, durable in its ledger before any noise.
+    """Draw a new nonce for the remaining windows of a deployment, and store it durably in the ledger before any noise
+    is drawn.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
@@ -326,7 +327,7 @@ def note_end(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge a trace run with its promise, in all slots that it overlaps."""
+    """Charge a run of traces with what it promises, in every slot that it overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -336,20 +337,20 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
 
 
 def is_entered(plan: Plan) -> bool:
-    """Return whether the ledger contains a run; raises `DataError` if it has lost entries."""
+    """Return whether the ledger contains a run; raise `DataError` if the ledger has lost entries."""
     runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).checked_entries() if entry.kind == "run")
     return plan.keys.run_id in runs
 
 
 def _input(plan: Plan) -> str:
-    """Keyed digest of the input, to compare the inputs of runs of one key."""
+    """Return a keyed digest of the input, by which runs with the same key can compare their inputs."""
     text = json.dumps(plan.config.source.digests(), sort_keys=True)
     key = plan.keys.noise_key.for_run(b"").subkey("input")
     return hmac.digest(key, text.encode(), "sha256").hex()[:32]
 
 
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
-    """Notice of other runs that have charged the span of a run; None without any."""
+    """Return a notice about other runs that have charged the span of a run, or None if there are none."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
 
     def overlaps(run: Mapping[str, Any]) -> bool:
@@ -370,7 +371,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 
 
 class KnownLedgers:
-    """Ledgers used by deployments with a key, or on a machine, by event source.
+    """The ledgers that deployments have used with a key or on a machine, by event source.
 
     They are noted beside the key file and in the state folder, where either can be written: who deletes a ledger, or
     names a new one, is told that its budget is not all that was spent.
@@ -386,7 +387,7 @@ class KnownLedgers:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock every writable file against other runs while the block runs."""
+        """Lock every writable file against other runs, for as long as the block runs."""
         with ExitStack() as locks:
             with suppress(OSError):
                 make_folder(state_folder(), private=True)
@@ -398,7 +399,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Read the notes of a file: path and number of runs of each ledger, by source and identity."""
+        """Read a file of notes: the path and number of runs of each ledger, by source and identity."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -408,13 +409,13 @@ class KnownLedgers:
         return known
 
     def _is_original_of(self, path: Path, identity: str | None) -> bool:
-        """Return whether a file is the ledger from which the run's one was copied."""
+        """Return whether a file is the ledger from which the run's ledger was copied."""
         if not (path.exists() and self.ledger.exists()) or path.samefile(self.ledger):
             return False
         return identity_of(path) == identity
 
     def others(self) -> dict[str, str]:
-        """Other ledgers over the source, including originals of a copied one: their paths by identity."""
+        """Return the paths, by identity, of other ledgers over the source, including the original of a copied one."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
@@ -423,7 +424,7 @@ class KnownLedgers:
         }
 
     def check_original(self) -> None:
-        """Raise `DataError` for an older copy in place of a ledger, and `ConfigError` for a copy beside the original.
+        """Raise `DataError` for an older copy in place of a ledger, or `ConfigError` for a copy alongside the original.
 
         An older copy lacks entries that were noted when a run began, went on or ended. A copy is one whatever event
         source it is said to be of; one that lacks nothing may be acknowledged.
@@ -442,7 +443,7 @@ class KnownLedgers:
                     )
 
     def check(self) -> None:
-        """Run `check_original`, and raise `ConfigError` if another ledger over the source is known.
+        """Run `check_original`, and raise `ConfigError` if another ledger over the same source is known.
 
         That has to be acknowledged.
         """
@@ -462,7 +463,7 @@ class KnownLedgers:
         return len(Ledger(self.ledger).checked_entries())
 
     def caution(self) -> str | None:
-        """Warn of an earlier use of the key without a ledger."""
+        """Return a warning if the key was used earlier and the ledger is missing."""
         if self.key_ledgers is None or self.ledger.exists():
             return None
         n_runs = sum(entry["runs"] for ledgers in self._read(self.key_ledgers).values() for entry in ledgers.values())
@@ -499,6 +500,6 @@ class KnownLedgers:
 
 
 def identity_of(path: Path) -> str | None:
-    """Identity of a ledger; None if no run has begun in it."""
+    """Return the identity of a ledger, or None if no run has begun in it."""
     first = next(Ledger(path).entries(), None)
     return None if first is None else str(first.values["id"])

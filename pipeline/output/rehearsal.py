@@ -1,4 +1,4 @@
-"""Cost and error of a run to expect before it, from public facts alone: a rehearsal that nobody is in."""
+"""Estimate the cost and error of a run beforehand from public facts alone, with a rehearsal that contains no people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """Simulated run without people, with public facts and noise from a public seed.
+    """A simulated run without people, from public facts and with noise from a public seed.
 
     Parameters
     ----------
@@ -54,14 +54,16 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Plan of a configuration without its data; None for traces, and for cells taken from the data."""
+    """Return the plan of a configuration without its data, or None for traces and for cells taken from the data."""
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, all of a run of few counts; None as in `public_plan`."""
+    """Release windows of zeros through the configured steps, the whole run if its counts are few; None as in
+    `public_plan`.
+    """
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
@@ -77,7 +79,7 @@ def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehear
 
 
 def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
-    """Upper bound of `losses`, from the configuration alone.
+    """Return an upper bound on `losses`, from the configuration alone.
 
     A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
     Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
@@ -114,7 +116,7 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
 
 
 def _budget_totals(plan: Plan) -> dict[str, float]:
-    """Return the budget of a unit times the number of units in a day and in a run."""
+    """Return a unit's budget times the number of units in a day and in the run."""
     terms, calendar = own_terms(plan), plan.grid.calendar
     n_windows = calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
@@ -127,7 +129,7 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `price`) of a number of successive windows in a number of periods."""
+        """Return the amounts (see `price`) for a number of successive windows in a number of periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -142,14 +144,16 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
 
 
 def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
-    """Mean size and 95 % quantile of the noise in a count; None without noise."""
+    """Return the mean magnitude and the 95 % quantile of the noise in a count, or None if there is no noise."""
     sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))
     sizes = np.sort(sizes[np.isfinite(sizes)])
     return (float(sizes.mean()), float(sizes[math.ceil(0.95 * len(sizes)) - 1])) if sizes.any() else None
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Warn of noise whose mean size is at least a typical count; None if that is unknown, or larger."""
+    """Warn if the mean magnitude of the noise is at least a typical count; return None if it is less, or no typical
+    count is known.
+    """
     typical = config.typical_count
     if typical is None or noise < typical:
         return None
@@ -172,7 +176,7 @@ def _is_smoothed(config: RunConfig) -> bool:
 
 
 def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
-    """Describe `expected_noise` in a sentence."""
+    """Describe the result of `expected_noise` in a sentence."""
     text = (
         f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(upper)} in 95 % "
         "of cases"
@@ -185,7 +189,7 @@ def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
 
 
 def remedies(error: float, count: float) -> str:
-    """Describe the remedy for a release worse than zeros: fuller counts at the same error.
+    """Describe the remedies for a release that is worse than zeros, such as fuller counts at the same error.
 
     >>> remedies(24.0, 10.0)
     'Take larger cells or longer windows, of 3 times as many people, or more budget.'

@@ -1,4 +1,4 @@
-"""Audit of a configuration: lower bound on the loss of planted people."""
+"""Audit a configuration by estimating a lower bound on the loss of planted people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit and the claimed loss, in ε or ρ."""
+    """The result of an audit, and the claimed loss, in ε or ρ."""
 
     bound: LowerBound  # lower bound on the multiple of the claims that is lost
     concentrated: bool  # whether losses are in ρ
@@ -68,7 +68,9 @@ class Audit:
 
     @property
     def convicted(self) -> bool:
-        """Return whether the release loses more than claimed, at the bound's confidence, or charges more."""
+        """Return whether the release loses more than claimed, at the bound's confidence, or charges more
+        than promised.
+        """
         return self.bound.factor > 1 or self.overcharged
 
     def as_dict(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def audit(
     on_data: bool | None = None,
     listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    """Bound a person's loss from below, and compare it with the charge.
+    """Bound a person's loss from below, and compare the bound with the charge.
 
     People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
     window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. The
@@ -191,7 +193,7 @@ def audit(
     runs: list[_Run] = []
 
     def play(n: int) -> _Run:
-        """Run n times or until the time limit, and return the first run."""
+        """Run n times or until the time limit is reached, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
             runs.append(_play(config, counts, windows, seed, len(runs)))
@@ -226,7 +228,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Stretch:
-    """People planted in the same windows of one run.
+    """The people planted in the same windows of one run.
 
     ``rows`` are the windows, 0-based, ``cells`` those of each person, shape (n_people, n_own). ``numbers`` are the rows
     of noisy numbers that they move, each by ``moved``, shape (n_numbers,).
@@ -242,7 +244,7 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class _Run:
-    """Release with planted people.
+    """A release with planted people.
 
     ``noise`` and ``scale`` are those of all numbers that noise was added to, shape (n_rows, n_numbers), NaN and 0 where
     none was published; ``cells`` is how numbers of a row are made of cells (`Measured`).
@@ -261,11 +263,11 @@ class _Run:
 
     @property
     def guesses(self) -> Guesses:
-        """Guesses about the planted people, from the release."""
+        """The guesses about the planted people, made from the release."""
         return self._guesses(self.noise, [stretch.present for stretch in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Simulate guesses under a share of the stated noise, with fresh coins."""
+        """Simulate guesses under a fraction of the stated noise, with fresh coin flips."""
         coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
         drawn = _sample_noise(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
@@ -278,7 +280,7 @@ class _Run:
         return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
 
     def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
-        """Log-likelihood ratio of each person of a stretch, given the positions of the others."""
+        """Return the log-likelihood ratio of each person in a stretch, given the positions of the others."""
         n_people, n_own = stretch.cells.shape
         is_gaussian = "gaussian" in self.family
         if self.cells is None:
@@ -297,7 +299,7 @@ class _Run:
 
 
 def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Array:
-    """Sample noise of a family; the discrete Gaussian as the continuous one."""
+    """Sample noise from a family, using the continuous Gaussian in place of the discrete one."""
     if "gaussian" in family:
         return np.asarray(random.standard_normal(scale.shape) * scale)
     if family == "discrete_laplace":
@@ -308,7 +310,7 @@ def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Arr
 
 
 def _auditable(config: RunConfig) -> RunConfig:
-    """The configuration without its post-processing."""
+    """Return the configuration without its post-processing."""
     steps = config.mechanism
     if config.windows.per_event or any(step.guarantee.on_points for step in steps):
         raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")
@@ -326,7 +328,7 @@ def _auditable(config: RunConfig) -> RunConfig:
 
 
 def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
-    """Bounded counts of the source, or zeros; shape (n_windows, n_cells)."""
+    """Return the bounded counts of the source, or zeros, shape (n_windows, n_cells)."""
     if on_data:
         plan = make_plan(replace(config, accountants=()))
         return counts_of(plan, read_memberships(plan, plan.grid.n_windows)).bounded
@@ -337,7 +339,7 @@ def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
 
 
 def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed: int, number: int) -> _Run:
-    """Plant people and release once."""
+    """Plant people and make one release."""
     key = NoiseKey.from_seed(seed + number)
     alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
     plan = outline(alone, key, Path("unused"))
@@ -391,7 +393,9 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
 
 
 def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """0-based windows of each stretch with planted people; ``length`` None: the length of the unit."""
+    """Yield the 0-based windows of each stretch with planted people; a ``length`` of None means the length
+    of the unit.
+    """
     unit = plan.chain.reader.unit
     if length is None and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
@@ -412,7 +416,8 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
 def _separate_windows(
     stretches: Iterator[NDArray[np.int64]], mixed: Measured, maximum: int, concentrated: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """At most ``maximum`` windows of each stretch, the rows of the affected numbers, and their change in a cell.
+    """Yield, for each stretch, at most ``maximum`` windows, the rows of the affected numbers, and their change in a
+    cell.
 
     Stretches that would move the same numbers as one before are left out.
     """
@@ -431,7 +436,9 @@ def _separate_windows(
 
 
 def _largest_change(stretch: NDArray[np.int64], mixing: Array, maximum: int, order: int) -> NDArray[np.int64]:
-    """Windows of a stretch that move the noisy numbers far, in L1 or L2: the first, or those aligned with one."""
+    """Return the windows of a stretch that move the noisy numbers far in L1 or L2: the first ones, or those aligned
+    with one.
+    """
     columns = mixing[:, stretch]
     agreeing = np.sign(columns).T @ columns
     chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
@@ -465,7 +472,7 @@ def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tupl
 
 
 def _unit(stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
-    """Describe the unit of a planted person."""
+    """Describe the privacy unit of a planted person."""
     longest = max(len(stretch) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     cells = "one cell" if n_own == 1 else f"{n_own} cells"

@@ -38,7 +38,7 @@ NIGHT = DAY // 4
 
 
 def attack_and_figure(name: str) -> tuple[str, str]:
-    """Attack and figure of a measure ``attack/name/figure``.
+    """Return the attack and the figure that a measure ``attack/name/figure`` names.
 
     >>> attack_and_figure("attack/lira/auc"), attack_and_figure("attack/recovery/gain")
     (('lira', 'auc'), ('recovery', 'gain'))
@@ -58,12 +58,12 @@ def attack_and_figure(name: str) -> tuple[str, str]:
 
 
 def plays_membership(name: str) -> bool:
-    """Return whether a measure is an attack on membership, which the section ``attack`` is about."""
+    """Return whether a measure is a membership attack, the kind that the section ``attack`` configures."""
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
 def check_recoverable(config: RunConfig) -> None:
-    """Refuse a run without trajectories of people from cell to cell and window to window."""
+    """Reject a run that has no per-person trajectories from cell to cell and window to window."""
     if not config.source.has_people:
         expected = "one that tells people apart, to recover trajectories: here every trip is a new person"
         raise ParameterError("source", type(config.source).__name__.lower(), expected)
@@ -76,7 +76,7 @@ def check_recoverable(config: RunConfig) -> None:
 def recovered(
     plan: Plan, released: NDArray[np.float64], windows: Sequence[int], seed: int, *, max_people: int = MAX_PEOPLE
 ) -> Recovery:
-    """Trajectories of all people, recovered from a run's release.
+    """Recover the trajectories of all people from a run's release.
 
     `released` (n_windows, n_cells): what it released.
 
@@ -93,7 +93,7 @@ def recovered(
 
 
 def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Positions of the cells, night windows, and the number of windows in a day."""
+    """Return the positions of the cells, the night windows and the number of windows in a day."""
     calendar = plan.grid.calendar
     starts = [wall_time(calendar.time_zone, calendar.start(index)) for index in windows]
     night = (np.array(starts) % DAY < NIGHT) | (calendar.step >= DAY)
@@ -104,7 +104,7 @@ def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], 
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:
-    """Metres east and north of the centre of every cell, shape (n_cells, 2); None if cells have no location."""
+    """Return each cell's centre in metres east and north, shape (n_cells, 2), or None if cells have no location."""
     corners = [corners_of(cell) for cell in space.geometry()]
     if not all(map(len, corners)):
         return None
@@ -113,7 +113,7 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 
 
 def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
-    """Return a figure of `RECOVERY_FIGURES`; a distance needs located cells."""
+    """Return a figure of `RECOVERY_FIGURES`; a distance requires cells that have a location."""
     if figure != "distance":
         return recovery.recovered.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
@@ -124,7 +124,7 @@ def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class Attacked:
-    """Membership game against the mechanism of one trial; attacks run on demand."""
+    """A membership game against the mechanism of one trial; its attacks run on demand."""
 
     # the run. Its seed decides targets, groups and noise, so that attacks in one trial meet the same groups.
     plan: Plan
@@ -132,7 +132,7 @@ class Attacked:
 
     @cached_property
     def presence(self) -> Presence:
-        """Presence of all people, read once for all attacks."""
+        """The presence of all people, read once for all attacks."""
         return read_presence(self.plan, self.game.periods(self.plan.grid.n_windows)[0][1])
 
     @cached_property
@@ -140,7 +140,7 @@ class Attacked:
         return {}
 
     def figure(self, attack: str, figure: str) -> float:
-        """Return a figure of `FIGURES`; NaN with too few challenges for a rate.
+        """Return a figure of `FIGURES`, or NaN if there are too few challenges for a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together.
@@ -157,7 +157,7 @@ class Attacked:
         return math.nan if rate is None else rate.rate
 
     def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
-        """Labels and scores of the challenges of every target, on raw or released aggregates."""
+        """Return the labels and scores of each target's challenges, on raw or released aggregates."""
         if (attack, released) not in self._made:
             game = replace(self.game, attack=attack)
             membership, defense = membership_game(self.plan, self.presence, game, released=released)

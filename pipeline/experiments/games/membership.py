@@ -1,4 +1,4 @@
-"""Membership inference against a configured release: the game, the attack and its summary."""
+"""Membership inference against a configured release: the game, the attack and the attack's summary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ SCHEMA: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class AttackListener:
-    """Callbacks for the progress of an attack."""
+    """A set of callbacks for the progress of an attack."""
 
     #: Told before the first attack: people attacked, and people seen.
     begun: Callable[[int, int], None] = lambda n_targets, n_people: None
@@ -71,7 +71,7 @@ SILENT = AttackListener()
 
 @dataclass(frozen=True)
 class AttackOutcome:
-    """Result of an attack on a configured release."""
+    """The result of an attack on a configured release."""
 
     folder: Path  # where ``operator/attack.parquet`` and ``operator/attack.json`` are
     results: pl.DataFrame  # one row for each target and kind of aggregates, raw or released
@@ -89,7 +89,7 @@ def attack(
     minutes: float | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Attack raw aggregates and those that the configured mechanism releases.
+    """Attack the raw aggregates and those that the configured mechanism releases.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def attack(
     foreseen(seconds_a_target(*games[True], game.samples) * len(targets) / n_jobs)
 
     def play(target: int) -> list[Record]:
-        """Attack one target, through the raw counts and the release."""
+        """Attack one target through both the raw counts and the release."""
         user = " ".join(str(word) for word in presence.users[target])
         identity = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]]}
         return [
@@ -190,14 +190,14 @@ def play_all(
     listener: AttackListener,
     is_over: Callable[[int], bool] = lambda n_made: False,
 ) -> tuple[list[Record], int]:
-    """Return the rows of every target of a game in order, and the number of targets attacked by an earlier call."""
+    """Return the rows of all targets of a game in order, and the number of targets that an earlier call attacked."""
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
     listener.made(n_resumed, len(targets))
     waiting = [target for target in targets if target not in records]
 
     def timed(target: int) -> tuple[int, list[Record], float]:
-        """Return the rows of a target, with the elapsed seconds."""
+        """Attack a target, and return its rows with the elapsed seconds."""
         begin = time.monotonic()
         return target, play(target), time.monotonic() - begin
 
@@ -215,7 +215,7 @@ def play_all(
 def write_table(
     path: Path, game: str, rows: list[Record], schema: Mapping[str, Any], by: tuple[str, ...]
 ) -> pl.DataFrame:
-    """Write the rows of a game, ordered ``by`` columns, atomically, and return them."""
+    """Write the rows of a game atomically, ordered by the ``by`` columns, and return them."""
     table = pl.DataFrame([{"game": game} | row for row in rows], schema=schema).sort(by, maintain_order=True)
     with atomic.replacing(path) as temporary:
         table.write_parquet(temporary)
@@ -225,7 +225,7 @@ def write_table(
 def finish_attack(
     config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
-    """Write the summary of a game to the first of its files, with the mechanism and versions."""
+    """Write the summary of a game, with the mechanism and versions, to the first of its files."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
     atomic.write_json(files[0], summary)
@@ -233,7 +233,7 @@ def finish_attack(
 
 
 def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
-    """Digest of all inputs of an attack, including users' movements and the code.
+    """Return a digest of all inputs of an attack, including users' movements and the code.
 
     ``played`` holds the parameters of the game as plain values.
     """
@@ -248,13 +248,13 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
 
 
 def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
-    """Number of targets to attack in parallel: one a processor, and fewer if aggregates are large."""
+    """Return the number of targets to attack in parallel: one per processor, or fewer if aggregates are large."""
     size = 8 * COPIES * game.samples * shape[0] * shape[1]
     return max(1, min(os.cpu_count() or 1, ROOM // size))
 
 
 def counts_plan(config: RunConfig) -> Plan:
-    """Plan without accountants, some of which read the source to learn a prior."""
+    """Return a plan without accountants, since some of them read the source to learn a prior."""
     if config.windows.per_event or any(step.guarantee.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
     return make_plan(replace(config, accountants=()))
@@ -274,7 +274,7 @@ def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
 def membership_game(
     plan: Plan, presence: Presence, game: Game, released: bool
 ) -> tuple[MembershipGame, Defense | None]:
-    """Membership game over raw or released presence, with the run's mechanism as its defence."""
+    """Return the membership game over raw or released presence, with the run's mechanism as its defence."""
     observation, inference = game.periods(plan.grid.n_windows)
     membership = MembershipGame(
         presence.released if released else presence.raw,
@@ -292,7 +292,7 @@ def membership_game(
 
 
 def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
-    """The run's mechanism, applied to the windows of one aggregate."""
+    """Return the run's mechanism as applied to the windows of one aggregate."""
     together, begins = plan.chain.together, game.space.blocks[:, 0]
     if (begins % together).any():
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")

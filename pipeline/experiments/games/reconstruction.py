@@ -1,4 +1,4 @@
-"""Reconstruction of trajectories from a configured release: the game, when it applies, the attack, its summary."""
+"""Reconstruction of trajectories from a configured release: the game, when it applies, the attack and its summary."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ LEARNED_SHARE = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved parameters of a game; ``tunes``: the adversary chooses the smoothing of her estimated prior."""
+    """The resolved parameters of a game; ``tunes`` means that the adversary chooses the smoothing of her estimated
+    prior.
+    """
 
     horizon: int
     tolerance: int
@@ -88,17 +90,17 @@ class Settings:
 
     @property
     def training(self) -> int:
-        """Windows before the first segment."""
+        """The number of windows before the first segment."""
         return self.known.windows or 0
 
     @property
     def n_windows(self) -> int:
-        """Windows up to the end of the last segment."""
+        """The number of windows up to the end of the last segment."""
         return self.training + self.n_segments * self.horizon
 
 
 def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells: int) -> Settings:
-    """Resolve the parameters of a game for a run of that size."""
+    """Resolve the parameters of a game for a run of the given size."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
     accountant = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
@@ -130,7 +132,7 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
 
 
 def deterministic_output(plan: Plan) -> Shown | None:
-    """Elementwise function of a noise-free mechanism; None for others."""
+    """Return the elementwise function of a noise-free mechanism, or None for any other mechanism."""
     reader, steps = plan.chain.reader, plan.chain.after
     if isinstance(reader, CrowdBlending) and reader.epsilon is None:
         steps = (SuppressSmall(threshold=reader.threshold), *steps)
@@ -142,7 +144,7 @@ def deterministic_output(plan: Plan) -> Shown | None:
 
 
 def check_applicable(plan: Plan) -> None:
-    """Refuse a run whose release minus everybody else has no known likelihood window by window."""
+    """Reject a run whose release, less everybody else's counts, has no known likelihood for each window."""
     source = plan.config.source
     if not source.has_people:
         expected = (
@@ -169,7 +171,7 @@ def check_applicable(plan: Plan) -> None:
 
 @dataclass(frozen=True)
 class TargetResult:
-    """Result of the attack on one target."""
+    """The result of the attack on one target."""
 
     # by estimator, windows of each segment guessed right, (n_releases, n_segments)
     n_right: dict[str, NDArray[np.intp]]
@@ -179,7 +181,7 @@ class TargetResult:
 
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
-    """Check that the attack applies, and resolve its parameters, before any data is read."""
+    """Check that the attack applies, and resolve its parameters, before any data are read."""
     plan = counts_plan(config)
     check_applicable(plan)
     if plan.grid.calendar.n_windows is None:
@@ -206,7 +208,7 @@ def reconstruct(
     n_jobs: int | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Reconstruct trajectories from releases of the configured mechanism, and bound the success of any attack.
+    """Reconstruct trajectories from the configured mechanism's releases, and bound the success of any attack.
 
     Parameters
     ----------
@@ -269,7 +271,7 @@ def reconstruct(
     numbers = {int(target): number for number, target in enumerate(targets)}
 
     def play(target: int) -> list[Record]:
-        """Rows of one target."""
+        """Return the rows of one target."""
         number = numbers[target]
         user = " ".join(str(word) for word in presence.users[target])
         identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
@@ -290,7 +292,7 @@ def reconstruct(
 
 
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
-    """Sensors and noise of each segment, as known before its first window."""
+    """Return the sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(plan.chain.reader, plan.config.mechanism)
     forecast = ReleaseForecast(places, settings.horizon, releasing, plan.facts(), plan.grid.windows)
     horizons = forecast.horizons(settings.n_windows)
@@ -298,13 +300,13 @@ def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tup
 
 
 def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
-    """Digest of the game, including its settings and files from the configuration."""
+    """Return a digest of the game, including its settings and the files that the configuration names."""
     learned = content_digest(settings.known.learned) if settings.known.learned else None
     return game_name(config, [asdict(game), asdict(settings), learned], presence)
 
 
 def _trajectories(presence: Presence) -> NDArray[np.intp]:
-    """Cell of each person in each window, n_cells if in none; (n_users, n_windows)."""
+    """Return the cell of each person in each window, or n_cells if in none, shape (n_users, n_windows)."""
     n_cells = presence.released.shape[2]
     return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
 
@@ -312,7 +314,9 @@ def _trajectories(presence: Presence) -> NDArray[np.intp]:
 def _targets(
     presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """People seen in enough training windows, equally many of each mobility group, and their groups."""
+    """Choose people seen in enough training windows, equally many from each mobility group, and return them with their
+    groups.
+    """
     seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -328,7 +332,7 @@ def _targets(
 def _known_priors(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
 ) -> KnownTargets:
-    """Priors of the targets."""
+    """Return the targets with their priors."""
     n_cells = presence.released.shape[2]
     training = Training(
         trajectories=np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training],
@@ -346,7 +350,7 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int
 ) -> NotKnown | None:
-    """People unknown to a target's adversary in each window; None if she knows everybody."""
+    """Return the people in each window whom a target's adversary does not know, or None if she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(presence.users.tolist())}
@@ -358,7 +362,7 @@ def _unknown_people(
 
 
 def _observations(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
-    """Releases of all windows up to the last segment; the first replica is the release of the run itself."""
+    """Return the releases of all windows up to the last segment; the first replica is the run's own release."""
     counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
     replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
     facts = replace(plan.facts(), n_replicas=n_releases)
@@ -377,7 +381,7 @@ def _attack(
     crowds: Callable[[int], NotKnown | None],
     number: int,
 ) -> TargetResult:
-    """Attack one target; the result depends on no other target."""
+    """Attack one target; the result does not depend on any other target."""
     trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
     horizon, training = settings.horizon, settings.training
     guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, horizon, training, crowds(number))
@@ -407,7 +411,7 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
 
 
 def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
-    """Mean ln Pr of each target's next place over the held-out windows."""
+    """Return the mean log-probability of each target's next place over the held-out windows."""
     rows = np.array(training.named)
     targets = known_targets(known, tuple(rows.tolist()), 0, training)
     paths: NDArray[np.intp] = targets.places.location[training.with_unseen()[rows]]
@@ -420,7 +424,7 @@ def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
 def rows_of(
     identity: Mapping[str, Any], result: TargetResult, assumption: str, settings: Settings
 ) -> list[dict[str, Any]]:
-    """Rows of one target; the columns ``target``, ``user`` and ``mobility`` are ``identity``.
+    """Return the rows of one target; ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
 
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
@@ -441,7 +445,7 @@ def rows_of(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Row of a figure with its limits, unit and number of trials."""
+        """Return the row of a figure with its limits, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

@@ -1,4 +1,4 @@
-"""Trajectory recovery from a configured release, with its baselines."""
+"""Trajectory recovery from a configured release, together with its baselines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recovery(
     folder: str | Path | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Recover trajectories from raw and from released counts.
+    """Recover trajectories both from raw and from released counts.
 
     `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
     ``output.path``. `listener`: as of `attack`.
@@ -64,7 +64,9 @@ def recovery(
     begin = time.monotonic()
 
     def paced(n_done: int) -> None:
-        """Report the estimated duration: trajectories are recovered twice from either counts."""
+        """Report the estimated duration, given that trajectories are recovered twice from raw and twice from released
+        counts.
+        """
         if not agreement:
             listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 
@@ -90,7 +92,7 @@ def recovery(
 
 
 def _release(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Release some counts through the run's steps, with the run's noise."""
+    """Release the given counts through the run's steps, with the run's noise."""
     windows = plan.grid.windows(1, len(counts))
     made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)

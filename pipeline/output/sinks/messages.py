@@ -1,4 +1,4 @@
-"""Sinks that send every row as a message, at least once, after it is durable on disk: Kafka and Pub/Sub."""
+"""Sinks for Kafka and Pub/Sub that send every row as a message, at least once, after the row is durable on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MESSAGES, _BYTES = 1000, 4 << 20
 
 
 class MessageSink(Sink):
-    """Base of sinks that send each row to the topic of its table, at least once and in order.
+    """Base class for sinks that send each row to the topic of its table, at least once and in order.
 
     What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
     before there is something to send.
@@ -42,11 +42,11 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases; returns when every row has been delivered, and raises `DataError` if one could not be."""
+        """Send releases and return when every row has been delivered; raise `DataError` if one could not be."""
         self._publish(self._releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
-        """Send rows of public accounts, as `releases` does."""
+        """Send rows of the public accounts, in the same way as `releases`."""
         self._publish(self._accounts, table, ACCOUNT_KEY)
 
     def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
@@ -62,16 +62,16 @@ class MessageSink(Sink):
             raise
 
     def _connect(self) -> Any:
-        """Return the sending client."""
+        """Return the client that sends messages."""
         raise NotImplementedError
 
     def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
-        """Send messages of key and text, and wait until all have been delivered."""
+        """Send messages, each with a key and a text, and wait until all have been delivered."""
         raise NotImplementedError
 
 
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Key and JSON text of every row.
+    """Return the key and the JSON text of every row.
 
     >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
@@ -87,7 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """Sender of a run's tables to the configured Kafka topics."""
+    """A sink that sends a run's tables to the configured Kafka topics."""
 
     def __init__(self, output: KafkaOutput) -> None:
         super().__init__(output.releases, output.accounts)
@@ -103,7 +103,7 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """Sender of a run's tables to the configured Pub/Sub topics.
+    """A sink that sends a run's tables to the configured Pub/Sub topics.
 
     A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
     does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
@@ -115,7 +115,7 @@ class PubSub(MessageSink):
         self.output = output
 
     def _connect(self) -> Any:
-        """Return the official client; raises `MissingLibrary` with the name of the extra if it is not installed."""
+        """Return the official client; if it is not installed, raise `MissingLibrary` with the name of the extra."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

@@ -1,4 +1,6 @@
-"""Publish the public files of a run to a folder on any file system of Beam: object stores, HDFS, a local disk."""
+"""Publish a run's public files to a folder on any file system that Beam supports: object stores, HDFS or a
+local disk.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 
 
 class Store(Sink):
-    """Writes the public files of a run as objects, each name once, by Beam's `FileSystem` for the path.
+    """A sink that writes a run's public files as objects, each name once, through Beam's `FileSystem` for the path.
 
     ``releases.parquet``, ``accounts.parquet``, ``cells.geojson``, ``manifest.json`` and a deployment's ``report.html``
     are there when the run has come to its end, byte for byte as in its folder. A stream also has
@@ -48,7 +50,7 @@ class Store(Sink):
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Claim the folder of the store, and publish the first files of a stream.
+        """Claim the folder in the store, and publish the first files of a stream.
 
         Raises `ConfigError` if the folder is another run's.
         """
@@ -65,7 +67,7 @@ class Store(Sink):
                 self._put(name, (public / name).read_bytes())
 
     def releases(self, table: pa.Table) -> None:
-        """Write the windows of a stream, an object each."""
+        """Write the windows of a stream, one object per window."""
         if self.plan.streaming:
             for name, rows in by_window(table):
                 self._put(f"releases/{name}.parquet", as_parquet(rows))
@@ -85,7 +87,7 @@ class Store(Sink):
 
 
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Name and rows of each window of a stream, in order, independent of batching.
+    """Yield the name and rows of each window of a stream, in order and regardless of batching.
 
     >>> rows = pa.table({"window": [3, 3, 4]})
     >>> [(name, len(rows_of_window)) for name, rows_of_window in by_window(rows)]
@@ -106,22 +108,22 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 class Objects:
-    """Objects below a path of any of Beam's file systems, each written once and whole."""
+    """The objects below a path on any of Beam's file systems, each written once and as a whole."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
 
     @cached_property
     def system(self) -> Any:
-        """Beam's file system for the path; raises `MissingLibrary` if a library is missing."""
+        """Beam's file system for the path; access raises `MissingLibrary` if a library is missing."""
         return file_system(self.output.path, self.output.options, "output.store.path")
 
     def place(self, name: str) -> str:
-        """Full path of an object."""
+        """Return the full path of an object."""
         return str(self.system.join(self.output.path, *name.split("/")))
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists; return whether it has the given bytes.
+        """Write an object unless it exists, and return whether it holds the given bytes.
 
         Raises `DataError` if the store refuses it, or does not answer.
         """
