@@ -18,7 +18,7 @@ FORMAT = StateFormat("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Step one accountant through consecutive releases; only bytes persist between calls.
+    """Loop that steps one accountant through consecutive releases; only bytes persist between calls.
 
     ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
     """

@@ -42,7 +42,7 @@ class Batch:
 
 
 class ReleaseLoop:
-    """Step the mechanism through consecutive windows; only bytes persist between calls.
+    """Loop that steps the mechanism through consecutive windows; only bytes persist between calls.
 
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
     noise is keyed by the input and the state.

@@ -269,7 +269,8 @@ class TraceBatch:
 
 
 class TraceLoop:
-    """Release all traces of a shard through the mechanism and account for them; nothing persists between calls.
+    """Loop that releases all traces of a shard through the mechanism and accounts for them; nothing persists between
+    calls.
 
     `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
     shard it is in.

@@ -251,7 +251,7 @@ def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock
 
 @dataclass
 class _FileReader:
-    """Read arriving files as micro-batches."""
+    """Reader that converts arriving files to micro-batches."""
 
     source: Folder
     run: LiveInput
@@ -298,7 +298,7 @@ class _FileReader:
         return FolderEntry(number, clock) if self._passes(clock) else None
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
-        """Rows of an entry, each judged by its arrival."""
+        """Return the rows of an entry as a micro-batch, in which each row is judged by its arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
             if self.opened is None:  # a run that goes on
@@ -318,7 +318,7 @@ class _FileReader:
         )
 
     def _look_for_files(self) -> None:
-        """Look for new files in order of modification; raises `DataError` for changed ones."""
+        """Look for new files in order of modification; raise `DataError` if a known file has changed."""
         if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
@@ -341,19 +341,19 @@ class _FileReader:
         self._now = now
 
     def _by_clock(self) -> int:
-        """Clock once the open file is read; unknown and waiting files are later."""
+        """Return the clock once the open file is read; files that are unknown or waiting come no earlier."""
         clock = self._now - self.source.idle_after
         if self._waiting:
             clock = min(clock, self._waiting[0].arrival)
         return max(self.clock, clock if self.end is None else min(clock, self.end))
 
     def _passes(self, clock: int) -> bool:
-        """Return whether a window, or the run, has just ended at a clock time."""
+        """Return whether the clock, advancing to the given time, passes the end of a window or of the run."""
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
         return after > before
 
     def _open_next(self) -> bool:
-        """Open the next file; False if it cannot be read yet."""
+        """Open the next file, or return False if it cannot be read yet."""
         if not self._outage.asks:
             return False
         try:
@@ -366,19 +366,19 @@ class _FileReader:
         return True
 
     def _open(self, file: File, block: int) -> None:
-        """Begin to read a file at one of its blocks."""
+        """Open a file and skip to one of its blocks."""
         self.opened = _Opened(file, self._files, self.source.of)
         for _ in range(block):
             self.opened.take()
 
     def _close(self, file: File) -> None:
-        """Close the fully read file."""
+        """Close a file that has been read completely."""
         assert self.opened is not None
         self.opened.close()
         self.done[file.name], self.opened = file, None
 
     def _next_block(self) -> tuple[EventBlock, Integers]:
-        """Return the next block of the open file, with the arrival time of its rows."""
+        """Return the next block of the open file and the arrival times of its rows."""
         assert self.opened is not None
         block = self.opened.take()
         if "arrival" in block.frame.columns:

@@ -26,7 +26,7 @@ _CHECK_IN = ("user", "place", "time")
 
 @dataclass(frozen=True, kw_only=True)
 class Foursquare(TextSource):
-    """Events from check-ins in any of three formats, distinguished by their first line.
+    """Events from check-ins in one of three formats, which are told apart by their first line.
 
     * the publisher's ``dataset_TSMC2014_*.txt``: tab-separated, no header, Latin-1,
       ``Tue Apr 03 18:00:09 +0000 2012``;
@@ -55,14 +55,14 @@ class Foursquare(TextSource):
     bytes_per_row = 150
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Header, or the publisher's columns if there is none."""
+        """Return the dialect with the file's header, or with the publisher's columns if it has none."""
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
         return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """User, place, coordinates and UTC time; raises `DataError` if one is missing."""
+        """Return the columns for user, place, coordinates and UTC time; raise `DataError` if one is missing."""
         missing = [name for name in _WANTED if name not in columns]
         if missing:
             raise DataError(f"{file}: there is no column {missing[0]!r} (columns: {', '.join(columns)})")
@@ -73,12 +73,12 @@ class Foursquare(TextSource):
         return [Span(0, tuple(self.files()))]
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Rows under their common names, times parsed."""
+        """Return the rows under their common names, with times parsed."""
         time = first_matching_format(rows.raw["UTC_time"], map(TimeFormat, ("iso", "%a %b %d %H:%M:%S %z %Y")))
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span; rows repeated from an earlier file are rejected."""
+        """Read the files of a span, rejecting rows that repeat those of an earlier file."""
         seen: pl.DataFrame | None = None
         order: dict[str, int] = {}
         for batch in self.batches(span):

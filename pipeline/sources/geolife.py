@@ -15,7 +15,7 @@ from penstock.pipeline.sources.reading.tracks import TrackSource
 
 @dataclass(frozen=True, kw_only=True)
 class Geolife(TrackSource):
-    """Events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude, days, date, time (GMT).
+    """Events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude, days, date and time (GMT).
 
     The user is the folder's name, as text. Altitudes and transport modes (``labels.txt``) are not read. One published
     latitude of 400.17 is rejected; points dated years off are events, which ``from`` and ``until`` leave out; repeated
@@ -42,11 +42,11 @@ class Geolife(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """User by the folder of a track, ignoring ``Trajectory``; the file name without a folder."""
+        """Return the user from the folder of a track, ignoring ``Trajectory``, or else from the file name."""
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Rows with the user of their folder, and date and clock time joined."""
+        """Return the rows with the user given by their folder, and with date and time of day joined."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

@@ -1,4 +1,4 @@
-"""JSON files: events that are the objects of a list, or one a line."""
+"""JSON files whose events are the objects of a list, or one object per line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BYTES = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Json(MappedColumns, FileSource):
-    """Events from JSON: the objects of a list in a document, or an object a line.
+    """Events from JSON: the objects of a list in a document, or one object per line.
 
     Names in ``columns`` are paths, such as ``start_location.lat``; numbers count the entries of lists from 0, and −1 is
     the last: ``route.features.-1.geometry.coordinates.0``. Trips of the Mobility Data Specification (MDS) have no
@@ -53,19 +53,19 @@ class Json(MappedColumns, FileSource):
     patterns = ("*.json", "*.jsonl", "*.ndjson", "*.geojson")
 
     def files(self) -> list[str]:
-        """Input files, in reading order."""
+        """Return the input files in reading order."""
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Whole files, grouped to about ``block_rows`` rows."""
+        """Group whole files into spans of about ``block_rows`` rows each."""
         return share_out(self.files(), self.block_rows * _BYTES)
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every input file, by its path below ``path``."""
+        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
         return sha256(self.files(), self.path)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span; a reject's line is the 1-based number of its object."""
+        """Read the files of a span; the line of a reject is the 1-based index of its object."""
         order = RowOrder(self, span.after)
         for file, stream in open_inputs(span.files, self.patterns):
             columns, row = dict[str, str](), 0
@@ -75,7 +75,7 @@ class Json(MappedColumns, FileSource):
                 row += len(objects)
 
     def objects(self, file: str, stream: IO[bytes]) -> Iterator[list[Any]]:
-        """Yield the objects of a file, many at a time; in place of a line that is none, its text."""
+        """Yield the objects of a file in batches; a line that is not an object is given as its text."""
         lists = lists_of(file, stream)
         records = self.records or next(iter(lists if len(lists) == 1 else ("",)))
         if records not in lists:
@@ -86,7 +86,7 @@ class Json(MappedColumns, FileSource):
             yield batch
 
     def _names(self, objects: Sequence[Any]) -> list[str]:
-        """Paths of the values in objects, and those that ``columns`` names beyond."""
+        """Return the paths of the values found in objects, and of further values that ``columns`` names."""
         stated = (name for name in self.columns.values() if any(_at(name, each) is not None for each in objects))
         return list(dict.fromkeys((*names_in(objects[:_FIRST]), *stated)))
 
@@ -116,7 +116,7 @@ class Json(MappedColumns, FileSource):
 
 
 def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document by their paths; of a file with an object a line its lines, by ""."""
+    """Return the lists of objects in a document by path; for a file with one object per line, its lines under ""."""
     lines = (line for line in stream if line.strip())
     head = list(islice(lines, 2))
     first = _parsed(head[0]) if head else ""
@@ -129,7 +129,7 @@ def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
 
 
 def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document, by their paths.
+    """Return the lists of objects in a document, by path.
 
     >>> lists_in({"version": "1.2.0", "data": {"trips": [{"trip_id": "a"}]}, "ttl": [1]})
     {'data.trips': [{'trip_id': 'a'}]}
@@ -143,7 +143,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of the plain values in objects; in lists, of the first entry, or of the first two numbers.
+    """Return the paths of the plain values in objects; of a list, only the first entry or the first two numbers count.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']
@@ -162,13 +162,13 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
-    """Return what objects have at a path, as text; null where they have nothing, or no text or number."""
+    """Return the values at a path in objects as text, or null where there is no text or number."""
     values = (_at(name, each) for each in objects)
     return column_of("place", pl.String, [repr(value) if type(value) is float else value for value in values])
 
 
 def _at(name: str, value: Any) -> Any:
-    """Return what a value has at a path, None for nothing."""
+    """Return the value at a path inside another value, or None if there is none."""
     for step in name.split("."):
         try:
             value = value[int(step)] if isinstance(value, list) else value.get(step)
@@ -178,7 +178,7 @@ def _at(name: str, value: Any) -> Any:
 
 
 def _parsed(line: bytes) -> Any:
-    """Return the object of a line, or the text of one that is none."""
+    """Return the object on a line, or the text of the line if it is not an object."""
     try:
         value = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Kafka topic as a live source: events are counted and released as they arrive."""
+"""Kafka topic as a live source, whose events are counted and released as they arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka(KafkaSettings):
-    """Topic of messages with events.
+    """Events from the messages of a Kafka topic.
 
     A row arrives when the broker appended its message (``message.timestamp.type=LogAppendTime``). Every partition has a
     clock: its latest timestamp, or at its end the time of day less ``idle_after``. The watermark is the earliest of
@@ -67,20 +67,20 @@ class Kafka(KafkaSettings):
 
     @property
     def recorded(self) -> Kafka:
-        """Configuration of the topic, without the options of reading it."""
+        """The configuration of the topic without the options for reading it."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None, dead_letter_content=False)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Messages as they arrive; a journal with the run keeps the decisions since the latest checkpoint."""
+        """Yield messages as they arrive; a journal kept with the run holds the decisions since the last checkpoint."""
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """One reader for each initial partition of the topic, up to ``run.max_readers``."""
+        """Return one reader for each partition that the topic has at first, up to ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -89,7 +89,7 @@ class Kafka(KafkaSettings):
         return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Check that the topic still holds the first offsets of the run."""
+        """Raise `DataError` unless the topic still holds the first offsets of the run."""
         with closing(kafka.Consumer(self)) as consumer:
             if self.topic_id(run) is not None:
                 self._check_topic(run, consumer)
@@ -98,12 +98,12 @@ class Kafka(KafkaSettings):
                     raise consumer.lost_offsets_error(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Identity assigned to the topic by the brokers at creation."""
+        """Return the identifier that the brokers gave the topic on creation, or None before it was first read."""
         path = run.spool / _TOPIC
         return path.read_text() if path.exists() else None
 
     def _check_topic(self, run: LiveInput, consumer: kafka.Consumer) -> None:
-        """Raise `DataError` if the topic was recreated since the run began."""
+        """Raise `DataError` if the topic was recreated after the run began."""
         consumer.partitions()  # says in words what is wrong where no broker answers
         now = consumer.topic_id()
         if not write_first(run.spool / _TOPIC, now.encode()) and (begun := self.topic_id(run)) != now:
@@ -114,7 +114,7 @@ class Kafka(KafkaSettings):
             )
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Unread messages appended before the last window was final, including whole partitions.
+        """Describe unread messages that were appended before the last window was final, including whole partitions.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
         the readers alone know how far it goes, but every partition with a message has one.
@@ -143,6 +143,6 @@ class Kafka(KafkaSettings):
         return words
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the topic's address; its content has no end."""
+        """Return the SHA-256 digest of the topic's address, since its content has no end."""
         text = json.dumps([self.brokers, self.topic])
         return {f"kafka:{self.topic}": hashlib.sha256(text.encode()).hexdigest()}

@@ -1,4 +1,4 @@
-"""Parquet files, one event a row."""
+"""Parquet files with one event per row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(MappedColumns, FileSource):
-    """Events from Parquet files; only the needed columns are read.
+    """Events from Parquet files, of which only the needed columns are read.
 
     Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
     ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
@@ -46,11 +46,11 @@ class Parquet(MappedColumns, FileSource):
     patterns = ("*.parquet", "*.pq")
 
     def files(self) -> list[str]:
-        """Input files, in reading order."""
+        """Return the input files in reading order."""
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Cut the input into spans of about ``block_rows`` rows, between row groups.
+        """Cut the input at row groups into spans of about ``block_rows`` rows each.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Parquet(MappedColumns, FileSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read row groups of one file, or some whole files; a reject's line is its 1-based row."""
+        """Read row groups of one file, or several whole files; the line of a reject is its 1-based row number."""
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
@@ -93,7 +93,7 @@ class Parquet(MappedColumns, FileSource):
                     row += batch.num_rows
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every input file, by its path below ``path``."""
+        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
         return sha256(self.files(), self.path)
 
     def _blocks(
@@ -139,7 +139,7 @@ class Parquet(MappedColumns, FileSource):
 
 
 def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive row groups with about ``n_rows`` together."""
+    """Yield runs of consecutive row groups, each with about ``n_rows`` rows in total."""
     start = stop = 0
     for size in groups:
         if stop > start and stop + size - start > n_rows:
@@ -150,7 +150,7 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Return times as text, since Python's types may not hold them; other values unchanged."""
+    """Convert times to text, since Python's types cannot hold all of them; leave other values unchanged."""
     if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
         column = column.cast(pa.timestamp(column.type.unit))
     return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
@@ -199,7 +199,7 @@ def _read_from(file: str) -> Iterator[None]:
 
 
 def _next(batches: Iterator[pa.RecordBatch], file: str) -> pa.RecordBatch | None:
-    """Return the next batch with its text checked as UTF-8, or None at the end."""
+    """Return the next batch, with its text validated as UTF-8, or None at the end."""
     with _read_from(file):
         batch = next(batches, None)
         if batch is not None:

@@ -1,4 +1,4 @@
-"""Subscription of Pub/Sub as a live source, read by Beam's connector on runners that have it."""
+"""Pub/Sub subscription as a live source, read by Beam's connector on runners that have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.sources.reading.services import flaw
 
 @dataclass(frozen=True, kw_only=True)
 class Pubsub(MessageSettings):
-    """Subscription of messages with events, for ``--runner dataflow``.
+    """Events from the messages of a Pub/Sub subscription, for ``--runner dataflow``.
 
     A row arrives when the service published its message. The watermark is the service's: no message that was published
     before it waits to be read any more. The service keeps what was read and is not counted yet as state of the job, so
@@ -59,20 +59,20 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Return None: lateness follows each row's time of publication."""
+        """None, because the lateness of a row depends on its own time of publication."""
         return None
 
     @property
     def recorded(self) -> Pubsub:
-        """Configuration of the subscription, without the options of reading it."""
+        """The configuration of the subscription without the options for reading it."""
         return replace(self, checkpoint=0)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Raise `DataError`: Beam's connector reads the subscription."""
+        """Raise `DataError`, because Beam's connector reads the subscription."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the subscription's name; its content has no end."""
+        """Return the SHA-256 digest of the subscription's name, since its content has no end."""
         return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

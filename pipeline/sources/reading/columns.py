@@ -1,4 +1,4 @@
-"""Columns of tables that hold the parts of an event: which they are, and how their times are written."""
+"""Mapping from the columns of a table to the parts of an event, and the format of their times."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ class MappedColumns(Checked):
 
     @property
     def has_arrival(self) -> bool:
-        """Return whether a column is mapped to ``arrival``."""
+        """Whether a column is mapped to ``arrival``."""
         return bool(self.columns.get("arrival"))
 
     @property
     def has_people(self) -> bool:
-        """Return whether a column is mapped to ``user``."""
+        """Whether rows identify people; False if ``user`` is mapped to an empty column name."""
         return self.columns.get("user") != ""
 
     @property
     def time(self) -> TimeFormat:
-        """Return how times are written."""
+        """The format in which times are written."""
         return TimeFormat(self.time_format, self.time_zone)
 
     def timed(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Parse the times of events, and add a column ``problem`` that says why the time of a row cannot be read."""
+        """Parse the times of events, and add a column ``problem`` that explains why a row's time cannot be read."""
         instants = [name for name in ("time", "arrival") if name in events.columns]
         parsed = events.with_columns(
             self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
@@ -66,12 +66,12 @@ class MappedColumns(Checked):
         return parsed.with_columns(problem)
 
     def reading(self, columns: Collection[str]) -> Self:
-        """Return the source without unused columns, so that errors in them are ignored."""
+        """Return the source without the columns that are not needed, so that errors in them are ignored."""
         left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
         return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
 
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
-        """Column name of every available part of an event.
+        """Return the column name of each part of an event that is available.
 
         A column that is named in ``columns`` must exist, one with an empty name is left out, and the others are taken
         under their own name if they exist.

@@ -1,4 +1,4 @@
-"""Files on a disk, or on any file system of Beam: object stores, HDFS."""
+"""Files on a local disk, or on any file system that Beam supports: object stores, HDFS."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_url(path: str) -> bool:
 
 
 def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
-    """Beam's file system for a path.
+    """Return Beam's file system for a path.
 
     ``options`` are Beam's; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the path in the
     configuration, for errors. Raises `MissingLibrary` if what the file system needs is not installed. Raises
@@ -60,7 +60,7 @@ def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
 
 
 def opened(how: Any, place: str) -> io.IOBase:
-    """Open a file with ``open`` or ``create`` of a file system, without decompression."""
+    """Open a file through the ``open`` or ``create`` method of a file system, without decompression."""
     from apache_beam.io.filesystem import CompressionTypes
 
     file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
@@ -68,7 +68,7 @@ def opened(how: Any, place: str) -> io.IOBase:
 
 
 def _check_installed(scheme: str | None) -> None:
-    """Raise `MissingLibrary` if the library of a scheme is not installed."""
+    """Raise `MissingLibrary` if the library that a URL scheme needs is not installed."""
     if scheme not in _NEEDED:
         return
     module, extra = _NEEDED[scheme]
@@ -90,16 +90,16 @@ class File(NamedTuple):
 
     @property
     def arrival(self) -> int:
-        """Time of arrival of the rows, in milliseconds since 1970."""
+        """The arrival time of the file's rows, in milliseconds since 1970."""
         return self.written // 1_000_000
 
 
 class Unanswered(DataError):
-    """Files cannot currently be listed or read; another attempt may succeed."""
+    """Raised when files cannot be listed or read at present, although another attempt may succeed."""
 
 
 class LocalFiles:
-    """Files on a disk.
+    """Files on a local disk.
 
     A folder that is unmounted leaves an empty one behind. So the file system that it is on has to stay the same.
 
@@ -114,7 +114,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def listing(self) -> dict[str, File]:
-        """Return the existing files, by name; raises `Unanswered` if they cannot be listed."""
+        """Return the existing files by name; raise `Unanswered` if they cannot be listed."""
         listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -161,7 +161,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Files on a file system of Beam, copied to a temporary folder for reading.
+    """Files on a Beam file system, which are copied to a temporary folder for reading.
 
     ``source``: a source of files, whose path is a URL: of a folder, or a pattern. ``options``: as `file_system` takes
     them. Raises `ConfigError` if Beam would date the objects wrongly on this machine.
@@ -178,7 +178,7 @@ class RemoteFiles:
         self._system = file_system(self._path, options, "source.of.path")
 
     def listing(self) -> dict[str, File]:
-        """Return the existing files, as in `LocalFiles`."""
+        """Return the existing files by name, as `LocalFiles.listing` does."""
         pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
         with _translate_errors(self._path, "listed"):
             (result,) = self._system.match([pattern])
@@ -221,7 +221,7 @@ Files = LocalFiles | RemoteFiles
 
 
 def _patterns(source: Any) -> tuple[str, ...]:
-    """Patterns of file names in a folder, with archives for a source that unpacks them."""
+    """Return the file name patterns of a source, with archives included if the source unpacks them."""
     patterns: tuple[str, ...] = source.patterns
     return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
 

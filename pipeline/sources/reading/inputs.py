@@ -61,7 +61,7 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a file name matches one of the patterns, compressed or not.
+    """Return whether a file name, with or without a compression suffix, matches one of the patterns.
 
     >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
     (True, False)
@@ -73,7 +73,7 @@ def matches(file: str, patterns: tuple[str, ...]) -> bool:
 
 
 def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
-    """Group whole files into spans of about ``bytes_per_span`` each, in the given order."""
+    """Group whole files, in the given order, into spans of about ``bytes_per_span`` each."""
     groups: list[list[str]] = []
     size = 0
     for file in files:
@@ -87,7 +87,9 @@ def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
 
 
 def sha256(files: Iterable[str], root: str) -> dict[str, str]:
-    """SHA-256 of every file, by its path below ``root`` (the file name if ``root`` is not a directory)."""
+    """Return the SHA-256 digest of each file, by its path relative to ``root`` (by its name if ``root`` is not a
+    directory).
+    """
     files, is_folder = list(files), os.path.isdir(root)
     names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
     with ThreadPoolExecutor(2) as pool:  # hashing releases Python's lock
@@ -106,7 +108,9 @@ def _digest(file: str) -> str:
 
 
 class Limits(NamedTuple):
-    """Limits on what one file unpacks to: so many bytes plus so many times its size, and so many members."""
+    """Limits on what one file may unpack to: a fixed number of bytes plus a multiple of its size, and a number of
+    members.
+    """
 
     free_bytes: int = 64 << 20
     expansion: int = 200
@@ -136,7 +140,7 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Open inputs in turn; each must be consumed before the next.
+    """Open the inputs one after another; each must be consumed before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -167,14 +171,14 @@ def open_inputs(
 
 
 class _Allowance:
-    """Remaining bytes and members that a file and its contents may unpack to."""
+    """The bytes and members that a file and its contents may still unpack to."""
 
     def __init__(self, file: str, limits: Limits) -> None:
         self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
         self.max_members = self.members = limits.members
 
     def spend(self, name: str, n_bytes: int) -> None:
-        """Count unpacked bytes; `DataError` if there are too many."""
+        """Count unpacked bytes; raise `DataError` if there are too many."""
         self.left -= n_bytes
         if self.left < 0:
             raise DataError(
@@ -183,7 +187,7 @@ class _Allowance:
             )
 
     def enter(self, file: str, member: str) -> None:
-        """Count a member of an archive; `DataError` if there are too many, or it points outside."""
+        """Count a member of an archive; raise `DataError` if there are too many, or if it points outside."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
@@ -193,7 +197,7 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """Output of a decompressor up to a limit on its actual size."""
+    """Output of a decompressor, limited by the number of bytes that are actually unpacked."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
@@ -203,7 +207,7 @@ class _Guarded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer, and count the bytes."""
+        """Read into a buffer, and count the bytes that were unpacked."""
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
@@ -214,7 +218,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
-    """Content of a stream, guarded if it was compressed."""
+    """Return the decompressed content of a stream, guarded by the allowance if it was compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):
         stream: Any = gzip.GzipFile(fileobj=raw)
@@ -246,5 +250,5 @@ def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
 
 
 def single_line(error: BaseException) -> str:
-    """Return a library's message in one printable line."""
+    """Return an error message of a library as one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__

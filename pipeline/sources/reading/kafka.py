@@ -46,7 +46,7 @@ Messages = dict[int, list[Any]]
 
 
 class Consumer:
-    """Messages of every partition of a topic, in order, read by partition and offset.
+    """Consumer of the messages of every partition of a topic, in order, by partition and offset.
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
@@ -88,7 +88,7 @@ class Consumer:
         self._client.close()
 
     def unreadable_reason(self) -> str | None:
-        """Reason why the topic cannot currently be read; None if a broker confirms that everything was read."""
+        """Return why the topic cannot be read at present, or None if a broker confirms that everything was read."""
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except self._kafka.KafkaException as error:
@@ -100,7 +100,7 @@ class Consumer:
         return f"no broker has partition {leaderless[0]}" if leaderless else None
 
     def partitions(self) -> list[int]:
-        """Partitions of the topic."""
+        """Return the partitions of the topic."""
         until = time.monotonic() + ANSWER
         while True:
             try:
@@ -117,7 +117,7 @@ class Consumer:
         return sorted(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """First available offset of a partition, and the next one to be written."""
+        """Return the first available offset of a partition, and the next offset to be written."""
         try:
             place = self._kafka.TopicPartition(self.topic, partition)
             low, high = self._client.get_watermark_offsets(place, timeout=ANSWER)
@@ -126,7 +126,7 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Current partitions of the topic by a broker; None without an answer, or with an incomplete one.
+        """Return a broker's current list of the topic's partitions, or None without a complete answer.
 
         Not over the connection on which messages are waited for: a broker answers one request of it after another.
         """
@@ -139,19 +139,19 @@ class Consumer:
         return partitions if is_whole and topic.error is None else None
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Read further partitions, each from an offset on."""
+        """Start reading further partitions, each from a given offset."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._assigned |= offsets
         self._waiting |= {partition: deque() for partition in offsets}
         self._client.incremental_assign(places)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit the offsets to be read next, without waiting for an answer."""
+        """Commit the next offset to read of each partition, without waiting for an answer."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
     def pause(self, partitions: set[int]) -> None:
-        """Pause reading these partitions."""
+        """Pause exactly the given partitions, and resume all others."""
         places = self._kafka.TopicPartition
         if begins := partitions - self._paused:
             self._client.pause([places(self.topic, partition) for partition in begins])
@@ -161,7 +161,7 @@ class Consumer:
         self._paused = set(partitions)
 
     def poll(self, waits: bool = True) -> Messages:
-        """Return new messages by partition, in increasing order; empty while idle.
+        """Return new messages by partition, in increasing order of partition; empty while idle.
 
         Not ``waits``: what is there, once all partitions have been read to their ends.
         """
@@ -173,7 +173,7 @@ class Consumer:
         return polled
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
-        """Return exactly the messages of ranges of offsets that were read before."""
+        """Return exactly the messages in ranges of offsets that were read before."""
         taken: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
@@ -196,16 +196,16 @@ class Consumer:
         return taken
 
     def at_end(self, partition: int) -> bool:
-        """Return whether a partition is read to its end."""
+        """Return whether a partition has been read to its end."""
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Partitions at their end for the given milliseconds, except paused ones."""
+        """Return the partitions that have been at their end for the given milliseconds, without paused ones."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
     def confirmed(self, partitions: frozenset[int]) -> frozenset[int]:
-        """Partitions without new messages after the end that was read, as confirmed by their brokers.
+        """Return the partitions whose brokers confirm that there are no messages after the end that was read.
 
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None if a broker does not answer.
@@ -224,7 +224,7 @@ class Consumer:
         return frozenset(ends)
 
     def topic_id(self) -> str:
-        """Return the topic's id, which changes when the topic is created again."""
+        """Return the topic's identifier, which changes when the topic is created again."""
         asked = self._administrator().describe_topics(self._kafka.TopicCollection([self.topic]), request_timeout=ANSWER)
         try:
             return str(asked[self.topic].result().topic_id)
@@ -241,7 +241,7 @@ class Consumer:
         return int(answer.offset) if answer.offset >= 0 else self.bounds(partition)[1]
 
     def next_message(self, partition: int, offset: int) -> int | None:
-        """Return the offset of the first message at or after an offset, if any."""
+        """Return the offset of the first message at or after an offset, or None if there is none."""
         self.assign({partition: offset})
         until = time.monotonic() + ANSWER
         while not self._waiting[partition]:
@@ -278,7 +278,7 @@ class Consumer:
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
 
     def lost_offsets_error(self, partition: int, first: int, end: int) -> DataError:
-        """Make the error for required offsets that no longer exist."""
+        """Return the error for required offsets that no longer exist."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
         return DataError(
@@ -289,7 +289,7 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Record an error; while brokers are out of reach, whether a partition is at its end is unknown."""
+        """Record an error; while brokers are unreachable, it is unknown whether a partition is at its end."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -300,7 +300,7 @@ EVERY = 1.0
 
 
 class Commits:
-    """Commits to a consumer group for monitoring of the lag: the position of a checkpoint or engine.
+    """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
 
     Offsets go to the ``group`` of the source; without one nowhere.
     """
@@ -313,7 +313,7 @@ class Commits:
         self._since = float("-inf")
 
     def update(self) -> None:
-        """Commit new offsets once a second, ignoring errors."""
+        """Commit new offsets, at most once per interval, ignoring errors."""
         position = self.checkpointed.position  # maybe none yet, or one without a partition
         if self.source.group is None or "partition" not in position or time.monotonic() - self._since < self._every:
             return
@@ -330,14 +330,14 @@ _PROBE = 10.0
 
 
 def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -> Outage:
-    """Outages of a topic: deleted, or without an answering broker, for at most the source's ``patience``."""
+    """Return the outage handling of a topic that is deleted or unreachable, for at most the source's ``patience``."""
     patience = PATIENCE if source.patience is None else source.patience / 1000
     probe = min(_PROBE, patience / 3)
     return Outage(f"topic {source.topic}", patience, probe, probe, clock)
 
 
 def check_reach(consumer: Consumer, outage: Outage) -> None:
-    """Ask the brokers periodically; raises `DataError` after too long without the topic."""
+    """Check periodically that the topic is reachable; raise `DataError` if it has been unreachable for too long."""
     if outage.asks:
         reason = consumer.unreadable_reason()
         if reason is None:
@@ -351,7 +351,7 @@ _BY_BROKER = 2
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
-    """Events of consecutive messages of one partition, with a column ``arrival`` by the broker's timestamps.
+    """Return the events of consecutive messages of one partition, with the broker's timestamps in a column ``arrival``.
 
     Every message is parsed or rejected.
 
@@ -371,7 +371,7 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
 
 
 def joined(blocks: Sequence[EventBlock], source: KafkaSettings) -> EventBlock:
-    """Concatenate blocks."""
+    """Concatenate blocks, without the column ``arrival``."""
     schema = source.layout.schema | {"arrival": pl.Int64}
     frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
     rejects = tuple(reject for block in blocks for reject in block.rejects)
@@ -394,7 +394,7 @@ def micro_batches(
     now: Callable[[], float] = time.time,
     retry: float = _RETRY_INTERVAL,
 ) -> Iterator[MicroBatch | None]:
-    """Messages of a new consumer as micro-batches; other parameters as in `LiveSource.micro_batches`.
+    """Yield the messages of a new consumer as micro-batches; other parameters as in `LiveSource.micro_batches`.
 
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
@@ -437,7 +437,7 @@ def micro_batches(
 
 
 class _TopicReader:
-    """Reader that turns messages into micro-batches."""
+    """Reader that converts the messages of a topic to micro-batches."""
 
     def __init__(
         self,
@@ -473,18 +473,18 @@ class _TopicReader:
             consumer.assign(self.progress.offsets)
 
     def begin(self) -> dict[int, int]:
-        """Assign unknown partitions; returns their offsets."""
+        """Assign the partitions that are not known yet, and return their offsets."""
         partitions = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in partitions if partition not in self.progress.offsets]
         return self._find(unknown, from_start=bool(self.progress.offsets))
 
     @property
     def finished(self) -> bool:
-        """Return whether every window of the run is final."""
+        """Whether every window of the run is final."""
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
-        """Idle partitions, with their current wall-clock time."""
+        """Return the idle partitions, and the clock time that they have reached if broker timestamps decide."""
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(self.now() * 1000) - self.source.idle_after
         if not self.source.by_broker:
@@ -498,27 +498,31 @@ class _TopicReader:
 
     @property
     def common_time(self) -> int | None:
-        """Time reached by all partitions, if all of them are known; None if no list is needed."""
+        """The time that all partitions have reached, provided that all are known; None if no list of partitions is
+        needed.
+        """
         return None if self.listed is None else self._complete_time(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
     def _complete_time(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Time reached after reading all messages, with the clock running at the end of partitions; None if unknown."""
+        """Return the time reached after reading all messages, if the clock runs on at the end of partitions; None if
+        unknown.
+        """
         read = {p: partition_messages[-1].timestamp()[1] for p, partition_messages in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Return whether a window, or the run, has just ended at a time."""
+        """Return whether advancing the watermark to a time passes the end of a window or of the run."""
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
     def assign_and_pause(self, messages: Messages) -> dict[int, int]:
-        """Pause partitions far ahead of a backlogged one; assign new ones, and return their offsets.
+        """Pause partitions that are far ahead of a backlogged one; assign new partitions, and return their offsets.
 
         ``messages`` were polled last, and are not read yet: a window that they end waits for no other turn.
         """
@@ -568,7 +572,7 @@ class _TopicReader:
         return offsets
 
     def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
-        """Events of some messages, with the clock at their arrival."""
+        """Return the events of some messages as a micro-batch, with the clock at their arrival."""
         before = self.progress.watermark
         rows: dict[int, Any] = {}
         blocks = []
@@ -597,7 +601,7 @@ class _TopicReader:
         )
 
     def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Limit a micro-batch to some windows instead of thousands of a backlog, since open windows stay in memory.
+        """Limit a micro-batch to a few windows, since open windows stay in memory and a backlog may span thousands.
 
         By typical times, so that single ones that are wrong decide nothing.
         """
@@ -619,7 +623,7 @@ class _TopicReader:
         return offsets
 
     def add(self, offsets: Mapping[int, int]) -> None:
-        """Add partitions from the given offsets on; known ones are unchanged."""
+        """Add partitions that are read from the given offsets; known partitions are left unchanged."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
         for partition, offset in new.items():
             self.progress.add(partition, offset)

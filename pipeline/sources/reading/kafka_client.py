@@ -21,7 +21,7 @@ ANSWER = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings(MessageSettings):
-    """Topic, brokers and format of the messages; documented in `penstock.pipeline.sources.kafka.Kafka`."""
+    """Topic, brokers and message format; documented in `penstock.pipeline.sources.kafka.Kafka`."""
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     topic: str = parameter(doc="topic to read")
@@ -59,17 +59,17 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Return whether the lateness of a row is decided by the broker's timestamp of its message."""
+        """Whether the broker's timestamp of a message decides the lateness of its rows."""
         return self.watermark == "broker"
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """As in `LiveSource`: with broker timestamps, lateness depends on the row alone."""
+        """The flaw as in `LiveSource`; broker timestamps have none, because lateness depends on the row alone."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
 def library() -> Any:
-    """Client library; raises `MissingLibrary` with the name of the extra if it is not installed."""
+    """Return the client library; raise `MissingLibrary`, naming the extra, if it is not installed."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -79,7 +79,7 @@ def library() -> Any:
 
 
 def silent() -> logging.Logger:
-    """Logger that discards client messages, which may quote events; errors are raised instead."""
+    """Return a logger that discards client messages, which may quote events; errors are raised instead."""
     logger = logging.getLogger("penstock.kafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -87,7 +87,7 @@ def silent() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Options of a client, with ``env:`` and ``file:`` resolved; never write the result anywhere."""
+    """Return the options of a client with ``env:`` and ``file:`` resolved; never write the result anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -97,7 +97,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """Idempotent producer, in order and at least once, that reports undelivered messages."""
+    """Idempotent producer that delivers in order and at least once, and reports undelivered messages."""
 
     def __init__(self, brokers: str, options: Mapping[str, str], *, client: Any = None) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
@@ -110,7 +110,7 @@ class Producer:
         self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | fixed)
 
     def send(self, topic: str, key: str, value: str | bytes, partition: int | None = None) -> None:
-        """Queue one message; raises `DataError` if earlier ones could not be delivered."""
+        """Queue one message; raise `DataError` if earlier messages could not be delivered."""
         place = {} if partition is None else {"partition": partition}
         while True:
             try:
@@ -122,14 +122,14 @@ class Producer:
         self._check()
 
     def flush(self) -> None:
-        """Wait until everything has been delivered; raises `DataError` otherwise."""
+        """Wait until everything has been delivered; raise `DataError` if that fails."""
         waiting = self._client.flush(3 * ANSWER)
         self._check()
         if waiting:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")
 
     def close(self) -> None:
-        """Deliver the remainder as far as possible without waiting."""
+        """Close the producer, delivering remaining messages only as far as a short wait allows."""
         self._client.flush(1.0)
 
     def _on_delivery(self, error: Any, message: Any) -> None:
@@ -145,7 +145,7 @@ class Producer:
 
 
 class DeadLetters:
-    """Sender of a letter for every rejected message, before the message counts as read.
+    """Sender of dead letters, one for each rejected message, before that message counts as read.
 
     A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
     a compacted topic.
@@ -156,12 +156,12 @@ class DeadLetters:
         self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
 
     def close(self) -> None:
-        """Disconnect from the broker; everything has been delivered."""
+        """Disconnect from the broker, after everything has been delivered."""
         if self._producer is not None:
             self._producer.close()
 
     def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
-        """Send a letter for each reject, and wait until all are delivered."""
+        """Send a letter for each reject, and wait until all of them have been delivered."""
         if self._producer is None or not rejects:
             return
         contents = {}

@@ -24,7 +24,7 @@ _KEPT = 100_000
 
 @dataclass(frozen=True)
 class TopicEntry:
-    """Content of one micro-batch."""
+    """The content of one micro-batch."""
 
     number: int  # of the micro-batch
     ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
@@ -34,35 +34,35 @@ class TopicEntry:
     listed: int | None = None  # time from before which no partition is unknown; None if that decides nothing
 
     def encode(self) -> str:
-        """Encode an entry as one line."""
+        """Encode the entry as one line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
         return json.dumps(entry | {"listed": self.listed}) + "\n"
 
     @classmethod
     def decode(cls, line: str) -> TopicEntry:
-        """Inverse of `encode`."""
+        """Decode a line written by `encode`."""
         entry = json.loads(line)
         ranges = {int(partition): (ends[0], ends[1]) for partition, ends in entry["ranges"].items()}
         return cls(entry["number"], ranges, frozenset(entry["idle"]), entry["clock"], entry.get("listed"))
 
 
 class Numbered(Protocol):
-    """An entry of a journal."""
+    """Protocol for the entries of a journal."""
 
     @property
     def number(self) -> int:
-        """Number of the micro-batch."""
+        """The number of the micro-batch."""
 
     def encode(self) -> str:
-        """Encode an entry as one line."""
+        """Encode the entry as one line."""
 
 
 Kind = TypeVar("Kind", bound=Numbered)
 
 
 class Journal(Generic[Kind]):
-    """Write-ahead journal of batch boundaries, one a line; a torn last line is ignored, since it had no effect yet.
+    """Write-ahead journal of batch boundaries, one per line; a torn last line is ignored, since it had no effect yet.
 
     The process that opens the journal takes it over: what another process, which is thought dead, writes from
     then on is ignored.
@@ -86,7 +86,7 @@ class Journal(Generic[Kind]):
             file.unlink(missing_ok=True)
 
     def append(self, entry: Kind, checkpointed: Checkpointed) -> None:
-        """Make an entry durable, and drop unneeded earlier ones once the file has become long."""
+        """Write an entry durably, and drop earlier entries that are no longer needed once the file has grown long."""
         if self.path.stat().st_size > self._long:
             first = entry.number - _KEPT if checkpointed.number is None else checkpointed.number
             self._write(kept for kept in self._entries(self.path) if kept.number >= first)
@@ -115,7 +115,7 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Progress:
-    """Position and time of every partition.
+    """The position and time of every partition.
 
     >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
     >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.watermark == MIN_EVENT_TIME
@@ -151,7 +151,7 @@ class Progress:
         clock: int | None = None,
         listed: int | None = None,
     ) -> list[Integers]:
-        """Advance a partition.
+        """Advance the partitions that were read, and return the watermark against which each row is judged.
 
         ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
         arrival). ``idle``: partitions that are idle from now on; by the broker: at whose end the clock has reached
@@ -182,17 +182,17 @@ class Progress:
         return entries
 
     def at_end(self, partition: int, clock: int | None) -> int:
-        """Time of a partition read to its end, given the clock then."""
+        """Return the time of a partition that was read to its end, given the clock at that point."""
         time = self.times[partition]
         return time if clock is None else max(time, clock if self.limit is None else min(clock, self.limit))
 
     @property
     def latest(self) -> int:
-        """Latest time of an event of any partition."""
+        """The latest event time of any partition."""
         return max(self.times.values(), default=MIN_EVENT_TIME)
 
     def as_state(self) -> State:
-        """Encode as arrays."""
+        """Encode the progress as arrays."""
         partitions = sorted(self.offsets)
         return {
             "partition": np.asarray(partitions, np.int64),
@@ -202,7 +202,7 @@ class Progress:
         }
 
     def restore(self, state: State) -> None:
-        """Restore from `as_state`; no-op for a state without partitions."""
+        """Restore the progress from the result of `as_state`; a state without partitions changes nothing."""
         if "partition" not in state:
             return
         partitions = state["partition"].tolist()
@@ -213,7 +213,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionAssignment:
-    """Partitions of one of the readers on a cluster, whose engine takes the minimum of their watermarks.
+    """The partitions of one reader on a cluster, whose engine takes the minimum of all readers' watermarks.
 
     >>> [partition for partition in range(7) if PartitionAssignment(1, 3).owns(partition)]
     [1, 4]
@@ -225,15 +225,15 @@ class PartitionAssignment:
 
     @classmethod
     def of(cls, position: State) -> PartitionAssignment:
-        """Return the assignment of a position."""
+        """Return the assignment that is part of a position."""
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
-        """Encode the assignment for a position: empty with a single reader."""
+        """Encode the assignment as part of a position; empty if there is a single reader."""
         if self.n_readers == 1:
             return {}
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
 
     def owns(self, partition: int) -> bool:
-        """Return whether this reader reads a partition, later ones included."""
+        """Return whether this reader reads a partition; this also holds for partitions added later."""
         return partition % self.n_readers == self.reader

@@ -1,4 +1,4 @@
-"""Settings of messages with events; parsing of messages into events and rejects."""
+"""Settings for messages that carry events, and parsing of messages into events and rejects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text,
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSettings(MappedColumns, LiveSource):
-    """Format of the events in the messages of a live source."""
+    """The format of the events in the messages of a live source."""
 
     format: str = parameter("json", choices=("json", "avro"), doc="a JSON object or an Avro record a message")
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
@@ -46,7 +46,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def layout(self) -> Layout:
-        """Return the columns of the messages."""
+        """The columns of the messages."""
         parts = ["user", "time"]
         if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
             parts += ["latitude", "longitude"]
@@ -71,7 +71,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def parser(self) -> Parser:
-        """Return the parser of one message."""
+        """The parser for one message."""
         return parser_of(self.format, self._schema_text, self.schema_ids)
 
 
@@ -81,7 +81,7 @@ def events_of(
     arrivals: NDArray[np.int64],
     place: Callable[[int], tuple[str, int]],
 ) -> EventBlock:
-    """Events of some messages, with a column ``arrival``; every message is parsed or rejected.
+    """Return the events of some messages, with a column ``arrival``; every message is either parsed or rejected.
 
     ``arrivals``, of shape (n_messages,): when each arrived, in milliseconds since 1970. ``place``: file and line that
     stand for a message, by its number here, in a reject.

@@ -1,4 +1,4 @@
-"""Ranges of counted offsets of a topic, and their gaps."""
+"""Ranges of counted offsets of a topic, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition from ``first`` to before ``end``."""
+    """The offsets of one partition from ``first`` up to but not including ``end``."""
 
     partition: int
     first: int
@@ -20,7 +20,7 @@ class OffsetRange(NamedTuple):
 
 
 def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
-    """Join ranges that touch or overlap, by partition and in order.
+    """Join ranges that touch or overlap, ordered by partition and offset.
 
     >>> joined_ranges([(0, 5, 9, 4), (0, 0, 5, 5), (1, 3, 4, 1)])  # doctest: +NORMALIZE_WHITESPACE
     [OffsetRange(partition=0, first=0, end=9, records=9, twice=0, is_last=0),
@@ -49,7 +49,7 @@ def _whole(given: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class OffsetsRead:
-    """All offsets counted by a run.
+    """All offsets that a run has counted.
 
     Parameters
     ----------
@@ -66,7 +66,8 @@ class OffsetsRead:
     over: int | None = None
 
     def gaps(self) -> list[str]:
-        """Describe gaps between the first and the last offset of each partition, and offsets counted twice.
+        """Describe gaps between the first and last counted offset of each partition, and offsets that were counted
+        twice.
 
         >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
@@ -83,12 +84,12 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """Ranges for the operator's manifest, with offsets without a record apart."""
+        """Return the ranges for the operator's manifest, which counts offsets without a record separately."""
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Self:
-        """Inverse of `as_json`."""
+        """Restore from the result of `as_json`."""
         ranges = tuple(OffsetRange(*(row[name] for name in OffsetRange._fields)) for row in value["ranges"])
         return cls(ranges, value["topic_id"], value["over"])

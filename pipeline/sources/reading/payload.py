@@ -1,4 +1,4 @@
-"""Payloads of messages, JSON and Avro, into columns."""
+"""Conversion of message payloads, JSON or Avro, to columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
-    """Message without a valid event; the reason quotes none of its content."""
+    """Raised for a message without a valid event; the reason quotes none of its content."""
 
 
 # Avro: one record a message; the schema bounds its size.
@@ -32,7 +32,7 @@ _NUMBERS, _TEXT = {"int", "long", "float", "double"}, {"string", "enum"}
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
-    """Return a parser of messages of one Avro record each, with a schema (JSON text) of plain fields.
+    """Return a parser for messages that hold one Avro record each, given a schema (JSON text) with plain fields.
 
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
@@ -60,7 +60,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
-    """Format of a field's times: by its logical type, or else the stated one.
+    """Return the format of a field's times, from its logical type or else as stated.
 
     Raises `ParameterError` if the stated one cannot be that of any value of the field.
     """
@@ -88,7 +88,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
 
 
 def check_avro(schema: str, layout: Layout) -> None:
-    """Raise `ParameterError` for a column that a schema has no field for, or one that no value is read from."""
+    """Raise `ParameterError` for a column that has no field in the schema, or whose field cannot supply a value."""
     fields = _members(schema)
     for part, name in layout.columns.items():
         if name not in fields:
@@ -102,7 +102,7 @@ def check_avro(schema: str, layout: Layout) -> None:
 
 
 def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
-    """Types that each field of a record may have, but for null."""
+    """Return the types that each field of a record may have, other than null."""
     kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
     lists = {name: kind if isinstance(kind, list) else [kind] for name, kind in kinds.items()}
     return {
@@ -112,7 +112,7 @@ def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _flat(schema: Any) -> dict[str, Any]:
-    """Return a schema without logical types; `ValueError` if a message could hold more than the schema is long."""
+    """Return a schema without logical types; raise `ValueError` unless it is a record of plain fields."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ValueError("the schema must be a record")
     fields = [{"name": field["name"], "type": _flat_type(field["type"])} for field in schema["fields"]]
@@ -135,7 +135,7 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class MessageRows:
-    """Rows of some messages."""
+    """The rows of some messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
@@ -144,7 +144,7 @@ class MessageRows:
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of the messages."""
+    """The columns of the messages."""
 
     columns: Mapping[str, str]  # name in the messages by part of an event
     time: TimeFormat = field(default_factory=TimeFormat)  # how times are written
@@ -152,14 +152,14 @@ class Layout:
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
-        """Type of every column of an `EventBlock`."""
+        """The type of each column of an `EventBlock`."""
         types = {"time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
         types["user"] = pl.Int64 if self.integer_users else pl.String
         return {part: types[part] for part in self.columns}
 
     @property
     def sent(self) -> dict[str, type[pl.DataType]]:
-        """Type of every column in a message."""
+        """The type of each column as it is sent in a message."""
         return self.schema | {"time": self.time.dtype}
 
 
@@ -171,7 +171,7 @@ Parser = Callable[[bytes], Any]
 
 @lru_cache
 def parser_of(format: str, schema: str | None, header: bool) -> Parser:
-    """Return a parser of one message into a dictionary.
+    """Return a parser that converts one message to a dictionary.
 
     ``header``: whether five bytes come before the event, as registries of schemas have it; they are skipped. Raises
     `ParameterError` for an Avro schema that is none, or nests without bounds.
@@ -181,14 +181,14 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
 
 
 def _without_id(parse: Parser, value: bytes) -> Any:
-    """Parse the payload after a schema id."""
+    """Parse the payload that follows a schema id."""
     if len(value) < _MAGIC or value[0] != 0:
         raise Malformed("no schema id before the event")
     return parse(value[_MAGIC:])
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
-    """Rows of some messages, in order; an unreadable message becomes a problem, and nothing else.
+    """Return the rows of some messages in order; an unreadable message only adds an entry to the problems.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)
@@ -217,7 +217,8 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert a part of some events to a typed column; other types become null, ``True`` and ``"7"`` included.
+    """Convert one part of some events to a typed column; values of another type become null, including ``True`` and
+    ``"7"``.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
     ['ann', '7', None]

@@ -1,4 +1,4 @@
-"""Boundaries and field counts of records in delimited text, found by array operations.
+"""Boundaries and field counts of records in delimited text, computed with array operations.
 
 The parser (polars) is fast but forgiving: it drops surplus fields where columns are selected, and a stray quote
 changes how everything after it is read. So structure is checked here first, and only sound records are parsed.
@@ -24,7 +24,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a text, in order."""
+    """The records of a text, in order."""
 
     # First byte, and the byte after the last one (the line end not included); shape (n_records,)
     start: Positions
@@ -33,7 +33,7 @@ class Records:
 
 
 def count_byte(data: bytes, byte: int) -> int:
-    r"""Count a byte, many times faster than `bytes.count`.
+    r"""Count the occurrences of a byte, many times faster than `bytes.count`.
 
     >>> count_byte(b"1,2\n3,4\n", 10)
     2
@@ -64,7 +64,7 @@ def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
 
 
 def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
-    r"""Find the records of a text in its complete lines.
+    r"""Find the records in the complete lines of a text.
 
     Quotes follow RFC 4180, but for line ends: they surround a whole field, are doubled inside, and may enclose
     separators. A line on which that fails is one damaged record, and no other line is read differently for it.
@@ -107,7 +107,9 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return whether each quote opens or closes a field or is doubled inside one; odd lines fail."""
+    """Return whether each quote opens or closes a field or is doubled inside one; lines with an odd number of quotes
+    fail.
+    """
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

@@ -1,4 +1,4 @@
-"""External services: options and secrets, missing client libraries, names of Google's resources, outages."""
+"""External services: options and secrets, missing client libraries, names of Google resources, and outages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FIXED_OPTIONS = re.compile(
 
 
 def check_options(options: Mapping[str, str], field: str = "options") -> None:
-    """Raise `ParameterError` for unsupported options, and for secrets in plain text.
+    """Raise `ParameterError` for unsupported options and for secrets in plain text.
 
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Resolve a value: an environment variable, the first line of a file, or the value itself.
+    """Resolve a value to an environment variable, to the first line of a file, or to itself.
 
     Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.
@@ -65,7 +65,7 @@ def resolved_value(name: str, value: str) -> str:
 
 
 def flaw(name: str, form: str) -> str | None:
-    """Describe the required form of a name; None if it has that form.
+    """Return the form that a name should have, or None if it has that form.
 
     ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
 
@@ -81,7 +81,7 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """Wait for an unreachable service, and end a run after too long.
+    """Outage of a service: attempts are repeated, and the run ends if the service stays unreachable for too long.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
     there. Attempts that fail are repeated after 1, 2, 4 … seconds.
@@ -129,11 +129,11 @@ class Outage:
 
     @property
     def asks(self) -> bool:
-        """Return whether the next attempt is due."""
+        """Whether the next attempt is due."""
         return self._clock() >= self._next_attempt
 
     def goes_on(self, reason: str) -> None:
-        """Record a failed attempt; raises `DataError` after too long without the service."""
+        """Record a failed attempt; raise `DataError` if the service has been unreachable for too long."""
         now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:
             self.since = now

@@ -1,4 +1,4 @@
-"""Delimited text into columns: batches, parsing, checks, and the base of text sources."""
+"""Parsing of delimited text into columns: batches, checks, and the base class for text sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """Dialect of a text file."""
+    """The dialect of a text file."""
 
     columns: tuple[str, ...]  # names of all columns, in order
     n_lines: int = 0  # lines before the first row
@@ -48,7 +48,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Segment:
-    """Part of a batch from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
+    """The part of a batch that comes from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
 
     file: str
     first_line: int
@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Whole records of files in one dialect, and their origin.
+    """Whole records from files in one dialect, and where they came from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
@@ -68,7 +68,7 @@ class TextBatch:
     records: Records | None = None
 
     def locate(self, lines: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Segment, and 1-based line in its file, of 0-based lines of the batch."""
+        """Return the segment of each 0-based line of the batch, and its 1-based line number in its file."""
         ends = np.cumsum([segment.n_lines for segment in self.segments])
         segments = np.searchsorted(ends, lines, side="right")
         offsets = np.array([segment.first_line for segment in self.segments]) - np.concatenate([[0], ends[:-1]])
@@ -78,7 +78,8 @@ class TextBatch:
 def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
+    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, and large ones are cut between
+    records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
@@ -112,7 +113,7 @@ def _join(parts: list[TextBatch]) -> TextBatch:
 def _parts(
     name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Yield a file in batches of whole records."""
+    """Yield the content of a file in batches of whole records."""
     data = stream.read(_HEAD_BYTES)
     start = dialect_of(name, data.removeprefix(_BYTE_ORDER_MARK))
     text: IO[bytes] | Recoded = stream
@@ -149,7 +150,7 @@ def _parts(
 
 
 class Recoded:
-    r"""UTF-8 bytes of a stream in another encoding; invalid bytes become replacement characters.
+    r"""A stream in another encoding, read as UTF-8 bytes; invalid bytes become replacement characters.
 
     ``head``: what has been read of the stream.
 
@@ -164,7 +165,7 @@ class Recoded:
         self._is_final = False
 
     def read(self, n_bytes: int) -> bytes:
-        """Return up to ``n_bytes``; fewer only at the end."""
+        """Return up to ``n_bytes`` bytes; there are fewer only at the end."""
         while len(self._ready) < n_bytes and not self._is_final:
             data = self._stream.read(n_bytes)
             self._is_final = not data
@@ -174,7 +175,7 @@ class Recoded:
 
 
 def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
-    """Return the bytes of a stream behind the end of the current line, and whether they end the stream."""
+    """Return the bytes read after the end of the current line, and whether they end the stream."""
     while True:
         data = stream.read(_MAX_BATCH_BYTES)
         is_final, position = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
@@ -183,7 +184,7 @@ def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
 
 
 def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
-    """Outline of the whole records (if there are quotes), and their size in bytes."""
+    """Return the outline of the whole records if there are quotes, and their size in bytes."""
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
@@ -206,7 +207,8 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return a mask of floats that are exact whole numbers: from 2⁵³ (2²⁴ in single precision) on several share one.
+    """Return a mask of the floats that are exact integers; from 2⁵³ on (2²⁴ in single precision) several integers share
+    one float.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -215,7 +217,9 @@ def is_whole(column: pl.Series) -> pl.Series:
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Return a mask of valid rows: nothing missing, coordinates finite and in range, no ``problem``."""
+    """Return a mask of the valid rows: nothing is missing, coordinates are finite and in range, and there is no
+    ``problem``.
+    """
     checks = []
     for column in events.columns:
         if column == "problem":
@@ -231,7 +235,9 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
-    """Valid rows of a parsed frame with their numbers, and the reason of every other row by its number."""
+    """Return the valid rows of a parsed frame with their row numbers, and the reason for each invalid row by its
+    number.
+    """
     is_sound = sound_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
@@ -240,7 +246,7 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Describe rows at zero latitude or longitude, which devices report without a position."""
+    """Describe rows with a latitude or longitude of zero, which devices report when they have no position."""
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
@@ -265,7 +271,7 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """Parsed rows of a batch with valid structure; and the records with an invalid one."""
+    """The parsed rows of a batch with valid structure, and the records whose structure is invalid."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
     records: Records | None  # outline of the batch, None if every line is a row
@@ -273,28 +279,28 @@ class ParsedRows:
     problems: dict[int, str]  # what is wrong with other records, by record index
 
     def segments(self, batch: TextBatch) -> NDArray[np.int64]:
-        """Segment of every row in the batch."""
+        """Return the segment of every row in the batch."""
         if self.records is None:
             n_lines = [segment.n_lines for segment in batch.segments]
             return np.repeat(np.arange(len(n_lines)), n_lines)
         return batch.locate(self.lines())[0]
 
     def lines(self) -> NDArray[np.int64]:
-        """0-based first line of every row in the batch."""
+        """Return the 0-based first line of every row in the batch."""
         if self.records is None or self.row_records is None:
             return np.arange(self.raw.height)
         return self.row_records
 
 
 def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
-    """Return file and line as user ids for input without users."""
+    """Return the file and line of each row as its user id, for input without users."""
     segments, lines = batch.locate(rows.lines())
     files = pl.Series([PurePath(segment.file).name for segment in batch.segments], dtype=pl.String)[segments]
     return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
 
 
 def join_date(frame: pl.DataFrame) -> pl.DataFrame:
-    """Prepend the column ``date``, if any, to ``time``, with a blank between them."""
+    """Prepend the column ``date``, if present, to ``time``, separated by a space."""
     if "date" not in frame.columns:
         return frame
     day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
@@ -302,7 +308,7 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
-    """Parse some columns of a batch; the other columns are checked for structure only."""
+    """Parse some columns of a batch; the other columns are only checked for structure."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
@@ -319,7 +325,7 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """Columns of a batch without quotes if every line has the expected number of fields, or else None."""
+    """Return the columns of an unquoted batch if every line has the expected number of fields, or else None."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields = len(format.columns)
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -342,7 +348,7 @@ def to_blocks(
     events: pl.DataFrame,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Turn a parsed batch into blocks of up to ``block_rows`` sound rows; rejects come with the first.
+    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows; the first block holds the rejects.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what the source knows is wrong with a row.
@@ -374,7 +380,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers, also with blanks around them and a typographic minus; null where it is none.
+    """Parse text as numbers, allowing surrounding blanks and a typographic minus sign; null if it is not a number.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]
@@ -430,7 +436,7 @@ def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[i
 
 
 def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> bytes:
-    """Return the chosen records only, in long runs."""
+    """Return the bytes of the selected records, copied in runs that are as long as possible."""
     if not len(indices):
         return b""
     breaks = np.flatnonzero(np.diff(indices) != 1)
@@ -456,7 +462,7 @@ def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> li
 
 
 def raw_text(raw: bytes) -> str:
-    """Prefix of a row, kept with a reject."""
+    """Return the prefix of a row that is kept with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
@@ -469,7 +475,7 @@ _BATCH_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource(FileSource):
-    """Base of sources in delimited text; a subclass defines the columns and turns them into events.
+    """Base for sources of delimited text; a subclass defines the columns and converts them to events.
 
     A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so
     that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
@@ -486,25 +492,25 @@ class TextSource(FileSource):
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Columns to parse with their types; raises `DataError` if one is missing."""
+        """Return the columns to parse, with their types; raise `DataError` if one is missing."""
 
     @abstractmethod
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Columns of an `EventBlock` from ``rows.raw``: same rows, same order, null for invalid values.
+        """Return the columns of an `EventBlock` from ``rows.raw``: same rows, same order, null for invalid values.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
 
     def files(self) -> list[str]:
-        """Input files, in reading order."""
+        """Return the input files in reading order."""
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Whole files, grouped to about ``block_rows`` rows."""
+        """Group whole files into spans of about ``block_rows`` rows each."""
         return share_out(self.files(), self.block_rows * self.bytes_per_row)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Cut the files of a span into batches and parse them in order."""
+        """Read the files of a span in batches, and parse these in order."""
         order = RowOrder(self, span.after)
         for batch in self.batches(span):
             row = 0
@@ -514,7 +520,7 @@ class TextSource(FileSource):
                 yield block
 
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
-        """File and line of a valid row of a batch, counted from ``before`` on."""
+        """Return the file and line of a valid row of a batch, counting from valid row ``before``."""
         rows = self.parse(batch)
         sound = sifted(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
@@ -525,7 +531,7 @@ class TextSource(FileSource):
         return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Parse a batch; overridden if a row holds several events."""
+        """Parse a batch into blocks; a subclass whose rows hold several events overrides this."""
         rows = self.parse(batch)
         return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 
@@ -534,5 +540,5 @@ class TextSource(FileSource):
         return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of every input file, by its path below ``path``."""
+        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
         return sha256(self.files(), self.path)
