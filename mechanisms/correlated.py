@@ -79,7 +79,7 @@ class Correlated(Budgeted):
 
     @classmethod
     def examples(cls) -> tuple[Correlated, ...]:
-        """Every kind of budget and noise, one band and many."""
+        """Return instances with each kind of budget and noise, and with one band or several."""
         return (
             cls(rho=0.5, band=3),
             cls(rho=0.5, w=4, band=5, noise="gaussian"),
@@ -88,7 +88,7 @@ class Correlated(Budgeted):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of any w successive windows."""
+        """The guarantee: ρ-zCDP for any w successive windows."""
         return Guarantee(
             unit=Unit.stretch(self.w),
             measure="rho",
@@ -102,18 +102,18 @@ class Correlated(Budgeted):
 
     @property
     def promised(self) -> float:
-        """ρ of any w successive windows."""
+        """The ρ promised for any w successive windows."""
         return super().budget
 
     @property
     def budget(self) -> float:
-        """Upper bound on the ρ of w successive windows, as the sum of their charges."""
+        """An upper bound on the ρ of w successive windows: the sum of their charges."""
         entries = strategy(self.band)
         charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state with the impulse response of the noise."""
+        """Return the empty state, which also holds the impulse response of the noise."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
         return {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -152,25 +152,25 @@ class Correlated(Budgeted):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Charge of any window within any set of windows."""
+        """Return the charge of any window, which is valid within any set of windows."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> tuple[Array, None, float]:
-        """The mixtures of windows (see `core.observation.Measured`)."""
+        """Return the mixtures of windows that noise is added to (see `core.observation.Measured`)."""
         entries = np.append(strategy(self.band), 0.0) / GRID
         lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
         mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]
         return mixed, None, self._sigma(self.start(facts)) / GRID
 
     def _sigma(self, state: State) -> float:
-        """Standard deviation of the noise, in parts of GRID."""
+        """Return the standard deviation of the noise, in units of 1/GRID."""
         moved = of_mixtures(strategy(self.band), self.w, state["max_cells"])
         return float(self.family.scale(self.promised, moved))
 
 
 def strategy(band: int) -> Array:
-    """Entries of a column of C in multiples of GRID: decreasing whole numbers, at least 1.
+    """Return the entries of a column of C, in units of 1/GRID: decreasing whole numbers of at least 1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Crowd-blending: small counts are suppressed, or with a budget perturbed."""
+"""Crowd-blending: small counts are suppressed or, if there is a budget, perturbed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Mechanism):
-    """Release counts of a crowd exactly; suppress smaller ones, or perturb them with a budget.
+    """Release the counts of a crowd exactly; suppress smaller ones, or perturb them if there is a budget.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ class CrowdBlending(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[CrowdBlending, ...]:
-        """Both forms."""
+        """Return one instance that suppresses small counts and one that perturbs them."""
         return cls(threshold=5), cls(threshold=5_000, epsilon=1.0)
 
     @property
     def guarantee(self) -> Guarantee:
-        """Guarantee of crowd-blending: counts below the threshold are noisy or suppressed."""
+        """The crowd-blending guarantee: counts below the threshold are noisy or suppressed."""
         return Guarantee(crowd=(self.threshold, self.epsilon or 0.0), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -73,9 +73,9 @@ class CrowdBlending(Mechanism):
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Without differential privacy: an exact release."""
+        """Return the charge of an exact release: there is no differential privacy."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """All counts with a budget, else the counts of a crowd."""
+        """Return all counts if there is a budget, else only those of at least a crowd."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

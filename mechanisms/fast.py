@@ -1,4 +1,4 @@
-"""FAST: publish when a PID controller asks for it, with equal shares of a period's budget."""
+"""FAST: publish when a PID controller calls for it, with equal shares of a period's budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fast(PeriodSchedule):
-    """Publish a limited number of times in a budget period, sooner after surprising releases, later after others.
+    """Publish a limited number of times in a budget period: sooner after surprising releases, later after others.
 
     Parameters
     ----------
@@ -67,21 +67,21 @@ class Fast(PeriodSchedule):
     theorem: ClassVar[str] = "Fan and Xiong 2014, theorem 3"
 
     def windows_together(self, window: Window) -> int:
-        """Return the windows of all publications of a period."""
+        """Return the largest number of publications in a period."""
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
-        """Initial state: due at once, without an estimate."""
+        """Return the initial state: a publication is due at once, and there is no estimate."""
         shape = (*facts.shape, facts.n_cells)
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """The whole budget for a due publication: the noise covers all of the period together."""
+        """Return the whole budget if a publication is due: its noise covers all publications of the period together."""
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Measure the surprise of a publication, and set the time of the next one."""
+        """Measure the surprise of a publication, and schedule the next one."""
         publish, values = offer.publish, after["last"]
         seen = np.broadcast_to(publish[..., None] & (True if window.active is None else window.active), values.shape)
         predicted, spread = after["estimate"], after["variance"] + self.process_variance

@@ -1,4 +1,4 @@
-"""Predict the next counts from earlier releases, and weight the prediction against the noisy count."""
+"""A filter that predicts the next counts from earlier releases, and weighs the prediction against the noisy count."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and update the state.
+        """Filter a release and update the state.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Filter(Postprocess):
 
 
 def noise_variance(family: str, scale: Any) -> Any:
-    """Variance of the noise in each cell of a release.
+    """Return the variance of the noise in each cell of a release.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Variance of single counts around the released means of groups of cells.
+    """Return the variance of single counts around the released means of groups of cells.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
     from it as from 0, and to vary as counts do.
@@ -264,7 +264,7 @@ def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> 
 
 
 def _features(first: int, slot: int, state: State) -> Array:
-    """Features of the prediction, shape (..., n_features, n_cells)."""
+    """Return the features of the prediction, shape (..., n_features, n_cells)."""
     last, totals = state["last"], state["totals"]
     n_slots = state["means"].shape[-2] // len(DAY_TYPES)
     mean = state["patterns"][..., 0, :]
@@ -281,7 +281,7 @@ def _features(first: int, slot: int, state: State) -> Array:
 
 
 def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> tuple[Array, NDArray[np.int64]]:
-    """Bias-corrected prediction of each cell, and its level."""
+    """Return the bias-corrected prediction of each cell, and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], TINY), TINY)[..., None]
     information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
@@ -300,7 +300,7 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
-    """Variance of each prediction, κ·m with the κ of its level, its standard error, and what single counts add.
+    """Return each prediction's variance (κ·m with the κ of its level), its standard error, and what single counts add.
 
     Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
     """
@@ -316,7 +316,7 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
 
 
 def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Variance that squared errors and their weights by level show, and its standard error."""
+    """Estimate a variance from squared errors and weights by level; return it with its standard error."""
     errors, weights = sums[..., 0, :], sums[..., 1, :]
     total = weights.sum(-1, keepdims=True)
     some = np.maximum(total, TINY**2)
@@ -330,14 +330,14 @@ def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.in
 
 
 def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
-    """Additional variance of predictions for a time of day without any publication."""
+    """Return the extra variance of predictions for a time of day at which nothing was ever published."""
     # It may be as far from the others as these are from 0, and a cell that is empty at those may be as full as others.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
     return np.asarray((is_new * size.max(-1))[..., None] * np.maximum(size, size.mean(-1)[..., None]))
 
 
 def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
-    """Variances of the predictions, inflated if the errors of the present window are clearly larger."""
+    """Return the variances of the predictions, inflated if the errors of the current window are clearly larger."""
     weight = noisy.seen / (spread + noisy.variance)
     squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
     error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
@@ -348,7 +348,9 @@ def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array
 def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Correct predictions by the error common to all cells; also its variance, the variance added, the next state."""
+    """Correct predictions by the error common to all cells; return them, the variances, the added variance and the next
+    state.
+    """
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     spread = _inflate(spread, predicted * (1.0 + shift), doubt, noisy)
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
@@ -358,7 +360,7 @@ def _correct_common_error(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Relative error common to all cells, the variance that its uncertainty adds to each, and the next state."""
+    """Return the relative error common to all cells, the variance its uncertainty adds to each, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     precision = np.maximum((weight * predicted**2).sum(-1), TINY**2)
@@ -390,7 +392,7 @@ def _update(
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """Update the regression, and the errors of each level, by one window."""
+    """Update the regression, and the errors of each level, with one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted

@@ -1,4 +1,4 @@
-"""Fixed ranges: counts as midpoints of ranges of one width."""
+"""Fixed ranges: each count is released as the midpoint of a range of fixed width."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class FixedRanges(Postprocess):
     width: int = parameter(doc="counts in a range", at_least=1)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Midpoint of each value's range."""
+        """Return the midpoint of each value's range."""
         return np.floor(values / self.width) * self.width + self.width // 2

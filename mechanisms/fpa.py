@@ -64,7 +64,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[Fpa, ...]:
-        """Every noise family, few and all coefficients."""
+        """Return instances with each noise family, and with few or all coefficients."""
         return (
             *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
             *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
@@ -72,7 +72,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε or ρ of each block."""
+        """The guarantee of each block, in ε or ρ."""
         return Guarantee(
             unit=Unit.block(self.block),
             measure=self.family.measure,
@@ -82,11 +82,11 @@ class Fpa(Budgeted, FourierMechanism):
         )
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Transform and inverse of a block, with at most as many coefficients as it has windows."""
+        """Return the transform of a block and its inverse, with at most as many coefficients as windows."""
         return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
 
     def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
-        """The coefficients, in the first windows of their blocks (see `core.observation.Measured`)."""
+        """Return the coefficients, placed in the first windows of their blocks (see `core.observation.Measured`)."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
         for first in range(0, n_windows, self.block):

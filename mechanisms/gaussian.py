@@ -51,19 +51,19 @@ class Gaussian(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[Gaussian, ...]:
-        """One instance for each of the two parameters."""
+        """Return one instance for each of the two parameters."""
         return cls(rho=0.5), cls(sigma=2.0)
 
     @property
     def budget(self) -> float:
-        """ρ of each window; infinite if σ is given."""
+        """The ρ of each window; infinite if σ is given."""
         return float("inf") if self.rho is None else self.rho
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of each window; with a given σ it follows from the bounds of the run."""
+        """The guarantee: ρ-zCDP for each window; if σ is given, ρ follows from the bounds of the run."""
         return replace(super().guarantee, amount=self.rho)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """σ, given or derived from ρ."""
+        """Return σ, either as given or derived from ρ."""
         return super().scale(amount, sensitivity) if self.sigma is None else self.sigma

@@ -1,4 +1,4 @@
-"""Gaussian noise on every point of a trace, independent or shaped for a goal."""
+"""Gaussian noise on every point of a trace, either independent or shaped for a goal."""
 
 from __future__ import annotations
 
@@ -94,22 +94,22 @@ class GaussianTrace(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """Instance with a given σ; a goal needs traces."""
+        """Return an instance with a given σ; a goal would need traces."""
         return (cls(sigma=100.0),)
 
     @property
     def is_designed(self) -> bool:
-        """Return whether the noise of a point depends on that of others."""
+        """Return whether the noise of a point depends on that of other points."""
         return self.covariance == "designed"
 
     @property
     def deviation(self) -> float | None:
-        """σ in metres; None if a goal decides it for each trace."""
+        """The σ in metres, or None if a goal determines it for each trace."""
         return None if isinstance(self.sigma, PlannedNoise) else self.sigma
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of each point, or the maximum loss of secret points."""
+        """The guarantee: ρ for each point, or the largest loss of the secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
             independent = not self.is_designed
@@ -118,11 +118,11 @@ class GaussianTrace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """No budget is promised: σ is stated, or follows from the times of points."""
+        """Infinite, as no budget is promised: σ is given, or follows from the times of the points."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Mask of points at which no noise keeps the goal, or beyond the planned number of points."""
+        """Return which points no noise can keep to the goal, or lie beyond the planned number of points."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):
@@ -132,14 +132,14 @@ class GaussianTrace(Scheduled):
         return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, for designed noise with room for the draws."""
+        """Return the empty state; with designed noise it has a buffer for the draws."""
         state = super().start(facts)
         if self.is_designed and isinstance(self.sigma, PlannedNoise):
             state["draws"] = np.zeros((*facts.shape, self.sigma.conditional_goal.n_points, 2))
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release the next point of every user; designed noise draws for it first."""
+        """Release the next point of every user; designed noise first draws for that point."""
         if self.is_designed and window.index <= state["draws"].shape[1]:
             draws = state["draws"].copy()
             draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)
@@ -147,7 +147,7 @@ class GaussianTrace(Scheduled):
         return super().step(window, counts, state, noise)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Points with noise; designed noise is the row of the Cholesky factor times the draws so far."""
+        """Add noise to the points; designed noise is the point's row of the Cholesky factor times the draws so far."""
         if not self.is_designed:
             return super().perturb(window, values, offer, scale, noise)
         offsets, draws = np.zeros(values.shape), offer.state["draws"]
@@ -157,7 +157,7 @@ class GaussianTrace(Scheduled):
         return published(values, offsets), scale
 
     def amount(self, window: Window, state: State) -> Any:
-        """ρ of the noise, of designed noise in the direction of least noise."""
+        """Return the ρ of the noise; for designed noise, in the direction of least noise."""
         sigma = np.asarray(self._sigma(window, state), np.float64)
         with np.errstate(divide="ignore"):
             return np.broadcast_to(self.metres**2 / (2 * sigma * sigma), state["last_window"].shape)

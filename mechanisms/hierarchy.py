@@ -1,4 +1,4 @@
-"""Gaussian noise on a tree of cells, made consistent: accurate sums over many cells."""
+"""Gaussian noise on a tree of cells, made consistent, for accurate sums over many cells."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Mechanism):
-    """Add Gaussian noise to the counts of cells, of groups of cells, of groups of groups, and reconcile them.
+    """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and reconcile them.
 
     Parameters
     ----------
@@ -69,17 +69,17 @@ class Hierarchy(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """ρ of each window, all levels of the tree together."""
+        """The guarantee: ρ-zCDP for each window, over all levels of the tree together."""
         theorem = "Bun and Steinke 2016, proposition 1.6"
         return Guarantee(measure="rho", amount=self.rho, theorem=theorem, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:
-        """One instance for each of the two parameters, with a small and a large fan-out."""
+        """Return one instance for each of the two parameters, with a small and a large fan-out."""
         return cls(rho=0.5, fan_out=2), cls(sigma=2.0, noise="gaussian")
 
     def start(self, facts: Facts) -> State:
-        """Δ², the squared L2 sensitivity of all nodes together."""
+        """Return the initial state: Δ², the squared L2 sensitivity of all nodes together."""
         return {"sensitivity": facts.constant(of_tree(facts.n_cells, facts.sensitivity, self.fan_out).l2_squared)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -95,17 +95,17 @@ class Hierarchy(Mechanism):
         return [Release.of(window, values, self.worst_charge(window, state), noise="gaussian", scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Charge of a window, equal in all of them."""
+        """Return the charge of a window, which is the same for all windows."""
         moved = Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
         return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
 
     def measured(self, facts: Facts) -> tuple[None, Array, float]:
-        """The counts of all nodes, as sums of cells (see `core.observation.Measured`)."""
+        """Return the counts of all nodes, as sums of cells (see `core.observation.Measured`)."""
         nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
         return None, nodes, self._sigma(self.start(facts))
 
     def _levels(self, counts: NDArray[Any]) -> list[NDArray[Any]]:
-        """Counts of the nodes of each level, cells first."""
+        """Return the counts of the nodes at each level, cells first."""
         levels = [counts]
         while levels[-1].shape[-1] > 1:
             levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
@@ -118,7 +118,7 @@ class Hierarchy(Mechanism):
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
-    """Least-squares estimates of the cells from all nodes of a tree, and their variances.
+    """Return the least-squares estimates of the cells from all nodes of a tree, and their variances.
 
     Parameters
     ----------
@@ -155,12 +155,12 @@ def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
 
 
 def _by_parent(nodes: NDArray[Any], fan_out: int) -> NDArray[Any]:
-    """Nodes of one level in groups, shape (..., n_groups, fan_out), the last one filled up with zeros."""
+    """Group the nodes of one level, shape (..., n_groups, fan_out); the last group is padded with zeros."""
     missing = -nodes.shape[-1] % fan_out
     full = np.concatenate([nodes, np.zeros((*nodes.shape[:-1], missing), nodes.dtype)], -1)
     return full.reshape(*nodes.shape[:-1], -1, fan_out)
 
 
 def _of_parent(groups: Array, n_nodes: int, fan_out: int) -> Array:
-    """Each group's value at each of its nodes."""
+    """Return each group's value for each of its nodes."""
     return np.repeat(groups, fan_out, -1)[..., :n_nodes]

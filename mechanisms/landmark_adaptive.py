@@ -1,4 +1,4 @@
-"""Adaptive landmark privacy: publish less often while little changes, and redistribute unspent budget."""
+"""Adaptive landmark privacy: publish less often while little changes, and redistribute the unspent budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HISTORY = 64
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkAdaptive(LandmarkSchedule):
-    """Publish with a probability that follows the changes between releases; share the budget that landmarks save.
+    """Publish with a probability that follows the changes between releases; share the budget saved at landmarks.
 
     Parameters
     ----------
@@ -98,20 +98,20 @@ class LandmarkAdaptive(LandmarkSchedule):
                 object.__setattr__(self, name, usual)
 
     def start(self, facts: Facts) -> State:
-        """Initial state: sampling rate 1, no publication."""
+        """Return the initial state: a sampling rate of 1 and no publication."""
         history = {"history": np.full((*facts.shape, HISTORY), np.nan)} if self.sampler == "drift" else {}
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """Share of the window, including the budget saved at landmarks."""
+        """Return the window's share of the budget, including what was saved at landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
-        """The sampling rate."""
+        """Return the sampling rate."""
         return np.asarray(state["rate"])
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Save the unspent budget of a landmark; adapt the sampling rates."""
+        """Save the unspent budget of a landmark, and adapt the sampling rates."""
         before, publish = offer.state, offer.publish
         recorded = super().record(window, offer, after)
         if np.any(window.landmark & ~publish & ~offer.refused):
@@ -139,7 +139,9 @@ class LandmarkAdaptive(LandmarkSchedule):
     def _next_rate(
         self, state: State, difference: Array, expected: Array, scale: Array, is_first: Any
     ) -> tuple[Array, Any]:
-        """Next sampling rate and history, from the distance of two releases and its expectation under no change."""
+        """Return the next sampling rate and history, given the distance of two releases and its expectation without
+        change.
+        """
         rate = state["rate"]
         if self.sampler == "paper":
             is_small = difference < (expected if self.calibration == "expected" else scale)
@@ -156,7 +158,7 @@ class LandmarkAdaptive(LandmarkSchedule):
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether a Page-Hinkley test raises an alarm at the last value of histories (..., n); NaN: no value."""
+    """Return whether a Page-Hinkley test raises an alarm at the end of histories (..., n); NaN means no value."""
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
     from river.drift import PageHinkley

@@ -1,4 +1,4 @@
-"""Skip landmark privacy: landmarks repeat the last release, every other window gets the whole budget."""
+"""Skip landmark privacy: landmarks repeat the last release, and every other window gets the whole budget."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return False: landmarks cost nothing."""
+        """Return False: no landmark is refused, because landmarks cost nothing."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return ε, and 0 at landmarks."""
+        """Return 0 at landmarks, and the whole budget elsewhere."""
         return np.where(window.landmark, 0.0, self.budget)

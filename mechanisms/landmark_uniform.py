@@ -1,4 +1,4 @@
-"""Uniform landmark privacy: every release gets the same share."""
+"""Uniform landmark privacy: every release gets the same share of the budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.mechanisms.core.schedules import LandmarkSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkUniform(LandmarkSchedule):
-    """Give every release ε/n, n the number of landmarks plus one.
+    """Give every release ε/n, where n is the number of landmarks plus one.
 
     Parameters
     ----------

@@ -42,5 +42,5 @@ class Laplace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """ε of each window."""
+        """The ε of each window."""
         return self.epsilon

@@ -1,4 +1,4 @@
-"""PeGaSus: noisy counts, grouped with preceding windows of similar counts, and smoothed."""
+"""PeGaSus: noisy counts, grouped with those of preceding similar windows, and smoothed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Pegasus(Mechanism):
-    """Add Laplace noise to every count, group windows of similar counts, and smooth over each group.
+    """Add Laplace noise to every count, group windows with similar counts, and smooth over each group.
 
     Parameters
     ----------
@@ -79,17 +79,19 @@ class Pegasus(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Both families of noise, one window and several; without smoothing, for releases of single counts."""
+        """Return instances with both noise families, for one window and several; unsmoothed, so that single counts are
+        released.
+        """
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether nothing is smoothed: a smoothed count combines several."""
+        """Return whether counts are released unsmoothed: a smoothed count combines several."""
         return self.smoothing == "none"
 
     @property
     def guarantee(self) -> Guarantee:
-        """ε of any w successive windows."""
+        """The guarantee: ε-differential privacy for any w successive windows."""
         return Guarantee(
             unit=Unit.stretch(self.w),
             measure="epsilon",
@@ -101,11 +103,11 @@ class Pegasus(Mechanism):
 
     @property
     def budget(self) -> float:
-        """ε of any w successive windows."""
+        """The ε of any w successive windows."""
         return self.epsilon
 
     def start(self, facts: Facts) -> State:
-        """Start without an open group."""
+        """Return the initial state, without an open group."""
         shape = (*facts.shape, facts.n_cells)
         state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -152,7 +154,7 @@ class Pegasus(Mechanism):
         return middle(latest, n_similar, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Charge of a window: its noise, a threshold and one sparse-vector query."""
+        """Return the charge of a window: its noise, a threshold and one sparse-vector query."""
         moved, asked = self._deviation_query(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
@@ -164,21 +166,21 @@ class Pegasus(Mechanism):
         return NOISE_FAMILIES[self.noise]
 
     def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
-        """Sensitivity of the counts of a window, and the scale of their noise."""
+        """Return the sensitivity of a window's counts, and the scale of their noise."""
         return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:
-        """Sensitivity of deviations in people, and the scale of a query for them."""
+        """Return the sensitivity of the deviations, in people, and the scale of a query about them."""
         return self._calibrate(self.grouping, of_deviations(state["max_cells"]))
 
     def _calibrate(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
-        """The largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
+        """Return the largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
         largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Σ|count − mean| over each group in units of 1/GRID, rounded down; groups are the last axis but one.
+    """Return Σ|count − mean| over each group in units of 1/GRID, rounded down; groups lie on the last axis but one.
 
     Examples
     --------
@@ -192,7 +194,7 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
 
 
 def middle(recent: NDArray[np.float64], n_similar: NDArray[np.int64], by: str) -> NDArray[np.float64]:
-    """Median or mean of the first ``n_similar`` rows of each cell.
+    """Return the median or mean of the first ``n_similar`` rows of each cell.
 
     >>> middle(np.array([[11.0], [16.0], [10.0], [90.0]]), np.array([3]), "median").tolist()
     [11.0]

@@ -1,4 +1,4 @@
-"""Perturb small counts: noise only below the size of a crowd."""
+"""Perturbation of small counts: noise is added only below the size of a crowd."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class PerturbSmall(CrowdBlending):
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
-        """Instances of each noise family, with a threshold above many counts."""
+        """Return instances with each noise family, and a threshold that exceeds many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))

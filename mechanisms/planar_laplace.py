@@ -1,4 +1,4 @@
-"""Planar Laplace noise of the same size at every point of a trace."""
+"""Planar Laplace noise of the same scale at every point of a trace."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ class PlanarLaplace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """ε of each point."""
+        """The ε of each point."""
         return self.epsilon

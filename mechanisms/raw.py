@@ -1,4 +1,4 @@
-"""Raw counts: a release without protection."""
+"""Raw counts, released without protection."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class Raw(Mechanism):
         return [Release.of(window, counts.copy(), (Exact(),))], {}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Always an exact release."""
+        """Return the charge of an exact release."""
         return (Exact(),)

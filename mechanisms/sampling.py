@@ -50,12 +50,12 @@ class Sampling(EventStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Memberships whose hash is below the rate's share of all hashes."""
+        """Return which memberships have a hash within the fraction ``rate`` of all hashes."""
         limit = int(self.rate * 2.0**64)
         return np.ones(len(hashes), bool) if limit >= 2**64 else hashes < np.uint64(limit)
 
     def sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Charge of a release from the sample.
+        """Return the charge of a release from the sample.
 
         Amplification holds for one event that reads the sample; where a release makes several, they read the same
         one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a

@@ -1,4 +1,4 @@
-"""Spatial generalization: distinct people are counted in coarser cells."""
+"""Spatial generalisation: distinct people are counted in coarser cells."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SpatialGeneralization(Generalization):
             raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Group of every cell, numbered from 0 without gaps.
+        """Return the group of every cell, numbered from 0 without gaps.
 
         Parameters
         ----------
@@ -96,13 +96,13 @@ class SpatialGeneralization(Generalization):
 
 
 def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-    """Middle of each cell's extent, shape (n_cells, 2)."""
+    """Return the centre of each cell's extent, shape (n_cells, 2)."""
     corners = [corners_of(cell) for cell in geometry]
     return np.array([(corner.min(axis=0) + corner.max(axis=0)) / 2 for corner in corners])
 
 
 def _halve(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """Groups of at most ``size`` neighbours."""
+    """Split points into groups of at most ``size`` neighbours."""
     group = np.zeros(len(points), np.int64)
     shrink = np.array([np.cos(np.radians(points[:, 1].mean())), 1.0])  # degrees of longitude are shorter
     waiting, n_groups = [np.arange(len(points))], 0
@@ -118,7 +118,7 @@ def _halve(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 
 
 def _renumber(names: NDArray[Any]) -> NDArray[np.int64]:
-    """Codes from 0 in order of first appearance."""
+    """Return codes numbered from 0 in order of first appearance."""
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))

@@ -1,4 +1,4 @@
-"""Suppression of small counts: those below a crowd are shown as 0."""
+"""Suppression of small counts: those below the size of a crowd are shown as 0."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SuppressSmall(Postprocess):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Crowd-blending guarantee: counts below the threshold are suppressed."""
+        """The crowd-blending guarantee: counts below the threshold are suppressed."""
         return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Temporal generalization: distinct people are counted in longer windows."""
+"""Temporal generalisation: distinct people are counted in longer windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budget distribution: a publication gets half of the remaining budget of any w successive windows."""
+"""Budget distribution: a publication gets half of the budget that remains for any w successive windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBd(DissimilaritySchedule):
-    """Publish with half of the publication budget left by the last w − 1 windows.
+    """Publish with half of the publication budget left over by the last w − 1 windows.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class WEventBd(DissimilaritySchedule):
     """
 
     def start(self, facts: Facts) -> State:
-        """Initial state with the full budget."""
+        """Return the initial state, with the full budget."""
         return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Half of the remaining budget; entry 0 of ``spent`` is outside of the last w windows."""
+        """Return half of the remaining budget; entry 0 of ``spent`` lies outside the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)

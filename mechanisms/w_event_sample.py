@@ -12,7 +12,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSample(WEventTraceSchedule):
-    """Publish the first of every w windows with the whole ε and repeat it in the others.
+    """Publish the first of every w windows with the whole ε, and repeat it in the others.
 
     Parameters
     ----------
@@ -39,5 +39,5 @@ class WEventSample(WEventTraceSchedule):
     """
 
     def amount(self, window: Window, state: State) -> Any:
-        """ε in every w-th window, nothing in between."""
+        """Return the whole budget in every w-th window, and 0 in between."""
         return 0.0 if (window.index - 1) % self.w else self.budget

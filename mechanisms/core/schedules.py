@@ -1,4 +1,4 @@
-"""Schedules: allocation of a budget over time, for replicas of counts and users of traces."""
+"""Schedules: how a budget is allocated over time, for replicas of counts and for users of traces."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ ONE_POINT = {
 
 
 class Counts:
-    """View of vectors of counts: their distance is the mean absolute difference over active cells."""
+    """View of released values as count vectors; their distance is the mean absolute difference over active cells."""
 
     #: Shares of a sampling rate that a small change takes away, and of the missing rate that a large one gives back.
     rate_steps: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity of one window: no user adds to more cells than publish."""
+        """Return the sensitivity of one window: no user adds to more cells than publish."""
         return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
-        """The last published vector; 0 before any."""
+        """Return the last published vector, or zeros before the first one."""
         return np.asarray(state["last"])
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Distance times n, and the number n of active cells: one unit changes the sum by at most L1."""
+        """Return the distance times n, and the number n of active cells; one unit changes the product by at most L1."""
         differences = np.abs(one - other)
         if window.active is not None:
             differences = differences[..., window.active]
@@ -75,26 +75,26 @@ class Counts:
 
 @dataclass(frozen=True)
 class Points:
-    """View of positions: distances in metres; a budget is the cost of ``radius`` metres."""
+    """View of released values as positions: distances are in metres, and a budget is the cost of ``radius`` metres."""
 
     radius: float
     rate_steps: ClassVar[tuple[float, float]] = (0.1, 0.9)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity of one position."""
+        """Return the sensitivity of one position."""
         return Sensitivity(self.radius, self.radius**2)
 
     def last_release(self, window: Window, state: State) -> Array:
-        """Last release of each user; before any, the public point."""
+        """Return the last release of each user, or the public point before the first one."""
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Great-circle distance, which changes by at most the displacement of one point."""
+        """Return the great-circle distance, which changes by at most the displacement of one point, and 1."""
         return distance(one, other), 1
 
 
 class Offer(NamedTuple):
-    """Potential publication of a window: initial state, budget, scale, and the decision."""
+    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish."""
 
     state: State
     amount: Array
@@ -105,7 +105,7 @@ class Offer(NamedTuple):
 
 
 class Scheduled(Mechanism):
-    """Base of mechanisms that allocate a budget over time, with noise of a family and distances of a view.
+    """Base class for mechanisms that allocate a budget over time, with one family of noise and one view of values.
 
     A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
     alone `rate`, ``query_budget`` and `record`. All of them are functions of public facts and of state that follows
@@ -125,36 +125,36 @@ class Scheduled(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """Unit of privacy; the base: one window."""
+        """The unit of privacy; one window in the base class."""
         return WINDOW
 
     @property
     def family(self) -> NoiseFamily:
-        """The noise."""
+        """The noise family."""
         return NOISE_FAMILIES[self.law]
 
     @property
     @abstractmethod
     def budget(self) -> float:
-        """ε or ρ of a unit."""
+        """The budget of a unit: ε or ρ."""
 
     @property
     def metres(self) -> float:
-        """On traces: distance at which two points are protected by the budget; 1 unless ``radius`` is given."""
+        """On traces, the distance within which the budget protects a point; 1 unless ``radius`` is given."""
         return float(getattr(self, "radius", None) or 1.0)
 
     @property
     def view(self) -> Counts | Points:
-        """Return the view of the released values."""
+        """The view of the released values."""
         return Points(self.metres) if self.family.on == "points" else Counts()
 
     @property
     def query_budget(self) -> float:
-        """Cost of the dissimilarity query of every window; 0: none."""
+        """The cost of the dissimilarity query in each window, or 0 if there is none."""
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
-        """Budget of a publication now, 0: repeat the last one; the base: the whole budget."""
+        """Return the budget of a publication now, or 0 to repeat the last one; by default the whole budget."""
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
@@ -162,18 +162,18 @@ class Scheduled(Mechanism):
         return False
 
     def rate(self, state: State) -> Array | None:
-        """Probability that a due publication is made; None: 1."""
+        """Return the probability that a due publication is made, or None for 1."""
         return None
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Entries of the state that change; ``after`` has the new last release."""
+        """Return the entries of the state that change; ``after`` already holds the new last release."""
         return {}
 
     # What it is made of.
 
     @property
     def guarantee(self) -> Guarantee:
-        """The budget, for each unit."""
+        """The guarantee: the whole budget protects each unit."""
         theorem = self.theorem
         if self.unit != WINDOW:
             theorem += f", {ONE_POINT[self.family.name]}" if self.on_points else ""
@@ -210,15 +210,15 @@ class Scheduled(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity behind an amount: of a window, or of the whole period if the unit is the period."""
+        """Return the sensitivity that an amount pays for: a window's, or the whole period's if it is the unit."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """Scale of the noise that spends an amount."""
+        """Return the scale of the noise that spends an amount."""
         return self.family.scale(amount, sensitivity)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to values; return them with the published scale."""
+        """Add noise to the values; return them with the published scale."""
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
@@ -234,7 +234,7 @@ class Scheduled(Mechanism):
         return Offer(state, amount, scale, moved, refused, is_served)
 
     def _begin(self, window: Window, state: State) -> State:
-        """State at the beginning of the window: a new budget period starts from the beginning."""
+        """Return the state at the beginning of the window, reset where a new budget period starts."""
         if "period" not in state or not (is_new := state["period"] != window.period).any():
             return state
         fresh = {}
@@ -244,14 +244,14 @@ class Scheduled(Mechanism):
         return state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
-        """Noisy distance of the values from the last release."""
+        """Return the noisy distance of the values from the last release."""
         family, scale = self._query(window, state)
         total, n = self.view.distance(values, self.view.last_release(window, state), window)
         asked = np.floor(total).astype(np.int64) if family.is_integer else total
         return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
-        """Noise of a dissimilarity query."""
+        """Return the noise family of a dissimilarity query, and its scale."""
         family, epsilon = self.family.of_questions, self.family.pure(self.query_budget)
         return family, family.scale(epsilon, self.view.sensitivity(window, state))
 
@@ -294,12 +294,12 @@ class Scheduled(Mechanism):
         return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Worst case: the query, and a publication with the whole amount."""
+        """Return the worst-case charge: that of the query, and of a publication with the whole amount."""
         offer = self._offer(window, state)
         return self._charge_step(window, offer, offer.state)[0]
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Charge of a step, and the updated state."""
+        """Return the charge of a step, and the updated state."""
         if self.on_points:
             return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + self.query_budget),), after
         is_repeated = not offer.publish.ndim and not offer.publish
@@ -317,7 +317,7 @@ class Scheduled(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSchedule(Budgeted, Scheduled):
-    """Base of schedules with a choice of noise: a budget in ε, in ρ or in (ε, δ).
+    """Base class for schedules with a choice of noise and a budget in ε, in ρ or in (ε, δ).
 
     Parameters
     ----------
@@ -366,14 +366,14 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def candidates(self) -> tuple[Self, ...]:
-        """The schedule with every possible noise family, pure noise first; alone if the choice is fixed."""
+        """The schedule under each possible noise family, pure noise first; only itself if the choice is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
-        """Standard deviation of a publication's noise, over windows that each begin a unit."""
+        """Return the standard deviation of a publication's noise, averaged over windows that each begin a unit."""
         state = self.start(facts)
         offers = (self._offer(window, state) for window in windows)
         scales = [np.ravel(offer.scale) for offer in offers if np.all(offer.amount > 0)]
@@ -383,19 +383,19 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def budget(self) -> float:
-        """Total budget of the schedule: ε, or with Gaussian noise ρ or half of μ²."""
+        """The total budget of the schedule: ε, or ρ or μ²/2 with Gaussian noise."""
         if self.accounting == GAUSSIAN:
             return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
         return super().budget
 
     @property
     def guarantee(self) -> Guarantee:
-        """The budget, stated at δ."""
+        """The guarantee, stated at the given δ."""
         return replace(super().guarantee, delta=self.delta)
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
-        """Instances with every noise family of counts, and with a budget in (ε, δ)."""
+        """Return instances with every noise family for counts, and with a budget in (ε, δ)."""
         pure = [schedule for schedule in typical(cls, epsilon=1.0) if not schedule.on_points]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
@@ -406,7 +406,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
 
 class PeriodSchedule(BudgetSchedule):
-    """Base of mechanisms whose unit is the budget period: noise for all memberships of a person in the period.
+    """Base class for mechanisms whose unit is the budget period: noise covers all of a person's memberships in it.
 
     Parameters
     ----------
@@ -418,11 +418,11 @@ class PeriodSchedule(BudgetSchedule):
 
     @property
     def unit(self) -> Unit:
-        """Everything in a budget period."""
+        """The unit of privacy: everything in a budget period."""
         return PERIOD
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, with the windows in which the period was charged and up to which."""
+        """Return the empty state, which also holds when the period was charged and up to which window it is covered."""
         return super().start(facts) | {
             "charged": facts.constant(0, np.int64),
             "covered": facts.constant(0, np.int64),
@@ -430,19 +430,19 @@ class PeriodSchedule(BudgetSchedule):
         }
 
     def windows_together(self, window: Window) -> int:
-        """Windows of a period that are published, at most."""
+        """Return the largest number of windows of a period that are published."""
         if window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         return int(window.n_windows)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Sensitivity of all publications of the period together."""
+        """Return the sensitivity of all publications of the period together."""
         max_cells, maximum = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
         bounds = Bounds(max_cells=max_cells, max_per_period=maximum or None)
         return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Charge of a step, the whole period with its first released window, and the updated state."""
+        """Return the charge of a step (the first release pays for the whole period), and the updated state."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         if window.index <= int(np.max(after["covered"])):
@@ -457,7 +457,7 @@ class PeriodSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(BudgetSchedule):
-    """Base of schedules on counts and on traces.
+    """Base class for schedules that work on counts and on traces.
 
     Parameters
     ----------
@@ -485,7 +485,7 @@ class TraceSchedule(BudgetSchedule):
 
 
 class LandmarkSchedule(TraceSchedule):
-    """Base of landmark mechanisms: counts the landmarks of a period and refuses those over the declared maximum."""
+    """Base class for landmark mechanisms, which count a period's landmarks and refuse those over the maximum."""
 
     theorem: ClassVar[str] = "Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy"
     first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
@@ -493,28 +493,28 @@ class LandmarkSchedule(TraceSchedule):
 
     @property
     def unit(self) -> Unit:
-        """All landmarks of a period and any other window."""
+        """The unit of privacy: all landmarks of a period and any one other window."""
         return LANDMARKS
 
     def refused(self, window: Window, state: State) -> Any:
-        """Landmarks over the declared maximum of their period."""
+        """Return whether the window is a landmark over the declared maximum of its period."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
     def amount(self, window: Window, state: State) -> Any:
-        """The budget over the landmarks of the period plus one window, or over its windows if these are fewer."""
+        """Return the budget divided by the period's landmarks plus one, or by its windows if they are fewer."""
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Count the landmarks."""
+        """Update the number of landmarks seen."""
         return {"landmarks_seen": after["landmarks_seen"] + window.landmark}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
-    """Base of w-event mechanisms.
+    """Base class for w-event mechanisms.
 
     Parameters
     ----------
@@ -531,24 +531,24 @@ class WEventSchedule(BudgetSchedule):
 
     @property
     def unit(self) -> Unit:
-        """Any w successive windows."""
+        """The unit of privacy: any w successive windows."""
         return Unit.stretch(self.w)
 
     def amount(self, window: Window, state: State) -> Any:
-        """A w-th of the budget."""
+        """Return the budget divided by w."""
         return self.budget / self.w
 
     def unspent(self, facts: Facts) -> NDArray[np.float64]:
-        """Spending of the last w windows, all zero; fewer in a shorter run."""
+        """Return the initial spending of the last w windows (fewer in a shorter run): all zero."""
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
-    """Base of w-event mechanisms on counts and on traces, with the parameters of both bases."""
+    """Base class for w-event mechanisms on counts and on traces, with the parameters of both its bases."""
 
 
 class DissimilaritySchedule(WEventTraceSchedule):
-    """Base of the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
+    """Base class for the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
     The other half serves the publications of any w windows; a schedule says their `amount`.
 
@@ -569,5 +569,5 @@ class DissimilaritySchedule(WEventTraceSchedule):
 
     @property
     def query_budget(self) -> float:
-        """Budget of one dissimilarity query, B/(2w), also the unit of publication budgets."""
+        """The budget of one dissimilarity query, B/(2w), which is also the unit of publication budgets."""
         return self.budget / (2 * self.w)

@@ -1,4 +1,4 @@
-"""State of a plug-in as bytes: a versioned header and raw arrays, never pickle."""
+"""Encoding of a plug-in's state to bytes: a versioned header and raw arrays, never pickle."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DTYPE = re.compile(rf"[<|][{_KINDS}][0-9]{{1,9}}")
 
 
 def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Encode a flat state of arrays.
+    """Encode a flat dict of state arrays to bytes.
 
     >>> decode_state(encode_state("raw", 1, {"last": np.arange(3)}), "raw", 1)
     {'last': array([0, 1, 2])}
@@ -42,7 +42,7 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
 
 
 def decode_state(data: bytes, name: str, version: int) -> State:
-    """Decode the bytes of `encode_state`; raises `StateVersionError` for another plug-in or version."""
+    """Decode bytes written by `encode_state`; raise `StateVersionError` if another plug-in or version wrote them."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
@@ -67,7 +67,7 @@ def decode_state(data: bytes, name: str, version: int) -> State:
 
 @dataclass(frozen=True)
 class StateFormat:
-    """Name and version of one layout of state.
+    """The name and version of one state format.
 
     Examples
     --------
@@ -83,27 +83,27 @@ class StateFormat:
     version: int = 1  # of the present layout
 
     def encode(self, state: Mapping[str, NDArray[Any]]) -> bytes:
-        """State as bytes of this version."""
+        """Encode a state to bytes of this version."""
         return encode_state(self.name, self.version, state)
 
     def decode(self, data: bytes) -> State:
-        """State from bytes of this version; `StateVersionError` for all others."""
+        """Decode a state from bytes of this version; raise `StateVersionError` for any other."""
         return decode_state(data, self.name, self.version)
 
 
 def nested(prefix: str, state: State) -> State:
-    """A state as part of a larger one: every name begins with ``prefix.``."""
+    """Return a state as part of a larger one, with ``prefix.`` before every name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
 def part(prefix: str, state: State) -> State:
-    """Extract the part added by `nested` from a larger state, under its original names."""
+    """Extract the part that `nested` added to a larger state, under its original names."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
 def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
-    """Arrays of a header, and the offset behind the last one."""
+    """Decode the arrays described in a header; return them with the offset after the last one."""
     state: State = {}
     for key, dtype, shape in described:
         # NumPy would take anything that looks like Python for a description of fields.

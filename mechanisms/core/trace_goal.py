@@ -1,4 +1,4 @@
-"""Declaration of noise by a goal: the allowed conditional inferential loss of a trace's secret points.
+"""Noise declared by a goal: the conditional inferential loss allowed for the secret points of a trace.
 
 The numbers alone; `accountants.gaussian_process.goal` works out the standard deviation that keeps a trace to a goal.
 """
@@ -16,7 +16,7 @@ FAMILIES = ("singletons", "every_other", "sliding_blocks")
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScales(Checked):
-    """Length scales of the processes known to an adversary: all up to the longest, or one alone.
+    """The length scales of the processes that an adversary may know: all up to the longest, or exactly one.
 
     >>> LengthScales(at_most=300.0).longest
     300.0
@@ -31,13 +31,13 @@ class LengthScales(Checked):
 
     @property
     def longest(self) -> float:
-        """Longest length scale."""
+        """The longest length scale."""
         return float(self.at_most or self.exactly or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TracePrior(Checked):
-    """Assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the secret points.
+    """The assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the secret points.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ class TracePrior(Checked):
 
     @property
     def length_scales(self) -> LengthScales:
-        """Protected length scales."""
+        """The length scales that are protected."""
         given = self.length_scale
         return given if isinstance(given, LengthScales) else LengthScales(at_most=float(given))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGoal(TracePrior):
-    """The largest allowed conditional inferential loss of every chosen secret of a trace.
+    """The largest conditional inferential loss allowed for every chosen secret of a trace.
 
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
@@ -102,6 +102,6 @@ class ConditionalGoal(TracePrior):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedNoise(Checked):
-    """Noise planned from a goal, for each trace."""
+    """Noise that is planned for each trace to meet a goal."""
 
     conditional_goal: ConditionalGoal = parameter(doc="the loss that the noise is to keep to")

@@ -1,4 +1,4 @@
-"""Traces of one shard of users as flat arrays, and the public facts of their points."""
+"""Traces of one shard of users as flat arrays, and the public facts about their points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.mechanisms.core.geometry import Points
 
 @dataclass(frozen=True, kw_only=True)
 class Traces:
-    """Some users' points, user after user, in order of time."""
+    """The points of some users, stored user after user in time order."""
 
     users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released
     starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
@@ -27,18 +27,18 @@ class Traces:
 
     @property
     def lengths(self) -> Integers:
-        """Points of each user."""
+        """The number of points of each user."""
         return np.diff(self.starts, append=len(self.times))
 
     @cached_property
     def user_of(self) -> Integers:
-        """User of each point, as an index into ``users``."""
+        """The user of each point, as an index into ``users``."""
         return np.repeat(np.arange(len(self.starts)), self.lengths)
 
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public facts of every point of some traces.
+    """Public facts about every point of some traces.
 
     Examples
     --------
@@ -60,7 +60,8 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """Words that choose each user's noise: where noise is planned, of the times too, from which the plan follows.
+        """The words that key each user's noise; where noise is planned, they also depend on the times that the plan
+        uses.
 
         So no two plans scale the same draws, whose difference would show the point.
         """
@@ -73,7 +74,7 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:
-        """Remaining landmarks and regular points, and all landmarks and points of the period."""
+        """For each point, the landmarks and regular points left in its period, and how many it has in all."""
         traces = self.traces
         is_first = np.zeros(len(traces.times), bool)
         is_first[traces.starts] = True
@@ -81,7 +82,7 @@ class PointSchedule:
         return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
-        """Facts of some points, each the ``index``-th of its user."""
+        """Return the facts of some points, each the ``index``-th of its user."""
         traces = self.traces
         left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
         times = traces.times[rows]
@@ -112,7 +113,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Build traces from one array (n_points, 2) a user, a point a minute, in one budget period.
+    """Build traces from one array (n_points, 2) per user, with one point per minute, all in one budget period.
 
     ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
     """

@@ -1,4 +1,4 @@
-"""Units of privacy, and the largest cost of charges to any of them."""
+"""Units of privacy, and the largest total charge that any unit incurs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTH_KINDS = ("stretch", "block")
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of privacy: everything of one person that a guarantee protects together.
+    """A unit of privacy: everything of one person that a guarantee protects together.
 
     Parameters
     ----------
@@ -50,17 +50,17 @@ class Unit:
 
     @classmethod
     def stretch(cls, length: int) -> Unit:
-        """Any ``length`` successive windows."""
+        """Return the unit of any ``length`` successive windows."""
         return cls("stretch", length)
 
     @classmethod
     def block(cls, length: int) -> Unit:
-        """Blocks of ``length`` windows from window 1 on."""
+        """Return the unit of a block of ``length`` windows, counted from window 1."""
         return cls("block", length)
 
     @classmethod
     def of(cls, text: str) -> Unit:
-        """Parse the text of a unit."""
+        """Parse a unit from its text form."""
         matched = re.fullmatch(r"([a-z]+)(?:\(([0-9]+)\))?", text)
         if matched is None:
             raise ParameterError("unit", text, "a kind of unit, with its length in brackets, such as stretch(24)")
@@ -71,12 +71,12 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """Number of windows over which contributions are bounded: the block's, else 1."""
+        """The number of windows over which contributions are bounded: those of the block, or 1."""
         return self.length if self.kind == "block" else 1
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Keys of ``landmarks`` and ``budget_period`` that define the unit."""
+        """The keys ``landmarks`` and ``budget_period`` of a configuration that define the unit."""
         return {"landmarks": ("landmarks", "budget_period"), "period": ("budget_period",)}.get(self.kind, ())
 
     @property
@@ -94,7 +94,7 @@ class Unit:
         last: ArrayLike | None = None,
         part: ArrayLike | None = None,
     ) -> float:
-        """Return the total of the charges that meet the most expensive unit.
+        """Return the total of the charges that fall on the most expensive unit.
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
         windows, such as that of a block or of a period, counts in every unit that meets any of its windows.
@@ -150,7 +150,7 @@ class Unit:
 
 
 def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
-    """Totals at places 0 to ``length`` − 1 of amounts on ranges of places, both ends inclusive."""
+    """Return the totals at positions 0 to ``length`` − 1 of amounts on ranges of positions, both ends inclusive."""
     change = np.zeros(length + 1)
     for amounts, begins, ends in added:
         np.add.at(change, begins, amounts)

@@ -1,4 +1,4 @@
-"""Usual days: means of noisy counts by type of day and time of day, as a few patterns above the noise."""
+"""Usual days: mean noisy counts by day type and time of day, reduced to a few patterns that exceed the noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TINY = 1e-6
 
 
 class Noisy(NamedTuple):
-    """Published counts with the variance of their noise; 0 and 1 where not ``seen``."""
+    """Published counts with the variance of their noise; 0 and 1 in cells that are not ``seen``."""
 
     values: Array
     variance: Array
@@ -31,7 +31,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
-    """Return the state before the first window: nothing seen, or a profile of all rows, (n_rows, n_cells)."""
+    """Return the state before the first window: nothing seen, or a profile of all rows, shape (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     state = {
@@ -54,7 +54,7 @@ def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
 
 
 def usual(rows: Sequence[int], state: State) -> Array:
-    """Return the usual counts at times of a day, shape (..., n_times, n_cells).
+    """Return the usual counts at the given times of day, shape (..., n_times, n_cells).
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Update of the state by one window.
+    """Return the state updated by one window.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
-    """Patterns of the rows of means, and their sizes."""
+    """Decompose the rows of means into patterns and the size of each pattern in each row."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
@@ -148,7 +148,7 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
 
 
 def _mean(means: Array, precision: Array) -> Array:
-    """Mean of each cell over the times of day, shrunk towards the mean of all cells."""
+    """Return the mean of each cell over the times of day, shrunk towards the mean of all cells."""
     by_type = (*means.shape[:-2], len(DAY_TYPES), -1, means.shape[-1])
     of_time = precision.reshape(by_type).sum(-3)
     at_time = (precision * means).reshape(by_type).sum(-3) * _inverse(of_time)
@@ -157,7 +157,7 @@ def _mean(means: Array, precision: Array) -> Array:
 
 
 def shrunk(means: Array, variance: Array) -> Array:
-    """Shrink the means of cells towards the mean of all, by the share of their spread that noise explains.
+    """Shrink the means of cells towards their overall mean, by the fraction of their spread that noise explains.
 
     Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
     """
@@ -170,7 +170,7 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Sizes of the rows by type of day, shrunk towards the time of day according to the noise.
+    """Shrink the sizes of the rows of each day type towards those of the time of day, according to the noise.
 
     A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     """
@@ -191,13 +191,13 @@ def _by_type(sizes: Array, variance: Array) -> Array:
 
 
 def _pool(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
-    """Mean weighted by precision, and its precision."""
+    """Return the precision-weighted mean, and its precision."""
     together = precision.sum(axis, keepdims=True)
     return (precision * values).sum(axis, keepdims=True) * _inverse(together), together
 
 
 def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
-    """Shrink values towards their mean, by one factor for all times of day (the last axis but one)."""
+    """Shrink values towards their mean, by the same factor for all times of day (the last axis but one)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
@@ -206,5 +206,5 @@ def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array)
 
 
 def _inverse(values: Array) -> Array:
-    """Reciprocal of each value, with 0 for 0."""
+    """Return the reciprocal of each value, or 0 for 0."""
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)
