@@ -86,7 +86,7 @@ def _tail(others: int, share: float, rate: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Accountant):
-    """Account crowd-blending, its amplification by sampling, and the lack of a guarantee elsewhere.
+    """Account for crowd-blending, its amplification by sampling, and the lack of a guarantee elsewhere.
 
     Parameters
     ----------

@@ -147,7 +147,7 @@ class Membership(Accountant):
         return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
-        """Return the untrained state."""
+        """Return the game as the model, with an untrained state."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)

@@ -171,7 +171,7 @@ class Reconstruction(Accountant):
         return tuple({"targets": part.watched, "known": part} for part in parts)
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TargetFilters, ReleaseForecast], State]:
-        """Return the empty state before the first release."""
+        """Return the filters and the forecast as the model, with the state before the first release."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         check_one_place(facts, known)
         filters = target_filters(known, self.horizon, self.tolerance, self.known)
@@ -187,7 +187,7 @@ class Reconstruction(Accountant):
         model: tuple[TargetFilters, ReleaseForecast],
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update by this release."""
+        """Bound the leakage of the coming windows, then update the beliefs with this release."""
         filters, forecast = model
         pure_epsilon(release.charge)  # refuses the unknown
         missing = [name for name in self.needs if name not in private]

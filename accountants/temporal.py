@@ -47,7 +47,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Temporal(Accountant):
-    """Account the loss about each window from releases of the correlated windows before and after it.
+    """Account for the loss about each window from releases of the correlated windows before and after it.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class Scale:
     quick: bool = False
 
     def data_set(self, name: str) -> Path | None:
-        """Return the folder of a real data set, if present."""
+        """Return the folder of a real data set, or None if it is not present."""
         folder = None if self.data is None else self.data / name
         return folder if folder is not None and folder.is_dir() else None
 
@@ -283,7 +283,7 @@ def least(usages: Sequence[Usage]) -> Usage:
 
 
 def penstock(*words: str) -> list[str]:
-    """Return a command line of this installation."""
+    """Return a penstock command line that uses this installation."""
     return [sys.executable, "-m", "penstock.pipeline.cli.main", *words]
 
 

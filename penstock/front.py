@@ -72,7 +72,7 @@ def run(
     n_shards: int = 1,
     resume: bool = False,
 ) -> Result:
-    """Run a configuration, from its input to its files.
+    """Run a configuration, from reading its input to writing its files.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Explanations of exposure: extreme targets, importance of their features, and loadings of the principal components."""
+"""Explanations of exposure: extreme targets, feature importance, and loadings of the principal components."""
 
 from __future__ import annotations
 

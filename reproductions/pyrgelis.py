@@ -98,7 +98,7 @@ class CabStudy(Study):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The folder of the cabs."""
+        """The folder of the cab data."""
         return (self.path,) if self.path else ()
 
     def data(self) -> Binary:

@@ -50,7 +50,7 @@ class Study(Checked, ABC):
 
     @abstractmethod
     def measure(self, data: Any, piece: Any) -> Figures:
-        """Compute one piece."""
+        """Compute the figures of one piece."""
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:

@@ -182,7 +182,7 @@ def leakage_function(correlation: Correlation) -> LeakageFunction:
 
 
 def disjoint_rows(matrix: Any) -> bool:
-    """Return whether two rows of a checked matrix have no state in common, so that one step reveals everything."""
+    """Return whether two rows of a checked matrix have disjoint supports, so that one step reveals everything."""
     if is_sparse(matrix):
         pattern = (matrix > 0).astype(np.int32)
         return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)

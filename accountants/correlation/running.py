@@ -265,7 +265,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """The temporal and landmark loss for one adversary, as rows; its fields are public, and its state is flat arrays.
+    """A tracker of one adversary's temporal and landmark loss, as rows; its state is flat arrays, all else is public.
 
     `largest_epsilon`, `lag`: of `RunningTemporalLoss`. `longest_gap`: of `RunningLandmarkLoss`; None: the run has no
     landmarks. `goal`: total loss that is not to be passed. `horizon`: releases of the run; None: endless. Epsilons are

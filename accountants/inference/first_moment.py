@@ -116,7 +116,7 @@ def _observe(plan: Schedule, n_samples: int, rng: np.random.Generator) -> FloatA
 
 
 def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T), −1 for elsewhere, with their probabilities; None above the limit."""
+    """Enumerate raw readings (n, T), −1 for elsewhere, with their probabilities; both are empty above the limit."""
     beliefs = np.empty((1, plan.prior.n_locations))
     beliefs[0] = plan.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)

@@ -69,7 +69,7 @@ class Kernel:
         return result
 
     def _blocks(self, n_rows: int) -> list[slice]:
-        """Split rows into blocks whose products with a dense matrix fit the cache."""
+        """Split rows into blocks whose products with a dense matrix fit in the cache."""
         size = max(1, BLOCK_ENTRIES // max(1, self.n_from * self.n_to))
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 

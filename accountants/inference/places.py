@@ -140,7 +140,9 @@ class Releasing:
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting: other cells then reveal one without a sensor."""
+        """Return whether cells or windows are merged before counting: others can then reveal a cell without a
+        sensor.
+        """
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:

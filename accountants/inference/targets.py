@@ -304,7 +304,7 @@ class TargetPriors:
         return np.asarray(rows @ self.transition)
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """Return the expectation Σ over x' of P[x, x'] rows[x']."""
+        """Return the sum over x' of P[x, x'] rows[x']."""
         return np.asarray(rows @ self.transition.transpose(0, 2, 1))
 
     @cached_property

@@ -196,7 +196,7 @@ class MembershipGame:
         return samples.labels[samples.n_train :], scores
 
     def _fewer_people(self, samples: Samples) -> bool:
-        """Return whether undefended aggregates are smaller as coordinates of people, or too large as counts."""
+        """Return whether user coordinates are smaller than undefended aggregates, or these too large as counts."""
         n_values = samples.labels.size * int(np.prod(self.space.shape))
         return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
 

@@ -135,7 +135,7 @@ class ReconstructionGame(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryGame(Checked):
-    """Parameters of trajectory recovery; the defaults keep it within minutes."""
+    """Parameters of trajectory recovery; with the defaults it takes only minutes."""
 
     people: int = parameter(
         1000, doc="most people counted; of more, a sample drawn by the seed", at_least=2, at_most=MAX_PEOPLE
