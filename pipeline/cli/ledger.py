@@ -52,7 +52,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Return the terms, runs and costs by period of a ledger, after checking its chain and head.
+    """Return a ledger's terms, runs and costs by period, after checking its chain and head.
 
     Raises `DataError` if there is no ledger, or its chain is broken.
     """

@@ -180,7 +180,7 @@ def draft(
 
 
 def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
-    """Yield remarks on events that could not be read, and on the placeholders in their stead."""
+    """Yield a remark on events that could not be read, and on the placeholders used instead."""
     n_rows = "no row was read"
     if is_whole:
         n_rows = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
@@ -322,7 +322,7 @@ class _Facts:
 
     @property
     def noise(self) -> float:
-        """The mean magnitude of the noise, for the smaller of Laplace and Gaussian noise."""
+        """The mean magnitude of the noise, Laplace or Gaussian, whichever is smaller."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
@@ -358,9 +358,7 @@ def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Return the sides of a box around the events; if they are too far apart for one region, around the
-    densest region.
-    """
+    """Return the sides of a box around the events or, if they are too far apart, around the densest region."""
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
     degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))

@@ -148,8 +148,8 @@ class _Crowd:
         return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success over people among stretches, one per window; for a sample, use the mean's
-        upper limit.
+        """Return the largest mean success over people in any stretch, one per window; for a sample, the mean's upper
+        limit.
         """
         is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
         means: dict[Hashable, float] = {}

@@ -167,8 +167,8 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
-    """Check that a budget period holds a window, that a ledger span holds whole ones, and that delays end before the
-    next.
+    """Check that a budget period holds a window, that a ledger span is a whole number of windows, and that a delay is
+    shorter than one.
     """
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")

@@ -332,8 +332,8 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return which rows are among the first ``limit`` of their unit, ordered by preference, then by tie; units must
-    ascend.
+    """Return which rows are among the first ``limit`` of their unit by preference, then by tie; units must be in
+    ascending order.
     """
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))

@@ -207,7 +207,7 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct ones; ``in_runs`` selects a merge sort for keys that are a few sorted
+    """Sort keys in place and return the distinct ones; ``in_runs`` selects a merge sort for keys made of a few sorted
     pieces.
     """
     keys.sort(kind="stable" if in_runs else None)
@@ -365,7 +365,7 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Return one table of the users of all pieces, and the keys of the pieces, in order, recoded for it."""
+    """Return one user table for all pieces, and the keys of the pieces, in order, recoded to that table."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}

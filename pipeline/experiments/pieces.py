@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass
 class Made:
-    """The records and reasons for failure, by number of the piece."""
+    """The records and failure reasons, each keyed by the number of its piece."""
 
     records: dict[int, Record] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)

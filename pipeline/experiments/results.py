@@ -359,8 +359,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the constraint that excludes the best setting outside the limits or, if no setting is best, that is missed
-    by most.
+    """Return the limit that alone excludes the best setting outside the limits or, if no setting meets them all, the
+    one that the nearest setting misses by most.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
     all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None if none does). None

@@ -159,7 +159,7 @@ def _gaussian(paid: Paid) -> NDArray[np.float64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the ε of amounts given in ε, ρ and, if there is a third, the μ²/2 of Gaussian noise.
+    """Return the ε of amounts given in ε, in ρ and, if there is a third, in μ²/2 of Gaussian noise.
 
     Where one ε is infinite all are the smallest that the others have at δ.
     """

@@ -319,7 +319,7 @@ def resume_run(plan: Plan) -> None:
 
 
 def note_end(plan: Plan) -> None:
-    """Record how many entries the ledger of a deployment has at the end of a run."""
+    """Record how many entries a deployment's ledger has when a run ends."""
     if plan.keys.run_id:
         known = KnownLedgers(plan)
         with known.locked():
@@ -459,7 +459,7 @@ class KnownLedgers:
             )
 
     def _n_entries(self) -> int:
-        """Number of entries in the ledger."""
+        """Return the number of entries in the ledger."""
         return len(Ledger(self.ledger).checked_entries())
 
     def caution(self) -> str | None:

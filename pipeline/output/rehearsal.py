@@ -61,7 +61,7 @@ def public_plan(config: RunConfig) -> Plan | None:
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, the whole run if its counts are few; None as in
+    """Release windows of zeros through the configured steps, or the whole run if it has few counts; None as in
     `public_plan`.
     """
     if (plan := public_plan(config)) is None:

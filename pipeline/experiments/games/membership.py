@@ -140,7 +140,7 @@ def attack(
     listener.begun(len(targets), len(presence.users))
 
     def foreseen(seconds: float) -> None:
-        """Tell the time of all targets, or of those that are attacked within the minutes."""
+        """Report the estimated time for all targets, or for those attacked within the time limit."""
         fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
         listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
 
@@ -170,7 +170,7 @@ def attack(
 
 
 def seconds_a_target(game: MembershipGame, defense: Defense | None, n_aggregates: int, n_tried: int = 8) -> float:
-    """Estimate the time of the releases that an attack on one target trains on, from a few empty ones."""
+    """Estimate the time for the releases on which an attack on one target trains, by timing a few releases of zeros."""
     if defense is None:
         return 0.0
     taken = []
