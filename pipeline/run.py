@@ -129,7 +129,7 @@ def _run_alone(
 
 
 class Stopwatch:
-    """Stopwatch for the duration of each part of a run, in seconds.
+    """Stopwatch that records how many seconds each part of a run took.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class Stopwatch:
         self._since = time.monotonic()
 
     def lap(self, name: str) -> None:
-        """End the current part under a name, and begin the next."""
+        """Record the time of the current part under a name, and begin the next part."""
         now = time.monotonic()
         self.seconds[name], self._since = round(now - self._since, 3), now
 
@@ -310,7 +310,7 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 
 def _clear(plan: Plan) -> None:
-    """Clear the folder: a simulation replaces an earlier run, but a deployment rejects the folder of one."""
+    """Remove an earlier run from the folder of a simulation; raise `ConfigError` in a deployment."""
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
     bare = all(map(_is_bare, earlier))
     if plan.config.mode == "deployment" and not bare:

@@ -90,7 +90,7 @@ UTILITY = pa.schema(
 def releases_table(
     releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], lateness: int
 ) -> pa.Table:
-    """Return one row per active cell of each release, in order of window and cell.
+    """Return a table with one row per active cell of each release, ordered by window and cell.
 
     ``windows`` has the window of each release, ``cells`` the names of all cells. ``lateness`` is in milliseconds: a
     release is available that long after its window ends, unless it says when. Releases that are judged have a column
@@ -147,7 +147,7 @@ def truth_table(
 
 
 def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
-    """Return one row per released point, in order of pseudonym and time."""
+    """Return a table with one row per released point, ordered by pseudonym and time."""
     codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
     columns = _user_and_time(traces) | {
         "latitude": released.values[:, 0],
@@ -161,7 +161,7 @@ def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
 
 
 def true_traces_table(traces: Traces) -> pa.Table:
-    """Return one row per true point, in the order of `traces_table` (simulation only)."""
+    """Return a table with one row per true point, in the order of `traces_table` (simulation only)."""
     columns = _user_and_time(traces) | {"latitude": traces.points[:, 0], "longitude": traces.points[:, 1]}
     return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
 

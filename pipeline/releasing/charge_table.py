@@ -208,7 +208,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount of a charge in a range of unit indices; if ``alone`` is set, only in units of one of these slots."""
+    """The amount that a charge adds to a range of units; if ``alone`` is set, only to those of one of its slots."""
 
     first: int
     last: int
@@ -243,11 +243,11 @@ class ChargeTable:
         self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
 
     def total(self, charge: SlotCharge) -> float:
-        """Return the largest cost of any unit if the charge were added."""
+        """Return the largest cost that any unit would have after the charge."""
         return sum(self.costs(charge))
 
     def costs(self, charge: SlotCharge) -> tuple[float, float]:
-        """Cost so far, and that of the charge, in the unit that then costs most."""
+        """Return the cost so far and the amount of the charge for the unit whose total would be largest."""
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
@@ -314,7 +314,9 @@ class ChargeTable:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each slot in a range, and a mask of the landmarks among them."""
+        """Return the budget period of each slot in a range, and a mask of its landmarks; for a period unit, all are
+        set.
+        """
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))

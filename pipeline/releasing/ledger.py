@@ -273,8 +273,8 @@ class Ledger:
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield each entry from a byte offset onward with the offset after it, given the head of the chain at the
-        start.
+        """Yield the entries from a byte offset onward, each with the offset after it, given the head of the chain
+        there.
         """
         file.seek(start)
         end = start
@@ -568,7 +568,7 @@ def is_paid_for(profile: Profile) -> bool:
 
 
 def _short(nonce: str) -> str:
-    """Return the shortened nonce by which charges refer to it."""
+    """Return the short form of a nonce, which charges are recorded with."""
     return nonce[:16]
 
 

@@ -201,7 +201,7 @@ class ReleaseLoop:
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
 
     def _noise_under(self, nonce: str) -> NoiseSource:
-        """Return a deployment's noise source for one of its nonces; in a simulation the noise has no nonce."""
+        """Return the noise source of a deployment under one of its nonces; a simulation has no nonce."""
         if not nonce or nonce == self.plan.keys.noise_key.nonce.hex():
             return self.noise
         if nonce not in self._noises:

@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """How one accountant is presented; the defaults serve any accountant not in `KNOWN`."""
+    """The presentation of one accountant; the defaults serve any accountant not in `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""

@@ -183,7 +183,7 @@ class Run:
             raise DataError(f"{path}: cannot be read ({error})") from error
 
     def rejects(self, n_most: int) -> list[dict[str, Any]]:
-        """Return at most ``n_most`` rejected rows, from the first on."""
+        """Return at most the first ``n_most`` rejected rows."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []

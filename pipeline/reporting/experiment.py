@@ -81,7 +81,7 @@ class ExperimentFolder:
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort measures into the order of the experiment, since the keys of a manifest are sorted."""
+        """Sort measures into the order of the experiment, which the sorted keys of a manifest do not keep."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -194,7 +194,7 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in a file: floats are not rounded for display, and None is empty."""
+    """Format a value as in the output files: floats have up to 12 significant digits, and None is empty."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 

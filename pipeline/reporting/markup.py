@@ -42,7 +42,7 @@ def package_text(names: tuple[str, ...]) -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the template environment of this package, with autoescaping and strict undefined variables."""
+    """Return the template environment of this package, which escapes values and rejects undefined variables."""
     loader = PackageLoader("penstock.pipeline.reporting")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 

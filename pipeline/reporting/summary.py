@@ -252,7 +252,7 @@ def _costs(run: Run) -> list[Headline]:
 
 
 def _promised_loss(run: Run) -> list[Headline]:
-    """Return the losses by a day and by the run as odds, which head the page."""
+    """Return the losses by a day and by the run, as odds, for the top of the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
     value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
@@ -581,7 +581,7 @@ def as_yaml(configuration: dict[str, Any]) -> str:
 
 
 def type_first(value: Any) -> Any:
-    """Move ``type`` to the front of every section of a configuration."""
+    """Return a configuration with ``type`` as the first key of every section."""
     if isinstance(value, list):
         return [type_first(entry) for entry in value]
     if not isinstance(value, dict):

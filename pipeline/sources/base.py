@@ -349,7 +349,7 @@ class LiveSource(Source):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The setting that lets other people's rows decide lateness, with the value it needs instead.
+        """The setting that lets other people's rows decide lateness, and the value that it should have.
 
         None if that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
         person's event changes which rows of others count, and no mechanism's guarantee holds.

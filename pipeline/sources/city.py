@@ -413,7 +413,7 @@ class MarkovPeople(People):
 
     @cached_property
     def initial(self) -> NDArray[np.float64]:
-        """The distribution of places at the first step, and at every other step, shape (n_places,)."""
+        """The stationary distribution of places, which also holds at the first step, shape (n_places,)."""
         n = self.places.n_places
         # π (I − (1 − r) Q) = r ν has one solution because the left side is diagonally dominant.
         pi = np.linalg.solve(np.eye(n) - (1 - RESTART) * self._remembering.T, RESTART * self.places.errands)

@@ -341,7 +341,7 @@ class _FileReader:
         self._now = now
 
     def _by_clock(self) -> int:
-        """Return the clock once the open file is read; files that are unknown or waiting come no earlier."""
+        """Return the clock as it will be once the open file is read; no unknown or waiting file is earlier."""
         clock = self._now - self.source.idle_after
         if self._waiting:
             clock = min(clock, self._waiting[0].arrival)

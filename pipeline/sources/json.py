@@ -143,7 +143,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of the plain values in objects; of a list, only the first entry or the first two numbers count.
+    """Return the paths of the plain values in objects; a list contributes its first entry, or its first two numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']

@@ -80,7 +80,7 @@ class Kafka(KafkaSettings):
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return one reader for each partition that the topic has at first, up to ``run.max_readers``."""
+        """Return the initial position of one reader for each partition at the start, up to ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:

@@ -74,7 +74,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
-    """Raise `ConfigError` for options that Beam or the runner rejects or misses, before the folder is touched.
+    """Raise `ConfigError` if an option is rejected by Beam or its runner, or is missing, before the folder is touched.
 
     Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
     """

@@ -84,7 +84,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         self.times = TimeFormat("iso", time_zone)
 
     def expand(self, events: Any) -> Any:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         if not getattr(events, "is_bounded", True):
             raise DataError("EventsToBlocks: the events are unbounded; a stream needs the watermarks of ReadEvents")
         batches = events | "Batch" >> beam.BatchElements(min_batch_size=1_000, max_batch_size=self.block_rows)
@@ -182,7 +182,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         self.blocks = EventsToBlocks(user_type=user_type, time_zone=time_zone, columns=config.space.reads)
 
     def expand(self, events: Any) -> dict[str, Any]:
-        """Attach all transforms of a run."""
+        """Apply all transforms of a run."""
         plan = self.plan
         blocks = events | "EventsToBlocks" >> self.blocks
         written, tally = release_counts(blocks, plan)
@@ -221,7 +221,7 @@ class ReleasesToRows(PlanTransform):
     """
 
     def expand(self, releases: Any) -> Any:
-        """Attach the step."""
+        """Apply the only step of this transform."""
         return releases | "Rows" >> beam.ParDo(_Rows(self.plan)).with_output_types(_ROW)
 
 

@@ -79,7 +79,7 @@ class CountDistinctUsers(PlanTransform):
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         plan = self.plan
         reduced = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
         contributions = typed(reduced["main"], _CONTRIBUTIONS)

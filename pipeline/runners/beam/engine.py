@@ -58,7 +58,7 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the engine behind a Beam runner if it is not in `VERIFIED`, or None.
+    """Return the name of the engine behind a Beam runner, or None if it is one of `VERIFIED`.
 
     None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow. Raises `ConfigError`
     for another engine unless it ``is_allowed``.

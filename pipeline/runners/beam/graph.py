@@ -160,7 +160,7 @@ class ReleaseInOrder(PlanTransform):
     """
 
     def expand(self, counts: Any) -> dict[str, Any]:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         start = (
             counts.pipeline
             | "Begin" >> beam.Impulse()
@@ -187,7 +187,7 @@ class WriteReleases(PlanTransform):
     """
 
     def expand(self, releases: Any) -> Any:
-        """Attach the step."""
+        """Apply the only step of this transform."""
         return releases | "Write" >> beam.ParDo(WriteBatches(self.plan)).with_output_types(Batch)
 
 
@@ -206,7 +206,7 @@ class Account(PlanTransform):
     """
 
     def expand(self, releases: Any) -> Any:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         accounted = account_parts(self.plan)
         return (
             releases
@@ -236,7 +236,7 @@ class TallyRows(PlanTransform):
     """
 
     def expand(self, rows: tuple[Any, ...]) -> Any:
-        """Attach the steps to all collections of row counts."""
+        """Apply the steps of this transform to all collections of row counts."""
         opening = (
             rows[0].pipeline
             | "Begin" >> beam.Impulse()
@@ -337,7 +337,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Return the counts of a group that are released; in a stream, those of the first attempt."""
+        """Return the counts to release for a group; in a stream, those of the first attempt."""
         counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]

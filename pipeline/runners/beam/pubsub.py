@@ -42,7 +42,7 @@ class ReadMessages(PlanTransform):
         self.connector = connector
 
     def expand(self, root: Any) -> Any:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         return (
             root
             | "Messages" >> (self.connector or connector_of(self.plan))

@@ -85,7 +85,7 @@ class ReadEvents(PlanTransform):
         self.shared = shared
 
     def expand(self, root: Any) -> Any:
-        """Attach the readers."""
+        """Apply the readers of the source."""
         if not self.plan.streaming:
             return (
                 root
@@ -119,7 +119,7 @@ class ReadSpans(Step):
 
 
 class Readers(Step):
-    """The readers that share a live source."""
+    """Emit the initial cursors of the readers that share a live source."""
 
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
@@ -163,7 +163,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
     def current_progress(self) -> RestrictionProgress:
-        """Return a nominal progress, since a source may have no end."""
+        """Return nominal progress, since a source may have no end."""
         return RestrictionProgress(completed=float(self._cursor.number), remaining=0.0 if self._cursor.ended else 1.0)
 
     def is_bounded(self) -> bool:
@@ -172,7 +172,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
 
 
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
-    """Restriction provider with one reader per element, which is the reader's first cursor in bytes."""
+    """Restriction provider in which each element is the encoded first cursor of one reader."""
 
     def initial_restriction(self, element: bytes) -> Cursor:
         """Return the initial position of a reader."""
@@ -265,7 +265,7 @@ class Reader:
 
 
 class _OpenReaders(dict[int, Reader]):
-    """A cache of readers between two turns, by reader index."""
+    """Readers cached between two turns, by reader index."""
 
 
 class Replay(Step):
@@ -343,7 +343,7 @@ class Replay(Step):
         return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Advance the watermark to a time at which further rows may still arrive."""
+        """Advance the watermark; rows with exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)

@@ -32,7 +32,7 @@ class ReleaseTraces(PlanTransform):
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
-        """Attach the steps."""
+        """Apply the steps of this transform."""
         points = blocks | "FindPoints" >> beam.ParDo(FindPoints(self.plan)).with_outputs(ROWS, main="main")
         released = (
             typed(points["main"], tuple[int, bytes])

@@ -37,9 +37,7 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, or else the best one fetched; raise `ConfigError` if neither was
-    fetched.
-    """
+    """Return the version with which a job began, or else the best one fetched; raise `ConfigError` if there is none."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -112,7 +110,7 @@ def _copy(folder: Path, version: str) -> None:
 
 
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
-    """Fetch all of the jars with Maven, or none of them, unless they are cached.
+    """Fetch the jars with Maven unless they are cached; either all of them are stored, or none.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
 

@@ -143,7 +143,8 @@ def _run_job(
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if the job server lacks something, or an embedded Flink could not restore a checkpoint.
+    """Raise `ConfigError` if a job server's requirements are missing, or an embedded Flink could not restore a
+    checkpoint.
 
     Raises `DataError` if a run would begin to read anew and the beginning of its input is gone.
     """

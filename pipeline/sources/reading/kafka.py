@@ -200,7 +200,7 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Return the partitions that have been at their end for the given milliseconds, without paused ones."""
+        """Return the partitions, other than paused ones, that have been at their end for the given milliseconds."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
@@ -330,7 +330,7 @@ _PROBE = 10.0
 
 
 def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -> Outage:
-    """Return the outage handling of a topic that is deleted or unreachable, for at most the source's ``patience``."""
+    """Return the `Outage` of a topic, which may be deleted or unreachable for at most the source's ``patience``."""
     patience = PATIENCE if source.patience is None else source.patience / 1000
     probe = min(_PROBE, patience / 3)
     return Outage(f"topic {source.topic}", patience, probe, probe, clock)

@@ -90,6 +90,6 @@ class OffsetsRead:
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Self:
-        """Restore from the result of `as_json`."""
+        """Restore the offsets from the result of `as_json`."""
         ranges = tuple(OffsetRange(*(row[name] for name in OffsetRange._fields)) for row in value["ranges"])
         return cls(ranges, value["topic_id"], value["over"])

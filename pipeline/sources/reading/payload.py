@@ -135,7 +135,7 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class MessageRows:
-    """The rows of some messages."""
+    """The rows parsed from some messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
@@ -144,7 +144,7 @@ class MessageRows:
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of the messages."""
+    """The names and formats of the columns in the messages."""
 
     columns: Mapping[str, str]  # name in the messages by part of an event
     time: TimeFormat = field(default_factory=TimeFormat)  # how times are written

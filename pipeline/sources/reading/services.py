@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Resolve a value to an environment variable, to the first line of a file, or to itself.
+    """Resolve a value: to an environment variable, to the first line of a file, or to the value itself.
 
     Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.

@@ -184,7 +184,7 @@ def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
 
 
 def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
-    """Return the outline of the whole records if there are quotes, and their size in bytes."""
+    """Return the whole records, or None if the text has no quotes, and their size in bytes."""
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
@@ -246,7 +246,9 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Describe rows with a latitude or longitude of zero, which devices report when they have no position."""
+    """Return an expression that describes rows with a zero latitude or longitude, which devices report without a
+    position.
+    """
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
