@@ -1,4 +1,4 @@
-"""Accountants: cost of releases. One file an accountant; pure NumPy, no Beam."""
+"""Accountants: the privacy cost of releases, one accountant per file, in pure NumPy without Beam."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["get", "names"]
 
 
 def names() -> tuple[str, ...]:
-    """Names of all accountants, sorted."""
+    """Return the names of all accountants, sorted."""
     from penstock.accountants.core.accountant import ACCOUNTANTS
 
     return ACCOUNTANTS.names()
 
 
 def get(name: str) -> type[Accountant]:
-    """Class of one accountant by its YAML name; raises `UnknownPlugin` with near misses.
+    """Return the class of an accountant by its YAML name; raises `UnknownPlugin` with near misses.
 
     >>> get("landmark_budget").__name__
     'LandmarkBudget'

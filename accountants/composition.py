@@ -1,4 +1,4 @@
-"""Composition over windows: cost of one window's events, of those of any w windows and of a whole person."""
+"""Composition over windows: the cost of the events of one window, of any w windows, and of a whole person."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bu
 
 @dataclass(frozen=True, kw_only=True)
 class Composition(Accountant):
-    """Event-level, w-event and user-level loss, pure and (ε, δ), each with its unit and assumption in its row.
+    """Account for event-level, w-event and user-level loss, pure and (ε, δ); each row states its unit and assumption.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Composition(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Mapping[str, Any], state: State
     ) -> tuple[Rows, State]:
-        """Add one release."""
+        """Account for one release."""
         figures = _figures(release.charge)
         replacements = tuple(replaced(event) for event in release.charge)
         blocks = [event for event in release.charge if isinstance(event, Block)]
@@ -134,7 +134,7 @@ class Composition(Accountant):
         return self._rows(window.index, model, state), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """Return the final figures of the run, privacy loss distributions included."""
+        """Return the final figures of the run, including those from privacy loss distributions."""
         rows = self._rows(None, model, state)
         if model["adaptive"]:
             return rows
@@ -145,11 +145,11 @@ class Composition(Accountant):
         return [*rows, self._row(None, "user_epsilon_pld", minimum, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
-        """Figures so far by name, as in the rows of the whole run."""
+        """Return the figures so far by name, as in the rows for the whole run."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
     def _price(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
-        """Pure ε, ε at δ and ρ of a sum of figures."""
+        """Return the pure ε, the ε at δ and the ρ of a sum of figures."""
         epsilon, rho, gaussian = total[:3].tolist()
         exact = epsilon_of_gaussian(gaussian, self.delta)
         return epsilon, min(epsilon, exact, from_renyi(total[3:], self.delta)), rho
@@ -197,12 +197,12 @@ class Composition(Accountant):
 
 
 def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
-    """ε, ρ, half of μ² and the Rényi curve of a charge, all additive."""
+    """Return the ε, ρ, μ²/2 and Rényi curve of a charge, all of which add up under composition."""
     return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 
 def _has_periods(facts: AccountingFacts) -> bool:
-    """Return whether the run has several budget periods."""
+    """Return whether the run has more than one budget period."""
     if facts.windows is None:
         return False
     last = facts.windows(1, 1)[0].period_last
@@ -210,7 +210,7 @@ def _has_periods(facts: AccountingFacts) -> bool:
 
 
 def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: State) -> tuple[Any, Any]:
-    """Add the newest charge's end and figures, and drop the one that ended first."""
+    """Add the end and figures of the newest charge, and drop those of the charge that ended first."""
     ends, recent = state["ends"].copy(), state["recent"].copy()
     if not figures.any():
         return ends, recent
@@ -223,7 +223,7 @@ def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: Sta
 
 
 def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
-    """ρ that a mechanism bounds by level, for w successive windows together or for a budget period.
+    """Return, by level, the ρ that a mechanism bounds for w successive windows together or for a budget period.
 
     Nothing where sums over them are no more than that.
     """
@@ -239,7 +239,7 @@ def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
 
 
 def _unit(level: str, w: int | None = None) -> str:
-    """The unit of a figure in words."""
+    """Describe the unit of a figure in words."""
     events = {
         "event": "one user's events in one window, or one of them",
         "w_event": f"one user's events in any {w} successive windows",

@@ -1,4 +1,4 @@
-"""Conditional inferential privacy: loss about secret points of a released trace whose points depend on each other.
+"""Conditional inferential privacy: the loss about secret points of a released trace whose points depend on each other.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021. The trace is a Gaussian process on each
 axis, the release adds Gaussian noise, and the adversary, who knows the process, compares two hypotheses about some
@@ -51,7 +51,7 @@ ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adve
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalInferential(TracePrior, Accountant):
-    """Account the loss about a trace's secret points when its points depend on each other.
+    """Account for the loss about the secret points of a trace whose points depend on each other.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
     @classmethod
     def examples(cls) -> tuple[ConditionalInferential, ...]:
-        """Instances with and without a promise for later releases."""
+        """Return instances with and without a promise about later releases."""
         return (
             cls(length_scale=600.0, variance=1e6, radius=50.0),
             cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
@@ -124,12 +124,12 @@ class ConditionalInferential(TracePrior, Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
     ) -> tuple[Rows, State]:
-        """Account one release of the only trace of a stream."""
+        """Account for one release of a stream that consists of a single trace."""
         state = model.after(state, window.start / 1000, _sigma(release, self.radius))
         return self._rows("everybody", window.index, model, state), state
 
     def account_traces(self, view: TraceView) -> Rows:
-        """Account every trace separately."""
+        """Account for every trace separately."""
         sigma = np.where(view.action == "published", view.scale, np.inf)
         promised, factors = view.mechanism.guarantee, view.factors
         # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian;
@@ -148,7 +148,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return rows
 
     def dependent_rows(self, subject: str, times: Any, is_published: Any, factor: Any) -> Rows:
-        """Figures along one trace whose noise has a covariance, exact in all releases so far.
+        """Return the figures along one trace whose noise has a covariance, exact over all releases so far.
 
         ``times``: as in `trace_rows`. ``is_published``: which points are new, among those of ``factor``, the Cholesky
         factor of the noise of the first points. No point leaves the block, and a promise adds nothing.
@@ -165,7 +165,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, promised: float | None = None) -> Rows:
-        """Figures along one trace.
+        """Return the figures along one trace.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
 
 def _sigma(release: Release, radius: float) -> float:
-    """Noise of a release on a point: infinite for a repeated release, 0 without a known bound."""
+    """Return the σ that a release adds to a point: infinite if it repeats an earlier one, 0 if no bound is known."""
     sigma = np.inf
     for event in release.charge:
         if type(event) not in events.EVENTS:

@@ -1,4 +1,4 @@
-"""Contract of an accountant: a fold over releases that yields rows of their cost."""
+"""Contract for accountants: a fold over releases that yields rows of their cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 @dataclass(frozen=True)
 class AccountRow:
-    """Row of ``accounts.parquet``: one figure of an accountant.
+    """A row of ``accounts.parquet``: one figure of an accountant.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class AccountRow:
     status: str = "final"
 
     def as_dict(self) -> dict[str, Any]:
-        """The row by column name."""
+        """Return the row as a dict by column name."""
         return asdict(self)
 
 
@@ -54,7 +54,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Noise of a release on a point: infinite for a repeated release, 0 without a known bound.
+    """Facts about a run that its accountants start from: the contribution bounds, the release and its windows.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ class AccountingFacts(Bounds):
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
-        """Facts that a mechanism starts from, for accountants that step one themselves."""
+        """Return the facts that a mechanism starts from, for accountants that step one themselves."""
         return Facts(n_cells=self.n_cells, n_windows=self.n_windows, n_replicas=n_replicas, **self.limits())
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Return whether bounding may replace removed events of a person in a block by others of that person."""
+        """Return whether bounding may replace a person's removed events in a block by other events of that person."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
@@ -98,7 +98,7 @@ class AccountingFacts(Bounds):
 
 
 class Accountant(Checked, ABC):
-    """Base of every accountant: a frozen dataclass whose methods are pure functions.
+    """Base class for accountants: a frozen dataclass whose methods are pure functions.
 
     ``model`` is immutable and shipped once (priors, hulls); ``state`` is a flat dict of arrays. An accountant sees
     every window's release exactly once and in order.
@@ -124,21 +124,21 @@ class Accountant(Checked, ABC):
 
     @property
     def public(self) -> bool:
-        """Return whether the rows depend on no data but past releases, and may be published."""
+        """Return whether the rows depend on no data but past releases, and so may be published."""
         return True
 
     @property
     def training_windows(self) -> int | None:
-        """Windows at the beginning of the stream that `prepare` learns from; None: none."""
+        """The number of windows at the start of the stream that `prepare` learns from, or None."""
         return None
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """User ids named in the configuration; `prepare` finds their rows in `Training.named`."""
+        """The user ids named in the configuration; `prepare` finds their rows in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Read files and learn priors once, during planning.
+        """Read files and learn priors, once during planning.
 
         Parameters
         ----------
@@ -152,34 +152,36 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split the prepared model into independent shards; the base: one."""
+        """Split the prepared model into independent shards; the base class returns a single one."""
         return (prepared,)
 
     @classmethod
     def examples(cls) -> tuple[Accountant, ...]:
-        """Typical instances, for the conformance suite; the base makes them from the declared parameters."""
+        """Return typical instances for the conformance suite; by default made from the declared parameters."""
         return typical(cls)
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
-        """Model and state before the first release; raises `UnsupportedEvent` for a run it has no theorem for."""
+        """Return the model and the state before the first release; raises `UnsupportedEvent` for a run without a
+        theorem.
+        """
 
     @abstractmethod
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
-        """Account one release; refuses an event it does not know before changing anything."""
+        """Account for one release; refuse an unknown event before changing anything."""
 
     def account_traces(self, view: TraceView) -> Rows:
-        """Account the released traces of some users; each user's figures depend on that user's trace only."""
+        """Account for the released traces of some users; each user's figures depend on that user's trace only."""
         raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 
     def finish(self, model: Any, state: State) -> Rows:
-        """Figures that are final only when the run has ended."""
+        """Return the figures that are final only once the run has ended."""
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Figures so far for the manifest: numbers and texts by name, public if `public` is."""
+        """Return the figures so far for the manifest: numbers and texts by name, public if `public` is true."""
         return {}
 
 

@@ -1,4 +1,4 @@
-"""Price of a privacy event under each adjacency, in pure ε and in zCDP."""
+"""The price of a privacy event under each adjacency, in pure ε and in zCDP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
 
 
 def parts_sampled(event: events.Sampled) -> int:
-    """Parts of an event that are sampled independently; 0: none for which amplification is claimed."""
+    """Return the number of independently sampled parts of an event; 0 if no amplification is claimed for it."""
     # A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
     # counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
     if event.unit == "user":
@@ -59,14 +59,14 @@ def parts_sampled(event: events.Sampled) -> int:
 
 
 def _amplify(epsilon: float, rate: float) -> float:
-    """ln(1 + p·(e^ε − 1)): ε of an ε-DP step that reads its input with probability p (Li, Qardaji, Su 2012)."""
+    """Return ln(1 + p·(e^ε − 1)), the ε of an ε-DP step that reads its input with probability p (Li et al. 2012)."""
     if epsilon > 30:
         return epsilon + float(np.log(rate + (1 - rate) * np.exp(-epsilon)))
     return float(np.log1p(rate * np.expm1(epsilon)))
 
 
 def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_remove") -> float:
-    """Pure ε of one release.
+    """Return the pure ε of one release.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Price an event for *replacing* a unit's contributions, if bounding may select others in their place.
+    """Return the event priced for *replacing* a unit's contributions, which bounding may do by selecting others.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
@@ -119,12 +119,12 @@ def replaced(event: events.Event) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Return whether releases of other windows read the same data, so that a window costs more than its release."""
+    """Return whether releases of other windows read the same data, so that a window costs more than its own release."""
     return links(charge) > 0
 
 
 def links(charge: Iterable[events.Event]) -> float:
-    """Largest ``times`` of the linked events in a charge, 0 without any."""
+    """Return the largest ``times`` of the linked events in a charge, or 0 if there are none."""
     largest = 0.0
     for event in charge:
         if isinstance(event, events.Linked):
@@ -135,7 +135,7 @@ def links(charge: Iterable[events.Event]) -> float:
 
 
 def gaussian_amount(charge: Iterable[events.Event]) -> float:
-    """Half of μ² of Gaussian differential privacy of one release under add/remove: infinite for any other noise.
+    """Return the μ²/2 of Gaussian DP of one release under add/remove; infinite for any noise that is not Gaussian.
 
     >>> gaussian_amount([events.Additive("gaussian", 2.0, 4.0)]), gaussian_amount([events.PureDP(0.1)])
     (0.125, inf)
@@ -160,7 +160,7 @@ def _gaussian(event: events.Event) -> float:
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
-    """Zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
+    """Return the zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
     return float(sum(_rho(event) for event in charge))
 
@@ -186,7 +186,7 @@ PRICES = {"epsilon": pure_epsilon, "rho": concentrated_rho, "gaussian": gaussian
 
 
 def charges_shown(releases: Sequence[Release]) -> list[tuple[events.Event, ...]]:
-    """Charge shown with each release; a block's is paid once and shown in each of its windows."""
+    """Return the charge shown with each release; a block's charge is paid once and shown in each of its windows."""
     shown: list[tuple[events.Event, ...]] = []
     block: tuple[events.Event, ...] = ()
     last = 0

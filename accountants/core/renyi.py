@@ -19,12 +19,12 @@ ORDERS: NDArray[np.float64] = np.asarray(concentrated.ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
-    """Rényi DP of one release at `ORDERS`, shape (n_orders,); its events' figures add."""
+    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,): the sum over its events."""
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
 
 
 def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
-    """ε at δ of a Rényi curve at `ORDERS`, (Canonne, Kamath, Steinke 2020, proposition 12)."""
+    """Return ε at δ for a Rényi curve at `ORDERS` (Canonne, Kamath, Steinke 2020, proposition 12)."""
     if not curve.any():
         return 0.0
     finite = np.isfinite(curve)
@@ -80,7 +80,7 @@ def _sampled(event: events.Sampled) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Curve of one sampled Gaussian; infinite below order 2, for which the library's series may diverge."""
+    """Return the curve of one sampled Gaussian; infinite below order 2, where the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -94,7 +94,7 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _laplace(multiplier: float) -> NDArray[np.float64]:
-    """Mironov 2017, proposition 6."""
+    """Return the curve of Laplace noise (Mironov 2017, proposition 6)."""
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)
     epsilon = 1 / multiplier
@@ -104,7 +104,7 @@ def _laplace(multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
-    """Exact figure for a shift of one coordinate by the whole L1 sensitivity, the worst direction."""
+    """Return the exact curve for a shift of one coordinate by the whole L1 sensitivity, the worst direction."""
     if shift == 0:
         return np.zeros(len(ORDERS))
     if scale == 0:
@@ -115,7 +115,7 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
 
 
 def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Logarithms of the masses of all losses that discrete Laplace noise has for a shift, and the losses, falling."""
+    """Return the log mass of each loss of discrete Laplace noise under a shift, and the losses in decreasing order."""
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])
@@ -127,7 +127,7 @@ def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float6
 
 @cache
 def _pure(epsilon: float) -> NDArray[np.float64]:
-    """Randomised response, the worst of all ε-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
+    """Return the curve of randomised response, the worst of all ε-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
     if not np.isfinite(epsilon):
         return np.full(len(ORDERS), np.inf)
     log_yes, log_no = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))

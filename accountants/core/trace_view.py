@@ -13,7 +13,7 @@ from penstock.mechanisms.core.contract import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class TraceView:
-    """Released traces of some users as flat arrays, user after user in order of time."""
+    """The released traces of some users as flat arrays, user after user in time order."""
 
     subjects: Sequence[str]  # pseudonym of each user
     starts: NDArray[np.int64]  # first point of each user, shape (n_users,)
@@ -31,7 +31,9 @@ class TraceView:
     factors: Sequence[NDArray[np.float64]] | None = None
 
     def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """User (index into ``subjects``) of every budget period, and the largest sum of ε, or ρ, over L ∪ {t} in it."""
+        """Return the user (index into ``subjects``) of each budget period, and the largest sum of ε (or ρ) over L ∪ {t}
+        in it.
+        """
         cost = self.rho if concentrated else self.epsilon
         if not len(self.starts):
             return np.zeros(0, np.int64), np.zeros(0)

@@ -1,4 +1,4 @@
-"""Training part of a stream: the cells of people before anything is accounted; operator-only."""
+"""The training part of a stream: the cells of people before anything is accounted for; operator-only."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class Training:
 
     @property
     def n_users(self) -> int:
-        """Number of people."""
+        """The number of people."""
         return len(self.trajectories)
 
     @property
     def n_windows(self) -> int:
-        """Number of windows."""
+        """The number of windows."""
         return int(self.trajectories.shape[1])
 
     def first(self, n_windows: int) -> Training:
-        """Keep the first ``n_windows`` windows only; people not seen there stay, as rows of -1."""
+        """Keep only the first ``n_windows`` windows; people not seen in them stay, as rows of -1."""
         return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:
-        """Trajectories with an extra place, ``n_cells``, for windows without a sighting."""
+        """Return the trajectories with an extra place, ``n_cells``, for windows without a sighting."""
         return np.where(self.trajectories < 0, self.n_cells, self.trajectories)

@@ -1,4 +1,4 @@
-"""Adversaries of temporal leakage, from correlations that are declared in a configuration or learned from a stream."""
+"""Adversaries for temporal leakage, from correlations declared in a configuration or learned from a stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ Pair = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothedIdentity(Checked):
-    """States that mostly stay (Laplacian smoothing of the identity); see `laplacian_smoothing_matrix`."""
+    """A chain whose states mostly stay the same (Laplacian smoothing of the identity); see
+    `laplacian_smoothing_matrix`.
+    """
 
     n: int = parameter(2, doc="number of states", at_least=1)
     s: float = parameter(doc="strength of the smoothing: the smaller, the stronger the correlation", at_least=0)
@@ -42,7 +44,7 @@ class SmoothedIdentity(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Walk(Checked):
-    """A walk on a line of places; see `chain_matrix`."""
+    """A random walk on a line of places; see `chain_matrix`."""
 
     n: int = parameter(100, doc="number of places", at_least=1)
     tau: float = parameter(0.1, doc="reach of a step as a share of the line", above=0)
@@ -50,7 +52,7 @@ class Walk(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCorrelation(Checked):
-    """Correlation between a person's successive states as an adversary knows it: exactly one of the ways to state it.
+    """The correlation between a person's successive states that an adversary knows, stated in exactly one way.
 
     Parameters
     ----------
@@ -105,7 +107,7 @@ class KnownCorrelation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class UserClass(Checked):
-    """People with a common correlation: a subject of the accountant."""
+    """A class of people with a common correlation: one subject of the accountant."""
 
     name: str = parameter(doc="name of the class in the rows")
     correlation: KnownCorrelation = parameter(doc="correlation of people of this class")
@@ -119,7 +121,7 @@ class UserClass(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrelationAdversary:
-    """Knowledge of one kind of adversary about a subject, as small arrays that can be shipped."""
+    """What one kind of adversary knows about a subject, as small arrays that can be shipped to workers."""
 
     # `backward` and `forward` are hull vertices of the leakage functions, shape (m, 2). `pairs` are the matrices
     # (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows one of them. It is empty
@@ -133,11 +135,11 @@ class CorrelationAdversary:
 
     @property
     def leakage(self) -> tuple[LeakageFunction, LeakageFunction]:
-        """Backward and forward leakage functions."""
+        """The backward and forward leakage functions."""
         return LeakageFunction.of_vertices(self.backward), LeakageFunction.of_vertices(self.forward)
 
     def landmark_model(self) -> LandmarkModel:
-        """The adversary of the landmark loss; bridges are built when first needed."""
+        """Return the adversary for the landmark loss; bridges are built when first needed."""
         model = LandmarkModel()
         model.head, model.tail = self.leakage
         if self.pairs:
@@ -151,7 +153,7 @@ class CorrelationAdversary:
 def adversary(
     correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
 ) -> CorrelationAdversary:
-    """Adversary of a declared correlation, from its files or its estimate."""
+    """Build the adversary of a declared correlation, from its files or its estimate."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
     directions: Iterable[Sequence[Array | None]] = zip(*pairs)
@@ -162,13 +164,13 @@ def adversary(
 
 
 def _vertices(matrices: Sequence[Array | None]) -> Array:
-    """Vertices of the hull over the leakage of all matrices: an adversary who may know any of them."""
+    """Return the vertices of the hull over the leakage of all matrices, any of which the adversary may know."""
     vertices = [leakage_function(matrix).vertices for matrix in matrices]
     return vertices[0] if len(vertices) == 1 else LeakageFunction.of_vertices(np.concatenate(vertices)).vertices
 
 
 def _pairs(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
-    """Matrices of a correlation, and its description."""
+    """Return the matrices of a correlation, and its description."""
     if correlation.estimate is not None:
         return _estimate(correlation, training)
     if correlation.learned is not None:
@@ -223,7 +225,7 @@ def _estimate(correlation: KnownCorrelation, training: Training | None) -> tuple
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learned:
-    """Transitions learned from a training part."""
+    """Transitions learned from the training part of a stream."""
 
     transitions: Array  # steps from state i to state j between neighbouring windows, shape (n, n), counts
     visits: Array  # windows spent in each state, shape (n,), counts
@@ -251,7 +253,7 @@ class Learned:
 
     @classmethod
     def read(cls, path: str | Path) -> Learned:
-        """Read a file of `write`; raises `DataError` for anything else."""
+        """Read a file written by `write`; raises `DataError` for anything else."""
         source = Path(path)
         try:
             if source.suffix == ".json":
@@ -269,7 +271,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from a whole training part; without ``unseen`` only steps between two sightings count.
+    """Learn transitions from a whole training part; without ``unseen``, only steps between two sightings count.
 
     Examples
     --------
@@ -302,7 +304,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
 
 
 def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]:
-    """Forward matrix estimated from counts, and its reversal."""
+    """Return the forward matrix estimated from counts, and its reversal."""
     # By the stationary distribution; by the counts read backwards where there is none (smoothing 0, and places that
     # no one returns to).
     forward = estimated_matrix(transitions, smoothing)
@@ -313,7 +315,7 @@ def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]
 
 
 def presence_counts(transitions: Array) -> Array:
-    """For each state, the counts of the two-state chain of not being (0) or being (1) in it, shape (n, 2, 2)."""
+    """Return, for each state, the counts of the two-state chain of being outside (0) or in it (1), shape (n, 2, 2)."""
     stays = np.diag(transitions)
     leaves, enters = transitions.sum(axis=1) - stays, transitions.sum(axis=0) - stays
     outside = transitions.sum() - stays - leaves - enters
@@ -321,7 +323,7 @@ def presence_counts(transitions: Array) -> Array:
 
 
 def check_size(n_states: int) -> None:
-    """Refuse matrices that are too large to be dense."""
+    """Reject a number of states that is too large for dense matrices."""
     if n_states > MAX_STATES:
         raise ParameterError(
             "cells", n_states, f"at most {MAX_STATES} states to learn transitions of; use larger cells"

@@ -37,7 +37,9 @@ _MAX_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
-    """Vertices (miss, gain), by increasing miss, of the hull over all ordered pairs of rows; empty if rows agree."""
+    """Return the vertices (miss, gain), by increasing miss, of the hull over all ordered pairs of rows; empty if rows
+    agree.
+    """
     # Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and O(n_states log
     # n_states) for each pair that survives `candidate_pairs`.
     rows = np.where(rows < SMALLEST_PROBABILITY, 0.0, rows)
@@ -52,7 +54,7 @@ def leakage_hull(rows: Array) -> Array:
 
 
 def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
-    """A hull so far, and the ordered pairs (first, second) of rows whose ROC curve may rise above it."""
+    """Return a preliminary hull, and the ordered pairs (first, second) of rows whose ROC curve may rise above it."""
     # The support h(r) = max over S of q(S) - r·d(S) = sum of max(q - r·d, 0) costs no sort. Supports at slopes 1 = r_0
     # < ... < r_m, the last at least every likelihood ratio, enclose a pair's curve in a polygon with the corners where
     # neighbouring support lines meet. A pair is dropped only if *every* corner lies under the hull of some exact
@@ -81,14 +83,14 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
 
 
 def largest_ratio(rows: Array) -> float:
-    """Bound above 1 on q_j / d_j over all rows and all states j with d_j > 0."""
+    """Return an upper bound, above 1, on q_j / d_j over all rows and all states j with d_j > 0."""
     smallest_positive = np.where(rows > 0, rows, np.inf).min(axis=0)
     ratio = float((rows.max(axis=0) / smallest_positive).max())
     return ratio if ratio > 1 else 2.0
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Supports of all ordered pairs at slope 1 and at the largest ratio, shape (n_rows, n_rows) each."""
+    """Return the supports of all ordered pairs at slope 1 and at the largest ratio, shape (n_rows, n_rows) each."""
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
@@ -100,7 +102,7 @@ def end_supports(rows: Array) -> tuple[Array, Array]:
 
 
 def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array:
-    """For each pair, ordered by the first, the largest q(S) - slope·d(S) over sets S of states, O(n_states) a pair."""
+    """Return the largest q(S) - slope·d(S) over sets S of states for each pair; pairs are ordered by ``first``."""
     scaled = slope * rows
     chunk = max(1, _ELEMENTS_PER_BATCH // rows.shape[1])
     result = np.empty(len(first))
@@ -117,7 +119,7 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 def _corner_above(
     hull: Array, left: tuple[float, Array], right: tuple[float, Array], tolerance: float
 ) -> NDArray[np.bool_]:
-    """Return whether the corner between two support lines of each pair lies above the hull by more than rounding."""
+    """Return whether the corner between two support lines of each pair is above the hull by more than rounding."""
     (slope, value), (next_slope, next_value) = left, right
     miss = (value - next_value) / (next_slope - slope)
     gain = value + (slope - 1.0) * miss
@@ -126,7 +128,7 @@ def _corner_above(
 
 
 def roc_points(q: Array, d: Array) -> Array:
-    """Points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, flattened to (n_points, 2)."""
+    """Return the points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
     # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
     # d add nothing, so those are not sorted.
     gain = np.maximum(q - d, 0.0)
@@ -138,13 +140,15 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """Height of points (miss, gain) above a hull, extended horizontally beyond the last vertex."""
+    """Return the height of points (miss, gain) above a hull, which extends horizontally beyond its last vertex."""
     above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
     return above
 
 
 def upper_hull(points: Array) -> Array:
-    """Concave chain from the highest of the leftmost points to the highest of all (monotone chain, Andrew 1979)."""
+    """Return the concave chain from the highest leftmost point to the highest point of all (Andrew's monotone chain,
+    1979).
+    """
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
     rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
     chain: list[tuple[float, float]] = []
@@ -162,7 +166,7 @@ def upper_hull(points: Array) -> Array:
 
 
 def extend_hull(hull: Array, points: Array) -> Array:
-    """Extend a hull by more points, O(n_points) a round and few rounds (as Quickhull, Barber et al. 1996)."""
+    """Extend a hull by more points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
     # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     # ever reaches the sequential `upper_hull`.
     if len(points) <= _FEW_POINTS:

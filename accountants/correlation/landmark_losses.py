@@ -1,4 +1,4 @@
-"""Temporal privacy loss about all landmarks and one more release: the published figure and a sound bound.
+"""Temporal privacy loss about all landmarks and one more release: the published figure, and a sound bound.
 
 Between landmarks i < j the adversary compares trajectories that differ at both. Given the value x_j, the steps from
 i towards j are again a Markov chain, the bridge, with rows proportional to P[x, x'] · P^r[x', x_j] when r steps
@@ -51,7 +51,7 @@ def landmark_temporal_privacy_loss(
     forward: Any = None,
     method: Method = "sound",
 ) -> Array:
-    """Joint loss about the values at all landmarks and at t, for every release t.
+    """Return, for every release t, the joint loss about the values at all landmarks and at t.
 
     With L the landmarks, the loss at t is the sum of epsilon over L ∪ {t}, plus what the releases before the first and
     after the last of them tell (as backward and forward loss), plus a term for each gap between two neighbours in
@@ -108,7 +108,7 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """Public, immutable adversary of the landmark loss; bridges are built lazily.
+    """The public, immutable adversary of the landmark loss; bridges are built lazily.
 
     Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
     those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a
@@ -127,7 +127,7 @@ class LandmarkModel:
             self.adversaries = _bridges(backward, forward)
 
     def losses(self, charges: Array, landmarks: Any) -> Array:
-        """Loss at each release, shape (n_releases,)."""
+        """Return the loss at each release, shape (n_releases,)."""
         at = np.flatnonzero(landmarks)
         runs = [slice(*ends) for ends in zip([0, *(at + 1)], [*at, len(charges)])]
         last = len(runs) - 1
@@ -142,26 +142,26 @@ class LandmarkModel:
         return losses
 
     def segment(self, charges: Array, has_left: bool, has_right: bool) -> tuple[float, Array]:
-        """A segment's part of the loss about the landmarks alone, and about them and each of its releases."""
+        """Return a segment's part of the loss about the landmarks alone, and about them and each of its releases."""
         left = self.gaps(charges) if has_left else self.before(charges)
         right = self.gaps_back(charges) if has_right else self.after(charges)
         without = left[-1] if has_right else right[0] if has_left else 0.0
         return float(without), left[:-1] + charges + right[1:]
 
     def before(self, charges: Array) -> Array:
-        """Loss of charges[:p] about the moment after them, nothing being known earlier, for every p."""
+        """Return, for every p, the loss of charges[:p] about the moment after them, if nothing earlier is known."""
         return leaked(np.append(charges, 0.0), self.head)
 
     def after(self, charges: Array) -> Array:
-        """Loss of charges[p:] about the moment before them, nothing being known later, for every p."""
+        """Return, for every p, the loss of charges[p:] about the moment before them, if nothing later is known."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps(self, charges: Array) -> Array:
-        """Loss of charges[:p] about the moments before and after them, for every p; shape (n + 1,)."""
+        """Return, for every p, the loss of charges[:p] about the moments before and after them; shape (n + 1,)."""
         return self._gaps(charges, self.adversaries)
 
     def gaps_back(self, charges: Array) -> Array:
-        """Loss of charges[p:] about the moments before and after them, for every p; shape (n + 1,)."""
+        """Return, for every p, the loss of charges[p:] about the moments before and after them; shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
@@ -175,7 +175,7 @@ class LandmarkModel:
         return terms
 
     def capped_gap(self, term: float, charges: Array, ahead: Steps) -> float:
-        """Bound of a gap, at most the sum of its charges."""
+        """Return the bound for a gap, capped at the sum of its charges where the method is sound."""
         if self.method == "paper":
             return term
         total = float(charges.sum())
@@ -183,7 +183,7 @@ class LandmarkModel:
 
 
 def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
-    """Steps (towards a later end, towards an earlier end) for each of the matrices known."""
+    """Return the steps (towards a later end, towards an earlier end) for each known matrix."""
     for name, matrix in (("backward", backward), ("forward", forward)):
         if isinstance(matrix, LeakageFunction):
             raise ParameterError(name, matrix, "a transition matrix (the sound method needs more than its leakage)")
@@ -198,7 +198,7 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
 
 
 def _are_reversals(backward: Array, forward: Array) -> bool:
-    """Return whether one matrix is the stationary reversal of the other, so that both have the same bridges."""
+    """Return whether one matrix is the stationary reversal of the other, in which case both have the same bridges."""
     if backward.shape != forward.shape:
         raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
     try:
@@ -208,7 +208,7 @@ def _are_reversals(backward: Array, forward: Array) -> bool:
 
 
 class Steps:
-    """One-step leakage towards an anchor, for each of `n_ends` values the anchor can have; the base bounds nothing.
+    """One-step leakage towards an anchor, for each of its `n_ends` possible values; the base class bounds nothing.
 
     With it the releases between two anchors count in full: sound for any chain.
     """
@@ -216,11 +216,13 @@ class Steps:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Leakage of losses (..., n_ends) one step further away, with `remaining` steps between it and the anchor."""
+        """Return the leakage of losses (..., n_ends) one step further away, with `remaining` steps from it to the
+        anchor.
+        """
         return np.zeros_like(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Return whether two moments, `n_steps` apart, can be compared by exchanging their values one at a time."""
+        """Return whether two moments `n_steps` apart can be compared by exchanging their values one at a time."""
         return False
 
 
@@ -231,11 +233,11 @@ class PlainSteps(Steps):
         self.leakage = leakage
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Leakage of the chain itself; see `Steps`."""
+        """Return the leakage of the chain itself; see `Steps`."""
         return self.leakage(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Assume that moments are exchangeable; see `Steps`."""
+        """Return True: moments are assumed to be exchangeable; see `Steps`."""
         return True
 
 
@@ -256,13 +258,13 @@ class BridgedSteps(Steps):
         self._leakage: list[tuple[LeakageFunction, ...]] = [()]
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Leakage for every end; see `Steps`."""
+        """Return the leakage for every end; see `Steps`."""
         self._extend(remaining)
         functions = self._leakage[min(remaining, len(self._leakage) - 1)]
         return np.stack([function(loss[..., end]) for end, function in enumerate(functions)], axis=-1)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """True if, of any two possible pairs of values (x, y) and (x', y'), (x, y') or (x', y) is possible too."""
+        """Return whether, for any two possible value pairs (x, y) and (x', y'), (x, y') or (x', y) is also possible."""
         # That is, the supports of the rows of P^n_steps are nested. Also False where a positive probability is too
         # small for a double, relative to the others.
         self._extend(n_steps)
@@ -286,13 +288,15 @@ class BridgedSteps(Steps):
 
 
 def _nested(support: NDArray[np.bool_]) -> bool:
-    """Return whether the rows of a boolean matrix form a chain of sets."""
+    """Return whether the rows of a boolean matrix, as sets, are nested in one another."""
     by_size = support[np.argsort(support.sum(axis=1))]
     return not (by_size[:-1] & ~by_size[1:]).any()
 
 
 def to_end(charges: Array, steps: Steps) -> Array:
-    """Leakage of charges[p:] about the moment before p, for every p, the anchor after the last: (n + 1, n_ends)."""
+    """Return, for every p, the leakage of charges[p:] about the moment before p, with the anchor at the end: (n + 1,
+    n_ends).
+    """
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
     for p in range(n - 1, -1, -1):
@@ -301,7 +305,9 @@ def to_end(charges: Array, steps: Steps) -> Array:
 
 
 def to_every_end(charges: Array, steps: Steps) -> Array:
-    """Leakage of charges[:p] about the moment before the first, the anchor at p, for every p: (n + 1, n_ends)."""
+    """Return, for every p, the leakage of charges[:p] about the moment before them, with the anchor at p: (n + 1,
+    n_ends).
+    """
     # n passes, each vectorised over the anchors: O(n² n_ends) elements.
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
