@@ -1,4 +1,4 @@
-"""Gaussian noise of the same size in every window."""
+"""Gaussian noise of the same scale in every window."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class GaussianTrace(Scheduled):
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return which points no noise can keep to the goal, or lie beyond the planned number of points."""
+        """Return which points to refuse: those that no noise keeps to the goal, or beyond the planned number."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):

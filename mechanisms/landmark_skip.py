@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSkip(LandmarkSchedule):
-    """Repeat the last release at landmarks and give every other window the whole ε.
+    """Repeat the last release at landmarks, and give every other window the whole ε.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The training part of a stream: the cells of people before anything is accounted for; operator-only."""
+"""The training part of a stream: people's cells in its first windows, before accounting begins; operator-only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """The cell of each person in each of the first windows of a stream; operator-only.
+    """The cell of each person in each of the first windows of a stream; for the operator only.
 
     >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
     >>> training.n_users, training.n_windows, training.with_unseen().tolist()

@@ -353,7 +353,7 @@ class Mechanism(ChainStep):
 
     @abstractmethod
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window.
+        """Process one window, and return the releases that are ready and the next state.
 
         Parameters
         ----------

@@ -69,7 +69,7 @@ class ConcentratedDP(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """``inner`` on a sample that keeps each membership (or each person, with ``unit`` "user") with probability
+    """A step, ``inner``, on a sample that keeps each membership (with ``unit`` "user": person) with probability
     ``rate``.
     """
 

@@ -51,7 +51,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points along great circles.
+    """Move points along great circles by the given offsets.
 
     `points`: shape (..., 2): latitude and longitude in degrees. `offsets`: shape (..., 2): metres to the east and to
     the north, in the plane that touches the sphere at the point. The distance travelled is the length of the offset.

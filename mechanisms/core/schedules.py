@@ -173,7 +173,7 @@ class Scheduled(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: the whole budget protects each unit."""
+        """The guarantee for each unit of privacy, whose amount is the budget."""
         theorem = self.theorem
         if self.unit != WINDOW:
             theorem += f", {ONE_POINT[self.family.name]}" if self.on_points else ""

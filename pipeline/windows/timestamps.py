@@ -12,7 +12,7 @@ from penstock.pipeline.windows.calendar import Calendar
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamps(Windows):
-    """Release every point of a user's trace separately; for mechanisms on points.
+    """Windows for traces: every point of a user's trace is released separately; for mechanisms on points.
 
     The whole run is one window. A user's points are numbered from 1 in order of time, so that ``landmarks: windows``
     are numbers of points; a further event of the user at the same millisecond is a duplicate.
