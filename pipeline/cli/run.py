@@ -84,7 +84,7 @@ def _execute(arguments: argparse.Namespace) -> int:
             services.enter_context(show_progress())
         options = (arguments.runner, arguments.beam_options, arguments.shards, arguments.resume)
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
-    if quiet and not arguments.json and result.exit_code in (FAILED, STOPPED, INTERRUPTED):
+    if arguments.quiet and not (arguments.json or arguments.log) and result.exit_code in (FAILED, STOPPED, INTERRUPTED):
         print(f"penstock: {result.folder}: {result.manifest['exit']['reason']}", file=sys.stderr)
     show(
         arguments,
