@@ -8,56 +8,31 @@ import io
 import json
 import math
 import re
-import time
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import cache
 from itertools import islice
 
 import polars as pl
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.pipeline.config.time_formats import CLOCKS, DAYS, MAJORITY, WHOLE, numbers, share, time_format
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json, lists_of, names_in, text_at
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import list_files, matches, open_inputs
-from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.spaces.tables import is_number
 
-#: Bytes of the first file that columns are guessed from, rows of Parquet, and values that formats of times are.
-_HEAD_BYTES, _HEAD_ROWS, _VALUES = 1 << 18, 10_000, 1000
-#: Values that formats are tried on first, and the share that must be of one for it to be tried on all.
-_SAMPLE_ROWS, _LIKELY = 20, 0.5
-#: A column is of a kind where this share of its values is.
-_MAJORITY = 0.9
+#: Bytes of the first file that columns are guessed from, and rows of Parquet.
+_HEAD_BYTES, _HEAD_ROWS = 1 << 18, 10_000
+#: Numbers that are days of a spreadsheet.
+_SHEET_DAYS = (20_000, 80_000)  # 1954 to 2119
 #: So few people in a whole file are kinds of people, such as subscribers and customers.
 KINDS = 10
 #: Stands in a draft for what is not known.
 FIXME = "FIXME"
 
-_SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
-_SHEET_DAYS = (20_000, 80_000)  # 1954 to 2119
-_AFTER_TICKS = 10**18  # nanoseconds until 2001 would as well be ticks since the year 1, which .NET writes today
-_UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
-_DAYS = (
-    *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%Y%m%d"),
-    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y.%m.%d", "%y/%m/%d", "%y-%m-%d"),
-    *("%Y年%m月%d日", "%Y년 %m월 %d일", "%Y. %m. %d."),
-    *("%d %b %Y", "%d. %b %Y", "%b %d, %Y", "%b %d %Y", "%d-%b-%Y", "%d-%b-%y", "%d/%b/%Y"),
-)
-_CLOCKS = (
-    *("%H:%M:%S", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%H:%M:%S.%f", "%I:%M:%S.%f %p", "%H.%M", "%H.%M.%S"),
-    *("%H.%M.%S.%f", "%I.%M.%S.%f %p", "%Hh%M", "%H时%M分", "%H时%M分%S秒", "%H時%M分", "%H時%M分%S秒"),
-)
-_WHOLE = (
-    *("iso", *_UNIX),
-    *(f"{day}{between}{clock}" for day in _DAYS for clock in _CLOCKS for between in (" ", ", ", "T", ":", "-")),
-    *("%a %b %d %H:%M:%S %z %Y", "%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y"),
-    *("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d_%H%M%S", "%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H-%M-%S"),
-)
 #: A part of an event, and words for it: those that tell most in the first line. English, Arabic, Chinese, Dutch,
 #: French, German, Italian, Japanese, Portuguese, Russian, Spanish.
 _WORDS = {
@@ -179,7 +154,7 @@ class Table:
         is_plain = 2 * sum(quoted) < len(quoted) and len({line.count(separator) for line in lines}) == 1
         quote = "" if is_plain else '"'
         first = next(csv.reader([lines[0]], delimiter=separator))
-        dated = (*_WHOLE, *_DAYS)
+        dated = (*WHOLE, *DAYS)
         has_header = not any(is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
         if has_header and len(lines) == 1:
             raise DataError(f"{path}: has a header and no rows")
@@ -199,7 +174,7 @@ class Table:
         frame.columns = [name.strip() for name in frame.columns]
         if not has_header:
             frame.columns = [f"column_{i + 1}" for i in range(frame.width)]
-        commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= _MAJORITY]
+        commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= MAJORITY]
         decimal = stated.decimal or ("," if commas else ".")
         if decimal == ",":
             frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
@@ -316,82 +291,6 @@ def _is_cut(line: str) -> bool:
     return line.count('"') % 2 == 1
 
 
-def share(mask: pl.Series) -> float:
-    """Return the fraction of values in a mask that are true, counting nulls as false."""
-    return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
-
-
-def _numbers(column: pl.Series) -> pl.Series:
-    return column.cast(pl.Float64, strict=False)
-
-
-def time_format(column: pl.Series, zone: str, formats: Sequence[str] = _WHOLE) -> str | None:
-    """Return the time format that nearly all values of a column have, or None; ``iso`` also accepts times of day.
-
-    Where day, month and year could be in several orders it is the one by which the values are closest together.
-    """
-    values = column.drop_nulls().unique(maintain_order=True)
-    if len(values) > _VALUES:
-        values = values.gather_every(-(-len(values) // _VALUES))
-    if share(values.str.contains(r"\d\D*\d")) < _MAJORITY:
-        return None
-    sample = values.head(_SAMPLE_ROWS)
-    shapes = {_shape(value) for value in sample}
-    possible = [name for name in formats if "%" not in name or "%z" in name or _shape_of_format(name) in shapes]
-    likely = [name for name in possible if fit(sample, name, zone) >= _LIKELY]
-    fits = {name: (fit(values, name, zone), -spread(values, name, zone)) for name in likely}
-    best = max(fits, key=lambda name: fits[name], default=None)
-    return best if best is not None and fits[best][0] >= _MAJORITY else None
-
-
-def _shape(text: str) -> str:
-    """Remove blanks and decimals from a text, and replace each run of digits or letters with a single symbol.
-
-    >>> _shape("1. 5. 2024 3:05:09.25 p.m."), _shape("Sept. 5, 2024")
-    ('0:0:0a', 'a0')
-    """
-    text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
-    return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
-
-
-@cache
-def _shape_of_format(name: str) -> str:
-    """Return the shape that every time in a format has."""
-    return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
-
-
-def spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the number of days from the first to the last time, plus the number of days that the last is in the
-    future.
-    """
-    if "%" not in name:
-        return 0
-    times = TimeFormat(name, zone).milliseconds(values).drop_nulls()
-    first, last = (int(moment or 0) for moment in (times.min(), times.max()))  # type: ignore[arg-type]
-    return (last - first + max(0, last - int(time.time() * 1000))) // 86_400_000
-
-
-def other_orders(form: str) -> list[str]:
-    """Return the variants of a format that put day, month and year in the other common orders.
-
-    >>> other_orders("%d/%m/%Y %H:%M"), other_orders("%d.%m.%Y %H:%M"), other_orders("%d.%m.%y")
-    (['%m/%d/%Y %H:%M', '%Y/%m/%d %H:%M'], ['%Y.%m.%d %H:%M'], ['%y.%m.%d'])
-    """
-    begin = sorted(form[:8])
-    return [day + form[8:] for day in _DAYS if sorted(day) == begin and day != form[:8]]
-
-
-def fit(values: pl.Series, name: str, zone: str) -> float:
-    """Return the fraction of values that are times in a format and fall in plausible years."""
-    if name in _UNIX:
-        scale = 1000 ** _UNIX.index(name)
-        begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
-        return share(_numbers(values).is_between(begin, _SECONDS[1] * scale))
-    if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d|\d[T ]\d(:\d\d|\dZ?$)")) < _MAJORITY:
-        return 0.0  # days alone
-    return share(TimeFormat(name, zone).milliseconds(values).is_between(0, _SECONDS[1] * 1000))
-
-
 def named(part: str, names: Iterable[str]) -> list[str]:
     """Return the columns whose names match an event field, best match first.
 
@@ -441,7 +340,7 @@ def guess(table: Table, zone: str, stated: Stated) -> Columns:
     if stated.time_format and "time" not in names:
         fitting = [name for name in _unassigned(frame, names) if time_format(frame[name], zone, (form,))]
         _choose("time", named("time", fitting), fitting, names, checks, "its values are of the format")
-    instants = [name for name in _unassigned(frame, names) if time_format(frame[name], zone, (*_WHOLE, *_DAYS))]
+    instants = [name for name in _unassigned(frame, names) if time_format(frame[name], zone, (*WHOLE, *DAYS))]
     _position(frame, [name for name in _unassigned(frame, names) if name not in instants], names, checks)
     rest = [name for name in _unassigned(frame, names) if name not in instants]
     if "user" not in names:
@@ -476,10 +375,10 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
-    complete = formats(left, _WHOLE)
-    days = formats([names["date"]] if "date" in names else _unassigned(frame, names), _DAYS)
+    complete = formats(left, WHOLE)
+    days = formats([names["date"]] if "date" in names else _unassigned(frame, names), DAYS)
     others = [name for name in left if name not in days and name not in complete]
-    clocks = formats(others, [f"%Y-%m-%d {clock}" for clock in _CLOCKS], before="2024-05-01 ")
+    clocks = formats(others, [f"%Y-%m-%d {clock}" for clock in CLOCKS], before="2024-05-01 ")
     by_name = named("time", complete) if "time" not in names else list(complete)
     if by_name and "date" not in names:
         names["time"] = by_name[0]
@@ -509,7 +408,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
         sheet = [
-            name for name in named("time", left) if share(_numbers(frame[name]).is_between(*_SHEET_DAYS)) >= _MAJORITY
+            name for name in named("time", left) if share(numbers(frame[name]).is_between(*_SHEET_DAYS)) >= MAJORITY
         ]
         if sheet:
             checks["time"] += (
@@ -528,7 +427,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
     def fits(name: str, limit: float) -> bool:
         """Return whether most values of a column are degrees within a limit."""
-        return share(_numbers(frame[name]).abs() <= limit) >= _MAJORITY
+        return share(numbers(frame[name]).abs() <= limit) >= MAJORITY
 
     degrees = [name for name in left if fits(name, 180)]
     north = [names["latitude"]] if "latitude" in names else named("latitude", degrees)
@@ -540,7 +439,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
             checks["latitude"] = f"{north[1]} and {east[1]} could be it, too: --latitude and --longitude say which"
     else:
         known = (north or east)[:1]
-        others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= _MAJORITY]
+        others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= MAJORITY]
         others = [name for name in others if name not in known][: 2 - len(known)]
         if len(known) + len(others) < 2:
             return
@@ -567,7 +466,7 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
         for name in others
         if 1 < frame[name].n_unique() <= max(2, 0.9 * n_rows)
         and not _holds_categories(frame[name])
-        and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < _MAJORITY
+        and share(frame[name].str.contains(r"^-?\d+[.,]\d+$")) < MAJORITY
     ]
     if people or repeating:
         seen = f"it has {frame[(people or repeating)[0]].n_unique():,} values in {n_rows:,} rows"
@@ -587,15 +486,14 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     text = [
         name
         for name in left
-        if share(_numbers(frame[name]).is_not_null()) < _MAJORITY
-        and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
+        if share(numbers(frame[name]).is_not_null()) < MAJORITY and 1 < frame[name].n_unique() <= max(2, len(frame) / 2)
     ]
-    positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= _MAJORITY]
+    positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= MAJORITY]
     left, text = ([name for name in columns if name not in positions] for columns in (left, text))
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
     if names["place"] != FIXME:
         return
-    projected = [column for column in left if share(_numbers(frame[column]).abs() > 10_000) >= _MAJORITY]
+    projected = [column for column in left if share(numbers(frame[column]).abs() > 10_000) >= MAJORITY]
     north, east = named("latitude", left), named("longitude", left)
     checks["place"] = (
         "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
@@ -605,7 +503,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
             f"; {positions[0]} holds positions: write latitude and longitude as columns, in decimal degrees"
         )
     elif len(projected) > 1:
-        times = "ten million" if share(_numbers(frame[projected[0]]).abs() > 90_000_000) >= _MAJORITY else "a million"
+        times = "ten million" if share(numbers(frame[projected[0]]).abs() > 90_000_000) >= MAJORITY else "a million"
         means = f"degrees times {times}" if named("latitude", projected[:1]) else "metres of a national grid"
         checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"
     elif north and east:

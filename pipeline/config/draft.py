@@ -12,10 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.columns import (
@@ -25,14 +23,12 @@ from penstock.pipeline.config.columns import (
     Columns,
     Stated,
     Table,
-    fit,
     guess,
-    other_orders,
-    share,
     source_of,
-    spread,
 )
+from penstock.pipeline.config.draft_facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
 from penstock.pipeline.config.kinds import format_duration
+from penstock.pipeline.config.time_formats import MAJORITY, fit, other_orders, share, spread
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
 from penstock.pipeline.sources.csv import Csv
@@ -40,37 +36,17 @@ from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
-from penstock.pipeline.spaces.base import ELSEWHERE, SPACES, Space
+from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.spaces.places import Places
 from penstock.pipeline.spaces.stations import Stations
 from penstock.pipeline.spaces.tables import read_table
-from penstock.pipeline.windows.calendar import DAY, format_time, instants, wall_time
+from penstock.pipeline.windows.calendar import DAY, format_time
 
 #: Events that times, area and bounds are guessed from.
 _EVENTS = 2_000_000
-#: Share of values that is nearly all of them.
-_MAJORITY = 0.9
-#: Times this far from the others are taken for mistakes, at each end; positions likewise.
-_STRAY = 0.005
-HOUR, WEEK = 3_600_000, 7 * DAY
-#: Metres of a degree of latitude, and of the smallest cell that is drafted.
-_DEGREE, _CELL = 111_195.0, 500.0
-_MAX_CELLS = 10
-#: Metres across which events are of one region; of those that are further apart a square of the second length is kept.
-_WIDEST, _REGION = 200_000.0, 50_000.0
-#: ε and δ of a day in the draft, and how many times its noise a typical count shall be.
-EPSILON_PER_DAY, _DELTA, _CLEAR = 2.0, 1e-6, 1.5
-#: Longest time that hours are drafted for, least number of windows that are longer, and how many of the finest grids
-#: are tried before longer windows.
-_HOURLY, _WINDOWS, _FINE = 92 * DAY, 10, 3
-#: Events that windows and cells are tried on; of more, those of some of the people.
-_TRIED = 500_000
 #: Metres from a stop that are at it.
 _RADIUS = 250.0
-#: Begin and end of a draft that nothing could be read for.
-_BEGIN, _END = 1_704_067_200_000, 1_704_672_000_000
-
 _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 #: Names of columns that hold things which people have, or share.
 _DEVICES = (
@@ -161,9 +137,9 @@ def draft(
     has_clock &= not columns.checks.get("time", "").startswith("it holds days")
     known = _stops(stops, events, "latitude" in columns.names) if stops else None
     if len(events):
-        facts = _Facts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
+        facts = DraftFacts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
     else:
-        facts = _Facts.unknown(epsilon_per_day, known or _unknown_space("latitude" in columns.names))
+        facts = DraftFacts.unknown(epsilon_per_day, known or _unknown_space("latitude" in columns.names))
     used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
         f"columns: {used}",
@@ -238,7 +214,7 @@ def _is_citibike(path: str, table: Table) -> bool:
         return False
     column = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
     is_csv = table.source is Csv and table.separator == ","
-    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= _MAJORITY
+    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= MAJORITY
 
 
 def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
@@ -251,161 +227,6 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
         if n_rows >= _EVENTS:
             break
     return (pl.concat(frames) if frames else pl.DataFrame()), rejects
-
-
-# What is in it: when, where, and in how many cells a person is.
-
-
-@dataclass
-class _Facts:
-    """The facts that the draft takes from the events."""
-
-    begin: int
-    end: int
-    window: int
-    space: Space
-    max_cells: int
-    max_per_period: int
-    epsilon: float
-    typical: float
-    #: Share of the events that are in the space, and not elsewhere.
-    inside: float
-    is_known: bool = True
-
-    @classmethod
-    def unknown(cls, epsilon: float, space: Space) -> _Facts:
-        """Return placeholders for values that could not be read."""
-        return cls(_BEGIN, _END, HOUR, space, 1, 1, epsilon, math.inf, 1.0, is_known=False)
-
-    @classmethod
-    def of(cls, events: pl.DataFrame, zone: str, epsilon: float, shortest: int, known: Space | None) -> _Facts:
-        """Find the finest cells and windows for which a typical count exceeds the noise."""
-        begin, end = _midnights(_inner(events["time"]), zone)
-        if known is not None:
-            spaces = [known]
-        elif "latitude" in events.columns:
-            spaces = list(_grids(_area(events)))
-        else:
-            common = Counter(events.filter(pl.col("place") != ELSEWHERE)["place"].to_list()).most_common(_MAX_CELLS**2)
-            spaces = [Places(list_=tuple(sorted(name for name, _ in common)), elsewhere=True)]
-        shortest = DAY if end - begin > _HOURLY else shortest
-        windows = [size for size in (HOUR, DAY, WEEK) if shortest <= size <= (end - begin) / _WINDOWS] or [shortest]
-        n_parts = -(-len(events) // _TRIED)
-        tried = events.filter(pl.col("user").hash(0) % n_parts == 0) if n_parts > 1 else events
-        tried = tried.filter(pl.col("time").is_between(begin, end, closed="left"))
-        best: _Facts | None = None
-        for window in windows:
-            n_windows = (end - begin) / window
-            for space in spaces if window == windows[-1] else spaces[:_FINE]:
-                cell = _cells(tried, space)
-                inside = float((cell >= 0).mean() or 0.0)  # type: ignore[arg-type]
-                seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
-                seen = seen.unique().with_columns(period=pl.col("window") * window // max(window, DAY))
-                each = seen.group_by("user", "window").len()["len"]
-                in_period = seen.group_by("user", "period").len()["len"]
-                max_cells = int(each.quantile(0.95, "higher") or 1)
-                maximum = int(in_period.quantile(0.95, "higher") or 1)
-                kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, maximum).sum()))
-                typical = n_parts * kept / (n_windows * len(space.cells))
-                facts = cls(begin, end, window, space, max_cells, maximum, epsilon, typical, inside)
-                if facts.clearness >= _CLEAR:
-                    return facts
-                if best is None or facts.clearness > best.clearness:
-                    best = facts
-        assert best is not None
-        return best
-
-    @property
-    def clearness(self) -> float:
-        """The typical count as a multiple of its noise."""
-        return self.typical / self.noise
-
-    @property
-    def noise(self) -> float:
-        """The mean magnitude of the noise, Laplace or Gaussian, whichever is smaller."""
-        gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, _DELTA)))
-        return min(self.max_per_period / self.epsilon, gaussian)
-
-    @property
-    def period(self) -> str:
-        """The budget period: a day, or one window if that is longer."""
-        return format_duration(max(self.window, DAY))
-
-
-def _cells(events: pl.DataFrame, space: Space) -> pl.Series:
-    """Return the cell of each event, or −1 for an event outside the space or in its catch-all cell."""
-    cell = pl.Series("cell", space.place(events), dtype=pl.Int64)
-    n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
-    return cell.set(cell >= n_named, -1)
-
-
-def _inner(values: pl.Series) -> tuple[float, float]:
-    """Return the range of the values without outliers."""
-    low, high = (values.quantile(share, "nearest") for share in (_STRAY, 1 - _STRAY))
-    assert low is not None
-    assert high is not None
-    # A few beyond are none: a range that holds all, where all are near.
-    minimum, maximum = float(values.min()), float(values.max())  # type: ignore[arg-type]
-    room = (high - low) / 2
-    return (minimum if minimum >= low - room else low), (maximum if maximum <= high + room else high)
-
-
-def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
-    """Return the local midnights before and after a range of times."""
-    first, last = (wall_time(zone, int(time)) // DAY * DAY for time in times)
-    begin, end = instants(zone, np.array([first, last + DAY])).tolist()
-    return begin, end
-
-
-def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Return the sides of a box around the events or, if they are too far apart, around the densest region."""
-    south, north = _inner(events["latitude"])
-    west, east = _inner(events["longitude"])
-    degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))
-    if max((north - south) * _DEGREE, (east - west) * degree_width) > _WIDEST:
-        south, north, west, east = _densest(events)
-    south, north = _outward(south, north, 90.0)
-    west, east = _outward(west, east, 180.0)
-    return {"south": south, "north": north, "west": west, "east": east}
-
-
-def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return the south, north, west and east bounds of the events around the most populous tile, at most `_REGION`
-    apart.
-    """
-    step = _REGION / 2 / _DEGREE
-    north = (pl.col("latitude") / step).floor()
-    # Degrees of longitude get shorter by latitude, here from row to row of tiles.
-    degree_width = step / (north * step).radians().cos().clip(0.01)
-    tile = events.select(
-        "user", "latitude", "longitude", row=north, column=(pl.col("longitude") / degree_width).floor()
-    )
-    by_tile = tile.unique(("user", "row", "column")).group_by("row", "column").len().sort("len", "row", "column")
-    row, column = by_tile.row(-1)[:2]
-    middle = tile.filter((pl.col("row") == row) & (pl.col("column") == column))
-    latitude, longitude = (float(middle[name].median()) for name in ("latitude", "longitude"))  # type: ignore[arg-type]
-    high = _REGION / 2 / _DEGREE
-    broad = high / max(0.01, math.cos(math.radians(latitude)))
-    near = events.filter(
-        pl.col("latitude").is_between(latitude - high, latitude + high)
-        & pl.col("longitude").is_between(longitude - broad, longitude + broad)
-    )
-    return (*_inner(near["latitude"]), *_inner(near["longitude"]))
-
-
-def _grids(area: dict[str, float]) -> Iterator[Grid]:
-    """Yield grids over an area, from at most ten by ten cells down to two by two."""
-    degree_width = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
-    rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
-    columns = max(1, round((area["east"] - area["west"]) * degree_width / _CELL))
-    made = [(min(n, rows), min(n, columns)) for n in (_MAX_CELLS, 7, 5, 3, 2)]
-    for n_rows, n_columns in dict.fromkeys(made):
-        yield Grid(**area, rows=n_rows, columns=n_columns)
-
-
-def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
-    """Round a range outwards to whole hundredths."""
-    return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)
 
 
 def _list_doubts(
@@ -445,12 +266,12 @@ def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
     form = columns.time_format
     for other in other_orders(form):
         # Years in place of days would lie decades apart.
-        if fit(times, other, zone) >= _MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
+        if fit(times, other, zone) >= MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
             second = "month" if form.lower().index("y") == other.lower().index("y") else "year"
             yield f"day and {second} cannot be told apart in these times: check time_format (or {other})"
     zoned = "%z" in form or form in _UNIX
     if form == "iso":
-        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= _MAJORITY
+        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= MAJORITY
     if not zoned:
         yield f"times have no zone and are read as {zone}: --time-zone says another"
 
@@ -460,11 +281,11 @@ def _is_pattern(path: str) -> bool:
     return not os.path.isfile(path) and len(list_files(path, source_of(path).patterns)) > 1
 
 
-def _caveats(facts: _Facts) -> Iterator[str]:
+def _caveats(facts: DraftFacts) -> Iterator[str]:
     """Yield the caveats of the drafted release, one sentence each."""
     if not facts.is_known:
         return
-    if facts.inside < 1 - 4 * _STRAY:
+    if facts.inside < 1 - 4 * STRAY:
         where = f"the {len(facts.space.cells) - 1} most frequent places"
         if isinstance(facts.space, Grid):
             where = "the densest region"
@@ -481,7 +302,9 @@ def _caveats(facts: _Facts) -> Iterator[str]:
 # The text.
 
 
-def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts, doubts: list[str], one: str) -> str:
+def _text(
+    path: str, source: Source, columns: Columns, zone: str, facts: DraftFacts, doubts: list[str], one: str
+) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
     dialect_keys = {
@@ -521,7 +344,7 @@ def _text(path: str, source: Source, columns: Columns, zone: str, facts: _Facts,
                 "type": "period_uniform",
                 "noise": ("auto", "of Laplace and Gaussian noise the one that is smaller here"),
                 "epsilon": (facts.epsilon, f"DECIDE: what {facts.period} may cost one {one}, in nats"),
-                "delta": (f"{_DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
+                "delta": (f"{DELTA:.1e}", "but for this chance; spent by Gaussian noise only"),
             },
             {"type": ("filter", "the best guess from all releases so far; costs nothing")},
         ],
@@ -575,7 +398,7 @@ def _columns(columns: Columns) -> dict[str, Any]:
     return {part: (name, "CHECK: see above" if part in columns.checks else "") for part, name in written.items()}
 
 
-def _space(facts: _Facts, looked: str) -> tuple[dict[str, Any], str]:
+def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
     """Return the keys of the space, and remarks on it."""
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):

@@ -24,7 +24,7 @@ from penstock.pipeline.sources.reading.kafka_client import (
     resolved_options,
     silent,
 )
-from penstock.pipeline.sources.reading.kafka_progress import Journal, PartitionAssignment, Progress, TopicEntry
+from penstock.pipeline.sources.reading.kafka_progress import Commits, Journal, PartitionAssignment, Progress, TopicEntry
 from penstock.pipeline.sources.reading.messages import events_of
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 from penstock.pipeline.sources.reading.services import PATIENCE, Outage
@@ -295,36 +295,6 @@ class Consumer:
         self._ended = dict.fromkeys(self._ended, time.monotonic())
 
 
-#: Seconds between two commits of a reader.
-EVERY = 1.0
-
-
-class Commits:
-    """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
-
-    Offsets go to the ``group`` of the source; without one nowhere.
-    """
-
-    def __init__(
-        self, source: KafkaSettings, consumer: Consumer, checkpointed: Checkpointed, *, every: float = EVERY
-    ) -> None:
-        self.source, self.consumer, self.checkpointed, self._every = source, consumer, checkpointed, every
-        self._last: dict[int, int] = {}
-        self._since = float("-inf")
-
-    def update(self) -> None:
-        """Commit new offsets, at most once per interval, ignoring errors."""
-        position = self.checkpointed.position  # maybe none yet, or one without a partition
-        if self.source.group is None or "partition" not in position or time.monotonic() - self._since < self._every:
-            return
-        self._since = time.monotonic()
-        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
-        if offsets != self._last:
-            with suppress(self.consumer.refused):
-                self.consumer.commit(offsets)
-                self._last = offsets
-
-
 #: Seconds between two questions whether a topic is there.
 _PROBE = 10.0
 
@@ -353,10 +323,8 @@ _BY_BROKER = 2
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
     """Return the events of consecutive messages of one partition, with the broker's timestamps in a column ``arrival``.
 
-    Every message is parsed or rejected.
-
-    A reject's file is ``topic/partition``, its line the offset of its message. Raises `DataError` if a row is to be
-    held against its broker's timestamp, and the message has its sender's.
+    Every message is parsed or rejected. A reject's file is ``topic/partition``, its line the offset of its message.
+    Raises `DataError` if a row is to be held against its broker's timestamp, and the message has its sender's.
     """
     stamps = [message.timestamp() for message in messages]
     if source.by_broker and (foreign := [i for i, (kind, _) in enumerate(stamps) if kind != _BY_BROKER]):
@@ -403,7 +371,7 @@ def micro_batches(
         reader = _TopicReader(source, run, consumer, letters, start, latest, now=now, retry=retry)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, TopicEntry.decode)
-        commits = Commits(source, consumer, checkpointed)
+        commits = Commits(source.group, consumer.commit, consumer.refused, checkpointed)
         outage = outage_of(source)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})

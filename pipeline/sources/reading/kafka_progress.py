@@ -1,10 +1,12 @@
-"""Watermark and idleness of Kafka partitions, and the journal of batch boundaries."""
+"""Watermark and idleness of Kafka partitions, the journal of batch boundaries, and committed offsets."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -237,3 +239,40 @@ class PartitionAssignment:
     def owns(self, partition: int) -> bool:
         """Return whether this reader reads a partition; this also holds for partitions added later."""
         return partition % self.n_readers == self.reader
+
+
+#: Seconds between two commits of a reader.
+EVERY = 1.0
+
+
+class Commits:
+    """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
+
+    Errors of the type ``refused`` are ignored, and without a group nothing is committed.
+    """
+
+    def __init__(
+        self,
+        group: str | None,
+        commit: Callable[[dict[int, int]], None],
+        refused: type[Exception],
+        checkpointed: Checkpointed,
+        *,
+        every: float = EVERY,
+    ) -> None:
+        self.checkpointed, self._group, self._every = checkpointed, group, every
+        self._commit, self._refused = commit, refused
+        self._last: dict[int, int] = {}
+        self._since = float("-inf")
+
+    def update(self) -> None:
+        """Commit new offsets, at most once per interval."""
+        position = self.checkpointed.position  # maybe none yet, or one without a partition
+        if self._group is None or "partition" not in position or time.monotonic() - self._since < self._every:
+            return
+        self._since = time.monotonic()
+        offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
+        if offsets != self._last:
+            with suppress(self._refused):
+                self._commit(offsets)
+                self._last = offsets

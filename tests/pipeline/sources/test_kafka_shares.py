@@ -14,7 +14,7 @@ from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka, kafka_client, services
 from penstock.pipeline.sources.reading.kafka import Consumer
-from penstock.pipeline.sources.reading.kafka_progress import PartitionAssignment, Progress
+from penstock.pipeline.sources.reading.kafka_progress import Commits, PartitionAssignment, Progress
 
 CONFIG = """
 name: shares
@@ -235,8 +235,8 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
         reading.poll()
 
 
-def commits_of(plan, consumer: Broker, checkpointed: Checkpointed) -> kafka.Commits:
-    return kafka.Commits(plan.config.source, consumer, checkpointed, every=-1.0)
+def commits_of(plan, consumer: Broker, checkpointed: Checkpointed) -> Commits:
+    return Commits(plan.config.source.group, consumer.commit, consumer.refused, checkpointed, every=-1.0)
 
 
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
