@@ -18,7 +18,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> type[Accountant]:
-    """Return the class of an accountant by its YAML name; raises `UnknownPlugin` with near misses.
+    """Return the class of an accountant by its YAML name, or raise `UnknownPlugin` with near misses.
 
     >>> get("landmark_budget").__name__
     'LandmarkBudget'

@@ -1,4 +1,4 @@
-"""Composition over windows: the cost of the events of one window, of any w windows, and of a whole person."""
+"""Composition over windows: the privacy cost of the events of one window, of any w windows, and of a whole person."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Composition(Accountant):
             raise ParameterError("w", self.w, "a whole number of windows")
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Return the empty state before the first release."""
+        """Return the model, and the empty state before the first release."""
         w = self.w or getattr(facts.mechanism, "w", None)
         stretches = {"event": 1} | ({"w_event": w} if w else {})
         longest = max(stretches.values())
@@ -145,7 +145,7 @@ class Composition(Accountant):
         return [*rows, self._row(None, "user_epsilon_pld", minimum, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
-        """Return the figures so far by name, as in the rows for the whole run."""
+        """Return the figures so far by name, the same as in the rows for the whole run."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
     def _price(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
@@ -202,7 +202,7 @@ def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
 
 
 def _has_periods(facts: AccountingFacts) -> bool:
-    """Return whether the run has more than one budget period."""
+    """Return whether the run spans more than one budget period."""
     if facts.windows is None:
         return False
     last = facts.windows(1, 1)[0].period_last
@@ -223,7 +223,7 @@ def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: Sta
 
 
 def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
-    """Return, by level, the ρ that a mechanism bounds for w successive windows together or for a budget period.
+    """Return, by level, the ρ to which a mechanism limits any w successive windows or a budget period.
 
     Nothing where sums over them are no more than that.
     """

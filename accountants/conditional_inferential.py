@@ -1,4 +1,4 @@
-"""Conditional inferential privacy: the loss about secret points of a released trace whose points depend on each other.
+"""Conditional inferential privacy: the privacy loss about secret points of a released trace with dependent points.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021. The trace is a Gaussian process on each
 axis, the release adds Gaussian noise, and the adversary, who knows the process, compares two hypotheses about some
@@ -51,7 +51,7 @@ ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adve
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalInferential(TracePrior, Accountant):
-    """Account for the loss about the secret points of a trace whose points depend on each other.
+    """Account for the privacy loss about the secret points of a trace whose points depend on each other.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class ConditionalInferential(TracePrior, Accountant):
         )
 
     def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
-        """Return the empty state; no bound is known for counts."""
+        """Return the empty state. No bound is known for counts."""
         mechanism = facts.mechanism
         sigma = getattr(mechanism, "deviation", None)
         promised = None if mechanism is None else mechanism.guarantee
@@ -148,7 +148,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return rows
 
     def dependent_rows(self, subject: str, times: Any, is_published: Any, factor: Any) -> Rows:
-        """Return the figures along one trace whose noise has a covariance, exact over all releases so far.
+        """Return the figures along one trace whose noise is correlated. They are exact over all releases so far.
 
         ``times``: as in `trace_rows`. ``is_published``: which points are new, among those of ``factor``, the Cholesky
         factor of the noise of the first points. No point leaves the block, and a promise adds nothing.
@@ -230,7 +230,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
 
 def _sigma(release: Release, radius: float) -> float:
-    """Return the σ that a release adds to a point: infinite if it repeats an earlier one, 0 if no bound is known."""
+    """Return the σ that a release adds to a point: infinite for a repeated release, and 0 if no bound is known."""
     sigma = np.inf
     for event in release.charge:
         if type(event) not in events.EVENTS:

@@ -22,8 +22,8 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> type[ChainStep]:
-    """Return the class of a mechanism, event step or post-processing step by its YAML name; raises `UnknownPlugin` with
-    near misses.
+    """Return the class of a mechanism, event step or post-processing step by its YAML name, or raise `UnknownPlugin`
+    with near misses.
 
     >>> get("raw").__name__
     'Raw'

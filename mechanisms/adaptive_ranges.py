@@ -1,4 +1,4 @@
-"""Adaptive ranges: each count is released as the midpoint of one of several equal parts of its cell's range."""
+"""Adaptive ranges: each cell's range is divided into equal parts, and each count is replaced by its part's midpoint."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class AdaptiveRanges(CountsOfBlock):
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Replace each count by the midpoint of its part of the cell's range over the block."""
+        """Replace each count by the midpoint of the part of its cell's range in which it falls."""
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)

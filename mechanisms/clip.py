@@ -1,4 +1,4 @@
-"""Clipping: no negative counts, none above a bound, and whole numbers if requested."""
+"""Clipping of values to bounds, with optional rounding to whole numbers."""
 
 from __future__ import annotations
 

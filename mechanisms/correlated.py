@@ -107,7 +107,7 @@ class Correlated(Budgeted):
 
     @property
     def budget(self) -> float:
-        """An upper bound on the ρ of w successive windows: the sum of their charges."""
+        """An upper bound on the ρ of any w successive windows, which is the sum of their charges."""
         entries = strategy(self.band)
         charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
@@ -152,12 +152,12 @@ class Correlated(Budgeted):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of any window, which is valid within any set of windows."""
+        """Return the charge of a window, which holds for every window and within any set of windows."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> tuple[Array, None, float]:
-        """Return the mixtures of windows that noise is added to (see `core.observation.Measured`)."""
+        """Return the mixtures of windows to which noise is added (see `core.observation.Measured`)."""
         entries = np.append(strategy(self.band), 0.0) / GRID
         lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
         mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]
@@ -170,7 +170,7 @@ class Correlated(Budgeted):
 
 
 def strategy(band: int) -> Array:
-    """Return the entries of a column of C, in units of 1/GRID: decreasing whole numbers of at least 1.
+    """Return the entries of a column of C in units of 1/GRID, which are decreasing whole numbers of at least 1.
 
     Examples
     --------

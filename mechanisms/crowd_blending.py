@@ -73,9 +73,9 @@ class CrowdBlending(Mechanism):
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of an exact release: there is no differential privacy."""
+        """Return the charge of an exact release, because there is no differential privacy."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return all counts if there is a budget, else only those of at least a crowd."""
+        """Return all counts if there is a budget, or else only counts that are at least as large as a crowd."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

@@ -1,4 +1,4 @@
-"""FAST: publish when a PID controller calls for it, with equal shares of a period's budget."""
+"""FAST: publish when a PID controller calls for it, spending an equal fraction of a period's budget each time."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ class Fast(PeriodSchedule):
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state: a publication is due at once, and there is no estimate."""
+        """Return the initial state, in which a publication is due at once and there is no estimate."""
         shape = (*facts.shape, facts.n_cells)
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the whole budget if a publication is due: its noise covers all publications of the period together."""
+        """Return the whole budget if a publication is due. Its noise covers all publications of the period together."""
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 

@@ -1,4 +1,4 @@
-"""A filter that predicts the next counts from earlier releases, and weighs the prediction against the noisy count."""
+"""A filter that predicts the next counts from earlier releases, and combines each prediction with the noisy count."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release and update the state.
+        """Filter a release, and update the state.
 
         Raises
         ------
@@ -281,7 +281,7 @@ def _features(first: int, slot: int, state: State) -> Array:
 
 
 def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> tuple[Array, NDArray[np.int64]]:
-    """Return the bias-corrected prediction of each cell, and its level."""
+    """Return the bias-corrected prediction of each cell, and the level to which it belongs."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], TINY), TINY)[..., None]
     information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
@@ -300,7 +300,8 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
-    """Return each prediction's variance (κ·m with the κ of its level), its standard error, and what single counts add.
+    """Return each prediction's variance (κ·m with its level's κ), its standard error, and the added variance of single
+    counts.
 
     Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
     """
@@ -316,7 +317,7 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
 
 
 def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Estimate a variance from squared errors and weights by level; return it with its standard error."""
+    """Estimate a variance from squared errors and weights by level, and return it with its standard error."""
     errors, weights = sums[..., 0, :], sums[..., 1, :]
     total = weights.sum(-1, keepdims=True)
     some = np.maximum(total, TINY**2)
@@ -348,8 +349,8 @@ def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array
 def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Correct predictions by the error common to all cells; return them, the variances, the added variance and the next
-    state.
+    """Correct predictions by the error common to all cells. Return them, their variances, the added variance and the
+    next state.
     """
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     spread = _inflate(spread, predicted * (1.0 + shift), doubt, noisy)
@@ -360,7 +361,9 @@ def _correct_common_error(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Return the relative error common to all cells, the variance its uncertainty adds to each, and the next state."""
+    """Return the relative error common to all cells, the variance its uncertainty adds to each cell, and the next
+    state.
+    """
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     precision = np.maximum((weight * predicted**2).sum(-1), TINY**2)
@@ -392,7 +395,7 @@ def _update(
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """Update the regression, and the errors of each level, with one window."""
+    """Update the regression and the errors of each level with the data of one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted

@@ -64,7 +64,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[Fpa, ...]:
-        """Return instances with each noise family, and with few or all coefficients."""
+        """Return instances with each noise family, with few coefficients and with all."""
         return (
             *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
             *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
@@ -86,7 +86,7 @@ class Fpa(Budgeted, FourierMechanism):
         return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
 
     def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
-        """Return the coefficients, placed in the first windows of their blocks (see `core.observation.Measured`)."""
+        """Return the coefficients, stored in the first windows of their blocks (see `core.observation.Measured`)."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
         for first in range(0, n_windows, self.block):

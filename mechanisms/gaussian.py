@@ -56,12 +56,12 @@ class Gaussian(Scheduled):
 
     @property
     def budget(self) -> float:
-        """The ρ of each window; infinite if σ is given."""
+        """The ρ of each window, or infinity if σ is given."""
         return float("inf") if self.rho is None else self.rho
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for each window; if σ is given, ρ follows from the bounds of the run."""
+        """The guarantee: ρ-zCDP for each window. If σ is given, ρ follows from the bounds of the run."""
         return replace(super().guarantee, amount=self.rho)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:

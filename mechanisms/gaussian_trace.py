@@ -1,4 +1,4 @@
-"""Gaussian noise on every point of a trace, either independent or shaped for a goal."""
+"""Gaussian noise on every point of a trace, either independent or shaped to meet a goal."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class GaussianTrace(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """Return an instance with a given σ; a goal would need traces."""
+        """Return an instance with a given σ. Instances with a goal would need traces."""
         return (cls(sigma=100.0),)
 
     @property
@@ -109,7 +109,7 @@ class GaussianTrace(Scheduled):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ for each point, or the largest loss of the secret points."""
+        """The guarantee: ρ for each point, or the largest privacy loss of the secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
             independent = not self.is_designed
@@ -118,11 +118,11 @@ class GaussianTrace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """Infinite, as no budget is promised: σ is given, or follows from the times of the points."""
+        """Always infinite, because no budget is promised: σ is given, or follows from the times of the points."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return which points to refuse: those that no noise keeps to the goal, or beyond the planned number."""
+        """Return which points to reject: those for which no noise meets the goal, or beyond the planned number."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):
@@ -132,14 +132,14 @@ class GaussianTrace(Scheduled):
         return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state; with designed noise it has a buffer for the draws."""
+        """Return the empty state. For designed noise, it has a buffer for the draws."""
         state = super().start(facts)
         if self.is_designed and isinstance(self.sigma, PlannedNoise):
             state["draws"] = np.zeros((*facts.shape, self.sigma.conditional_goal.n_points, 2))
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release the next point of every user; designed noise first draws for that point."""
+        """Release the next point of every user. For designed noise, first draw the variable of that point."""
         if self.is_designed and window.index <= state["draws"].shape[1]:
             draws = state["draws"].copy()
             draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)
@@ -147,7 +147,7 @@ class GaussianTrace(Scheduled):
         return super().step(window, counts, state, noise)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to the points; designed noise is the point's row of the Cholesky factor times the draws so far."""
+        """Add noise to the points. Designed noise is the point's row of the Cholesky factor times the draws so far."""
         if not self.is_designed:
             return super().perturb(window, values, offer, scale, noise)
         offsets, draws = np.zeros(values.shape), offer.state["draws"]
@@ -157,7 +157,7 @@ class GaussianTrace(Scheduled):
         return published(values, offsets), scale
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the ρ of the noise; for designed noise, in the direction of least noise."""
+        """Return the ρ of the noise. For designed noise, it is that of the direction with the least noise."""
         sigma = np.asarray(self._sigma(window, state), np.float64)
         with np.errstate(divide="ignore"):
             return np.broadcast_to(self.metres**2 / (2 * sigma * sigma), state["last_window"].shape)

@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Mechanism):
-    """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and reconcile them.
+    """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and make them consistent.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Hierarchy(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for each window, over all levels of the tree together."""
+        """The guarantee: ρ-zCDP for each window, jointly over all levels of the tree."""
         theorem = "Bun and Steinke 2016, proposition 1.6"
         return Guarantee(measure="rho", amount=self.rho, theorem=theorem, may_be_sampled=False)
 
@@ -79,7 +79,7 @@ class Hierarchy(Mechanism):
         return cls(rho=0.5, fan_out=2), cls(sigma=2.0, noise="gaussian")
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state: Δ², the squared L2 sensitivity of all nodes together."""
+        """Return the initial state, which holds Δ², the squared L2 sensitivity of all nodes together."""
         return {"sensitivity": facts.constant(of_tree(facts.n_cells, facts.sensitivity, self.fan_out).l2_squared)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -155,12 +155,12 @@ def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
 
 
 def _by_parent(nodes: NDArray[Any], fan_out: int) -> NDArray[Any]:
-    """Group the nodes of one level, shape (..., n_groups, fan_out); the last group is padded with zeros."""
+    """Group the nodes of one level by parent, shape (..., n_groups, fan_out). The last group is padded with zeros."""
     missing = -nodes.shape[-1] % fan_out
     full = np.concatenate([nodes, np.zeros((*nodes.shape[:-1], missing), nodes.dtype)], -1)
     return full.reshape(*nodes.shape[:-1], -1, fan_out)
 
 
 def _of_parent(groups: Array, n_nodes: int, fan_out: int) -> Array:
-    """Return each group's value for each of its nodes."""
+    """Return, for each node, the value of its group."""
     return np.repeat(groups, fan_out, -1)[..., :n_nodes]

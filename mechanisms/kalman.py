@@ -1,4 +1,4 @@
-"""A Kalman filter for each cell, whose count is modelled as a random walk."""
+"""A Kalman filter for each cell, which models the count as a random walk."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Kalman(Postprocess):
     version: ClassVar[int] = 3
 
     def start(self, facts: Facts) -> State:
-        """Return the state without an estimate: the variance is infinite."""
+        """Return the state before the first estimate, in which the variance is infinite."""
         shape = (*facts.shape, facts.n_cells)
         return {
             "estimate": np.zeros(shape),
@@ -72,7 +72,7 @@ class Kalman(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release; return it with the next state."""
+        """Filter a release, and return it with the next state."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
@@ -111,7 +111,7 @@ class Kalman(Postprocess):
 
 
 def correct(predicted: Array, variance: Any, noisy: Array, noise: Any) -> tuple[Array, Array]:
-    """Return mean and variance after a noisy value; an infinite variance marks a missing prediction or value.
+    """Return the mean and variance after a noisy observation. Infinite variance marks a missing prediction or value.
 
     Examples
     --------

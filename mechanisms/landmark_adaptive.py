@@ -98,12 +98,12 @@ class LandmarkAdaptive(LandmarkSchedule):
                 object.__setattr__(self, name, usual)
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state: a sampling rate of 1 and no publication."""
+        """Return the initial state, with a sampling rate of 1 and no publication."""
         history = {"history": np.full((*facts.shape, HISTORY), np.nan)} if self.sampler == "drift" else {}
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the window's share of the budget, including what was saved at landmarks."""
+        """Return the window's part of the budget, including what was saved at landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
@@ -139,8 +139,8 @@ class LandmarkAdaptive(LandmarkSchedule):
     def _next_rate(
         self, state: State, difference: Array, expected: Array, scale: Array, is_first: Any
     ) -> tuple[Array, Any]:
-        """Return the next sampling rate and history, given the distance of two releases and its expectation without
-        change.
+        """Return the next sampling rate and history, given the distance between two releases and its expected value
+        if nothing changes.
         """
         rate = state["rate"]
         if self.sampler == "paper":
@@ -158,7 +158,9 @@ class LandmarkAdaptive(LandmarkSchedule):
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether a Page-Hinkley test raises an alarm at the end of histories (..., n); NaN means no value."""
+    """Return whether a Page-Hinkley test raises an alarm at the end of each history, shape (..., n), with NaN for no
+    value.
+    """
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
     from river.drift import PageHinkley

@@ -45,9 +45,9 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return False: no landmark is refused, because landmarks cost nothing."""
+        """Return False, because landmarks cost nothing and so none is refused."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return 0 at landmarks, and the whole budget elsewhere."""
+        """Return 0 at landmarks, and the whole budget in all other windows."""
         return np.where(window.landmark, 0.0, self.budget)

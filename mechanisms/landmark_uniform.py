@@ -1,4 +1,4 @@
-"""Uniform landmark privacy: every release gets the same share of the budget."""
+"""Uniform landmark privacy: every release gets the same fraction of the budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PeGaSus: noisy counts, grouped with those of preceding similar windows, and smoothed."""
+"""PeGaSus: noisy counts, smoothed over groups of similar successive windows."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ class Pegasus(Mechanism):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Return instances with both noise families, for one window and several; unsmoothed, so that single counts are
-        released.
+        """Return unsmoothed instances, so that single counts are released, with both noise families and for one or
+        several windows.
         """
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether counts are released unsmoothed: a smoothed count combines several."""
+        """Return whether counts are released unsmoothed. A smoothed count combines several counts."""
         return self.smoothing == "none"
 
     @property
@@ -107,7 +107,7 @@ class Pegasus(Mechanism):
         return self.epsilon
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, without an open group."""
+        """Return the initial state, which has no open group."""
         shape = (*facts.shape, facts.n_cells)
         state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -145,7 +145,7 @@ class Pegasus(Mechanism):
     def _smooth(
         self, window: Window, noisy: NDArray[Any], n_similar: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
-        """Smooth the last ``n_similar`` noisy counts of each cell; also return the latest counts, newest first."""
+        """Smooth the last ``n_similar`` noisy counts of each cell, and also return the latest counts, newest first."""
         if self.smoothing == "none":
             return noisy, {}
         latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
@@ -170,17 +170,17 @@ class Pegasus(Mechanism):
         return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity of the deviations, in people, and the scale of a query about them."""
+        """Return the sensitivity of the deviations, in people, and the scale of the noise of a query about them."""
         return self._calibrate(self.grouping, of_deviations(state["max_cells"]))
 
     def _calibrate(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
-        """Return the largest sensitivity of all replicas, and the scale that spends a share of a window's ε/w on it."""
+        """Return the largest sensitivity over all replicas, and the noise scale for a fraction of a window's ε/w."""
         largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return Σ|count − mean| over each group in units of 1/GRID, rounded down; groups lie on the last axis but one.
+    """Return Σ|count − mean| over each group in units of 1/GRID, rounded down. Groups lie on the second-to-last axis.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
 
 
 def middle(recent: NDArray[np.float64], n_similar: NDArray[np.int64], by: str) -> NDArray[np.float64]:
-    """Return the median or mean of the first ``n_similar`` rows of each cell.
+    """Return the median or mean over the first ``n_similar`` rows of each cell.
 
     >>> middle(np.array([[11.0], [16.0], [10.0], [90.0]]), np.array([3]), "median").tolist()
     [11.0]

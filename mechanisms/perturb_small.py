@@ -1,4 +1,4 @@
-"""Perturbation of small counts: noise is added only below the size of a crowd."""
+"""Perturbation of small counts: noise is added only to counts below the size of a crowd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.mechanisms.crowd_blending import CrowdBlending
 
 @dataclass(frozen=True, kw_only=True)
 class PerturbSmall(CrowdBlending):
-    """Add Laplace noise of scale 1/ε to counts below a threshold, and release all others exactly.
+    """Add Laplace noise of scale 1/ε to counts below a threshold, and release all other counts exactly.
 
     Parameters
     ----------
@@ -44,5 +44,5 @@ class PerturbSmall(CrowdBlending):
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
-        """Return instances with each noise family, and a threshold that exceeds many counts."""
+        """Return instances with each noise family, and with a threshold that exceeds many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))

@@ -1,4 +1,4 @@
-"""RescueDP: sample when releases change, spend a share of the remaining budget, and group small counts."""
+"""RescueDP: publish when releases change, spend a fraction of the remaining budget, and group small counts."""
 
 from __future__ import annotations
 
@@ -72,29 +72,31 @@ class RescueDp(WEventSchedule):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the schedule; a membership enters sums of groups that depend on earlier releases alone."""
+        """The guarantee of the schedule. The groups whose sums a membership enters depend on earlier releases alone."""
         return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
-        """Return instances with every noise family, without groups, since a group's mean is not its cells' counts."""
+        """Return instances with every noise family, ungrouped because a group's mean is not its cells' counts."""
         every = (example for example in super().examples() if isinstance(example, RescueDp))
         return tuple(replace(example, group_below=0.0) for example in every)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether cells are released ungrouped: a group shows only its mean."""
+        """Return whether cells are released ungrouped. A group reveals only its mean."""
         return self.group_below == 0
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state: due at once, with the full budget and no estimates."""
+        """Return the initial state: a publication is due at once, the budget is full, and there are no estimates."""
         return super().start(facts) | {
             "spent": self.unspent(facts),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),
         }
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return a share of the remaining budget if a publication is due, else 0; also 0 if too little remains."""
+        """Return a fraction of the remaining budget if a publication is due, or 0 if it is not or too little
+        remains.
+        """
         is_due = state["due"] <= window.index
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
         part = np.minimum(SHARE * log(state["interval"] + 1.0), MAX_REMAINING_SHARE)
@@ -103,14 +105,16 @@ class RescueDp(WEventSchedule):
         return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of the group sums: in L1 that of cells, in L2 with a user in the largest groups."""
+        """Return the sensitivity of the group sums: in L1 that of cells, in L2 assuming a user in the largest
+        groups.
+        """
         _, sizes = self._groups(_active(window, state), state)
         return of_groups(sizes, self.view.sensitivity(window, state).l1)
 
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
     ) -> tuple[Array, Any]:
-        """Return the noisy group sums as means of their cells, and the scale of the means."""
+        """Return the noisy group sums as means over their cells, and the noise scale of these means."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
         noisy = self.family.add(noise, _sum_groups(np.where(_active(window, offer.state), values, 0), groups), scale)
@@ -118,7 +122,7 @@ class RescueDp(WEventSchedule):
         return total / size, np.asarray(scale)[..., None] / size
 
     def _groups(self, active: NDArray[np.bool_], state: State) -> tuple[Integers, Integers]:
-        """Return the first cell of each cell's group, and the number of cells of each group at its first cell."""
+        """Return the first cell of each cell's group, and the size of each group, stored at its first cell."""
         recent = state["recent"]
         n_known = np.count_nonzero(~np.isnan(recent), -2)
         predicted = np.maximum(np.where(np.isnan(recent), 0.0, recent).sum(-2) / np.maximum(n_known, 1), 0.0)
@@ -135,7 +139,7 @@ class RescueDp(WEventSchedule):
         return groups, _sum_groups(np.ones(groups.shape, np.int64), groups)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Schedule the next publication; record the spending and the releases."""
+        """Schedule the next publication, and record the spending and the releases."""
         active, publish, shown = _active(window, after), offer.publish, after["last"]
         change = np.where(active, np.abs(shown - offer.state["last"]), 0.0).sum(-1)
         change = change / max(np.count_nonzero(active), 1)
@@ -161,7 +165,7 @@ def _active(window: Window, state: State) -> NDArray[np.bool_]:
 
 
 def _sum_groups(values: NDArray[Any], groups: Integers) -> Integers:
-    """Sum the values of each group at its first cell, and return 0 elsewhere.
+    """Return the sum of each group's values at its first cell, and 0 elsewhere.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class Sampling(EventStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return which memberships have a hash in the lowest fraction ``rate`` of all hashes."""
+        """Return which memberships have a hash in the lowest fraction ``rate`` of the range of hashes."""
         limit = int(self.rate * 2.0**64)
         return np.ones(len(hashes), bool) if limit >= 2**64 else hashes < np.uint64(limit)
 

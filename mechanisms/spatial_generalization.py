@@ -85,7 +85,7 @@ class SpatialGeneralization(Generalization):
         return _renumber(group)
 
     def _neighbours(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Group neighbouring cells that all have a location."""
+        """Group neighbouring cells, given that all of them have a location."""
         if self.group_size is not None:
             return _halve(_centres(geometry), self.group_size)
         corners = np.concatenate([corners_of(cell) for cell in geometry])

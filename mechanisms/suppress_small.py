@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SuppressSmall(Postprocess):
-    """Suppress counts below a threshold to 0, and release all others exactly.
+    """Suppress counts below a threshold to 0, and release all other counts exactly.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Budget absorption: a publication absorbs the unused shares of preceding windows."""
+"""Budget absorption: a publication absorbs the unused budget of preceding windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBa(DissimilaritySchedule):
-    """Publish with the unused shares of earlier windows, then pause for as many windows as were absorbed.
+    """Publish with the unused budget of earlier windows, then pause for as many windows as were absorbed.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class WEventBa(DissimilaritySchedule):
     first: ClassVar[dict[str, Any]] = {"pause": 0, "saved": 0}  # no window to pause for, no share absorbed
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return this window's share plus those saved, at most w shares; 0 during a pause."""
+        """Return this window's share of the budget plus the saved shares, at most w in all, or 0 during a pause."""
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Pause for k − 1 windows after a publication of k shares; the shares of the pause are lost."""
+        """Pause for k − 1 windows after a publication that used k shares. The shares of the paused windows are lost."""
         is_paused = after["pause"] > 0
         pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}

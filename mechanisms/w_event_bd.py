@@ -46,7 +46,7 @@ class WEventBd(DissimilaritySchedule):
         return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return half of the remaining budget; entry 0 of ``spent`` lies outside the last w windows."""
+        """Return half of the remaining budget. Entry 0 of ``spent`` lies outside the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)

@@ -1,4 +1,4 @@
-"""Contract for accountants: a fold over releases that yields rows of their cost."""
+"""Contract for accountants: a fold over releases that yields rows about their privacy cost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 @dataclass(frozen=True)
 class AccountRow:
-    """A row of ``accounts.parquet``: one figure of an accountant.
+    """A row of ``accounts.parquet`` that holds one figure of an accountant.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Facts about a run that its accountants start from: the contribution bounds, the release and its windows.
+    """Facts about a run from which its accountants start: the contribution bounds, the release and its windows.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ class AccountingFacts(Bounds):
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
-        """Return the facts that a mechanism starts from, for accountants that step one themselves."""
+        """Return the facts from which a mechanism starts, for accountants that run a mechanism themselves."""
         return Facts(n_cells=self.n_cells, n_windows=self.n_windows, n_replicas=n_replicas, **self.limits())
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Return whether bounding may replace a person's removed events in a block by other events of that person."""
+        """Return whether bounding may replace a person's removed events in a block by other events of theirs."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
@@ -124,21 +124,21 @@ class Accountant(Checked, ABC):
 
     @property
     def public(self) -> bool:
-        """Return whether the rows depend on no data but past releases, and so may be published."""
+        """Return whether the rows depend on no data except past releases, and so may be published."""
         return True
 
     @property
     def training_windows(self) -> int | None:
-        """The number of windows at the start of the stream that `prepare` learns from, or None."""
+        """The number of windows at the start of the stream from which `prepare` learns, or None."""
         return None
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """The user ids named in the configuration; `prepare` finds their rows in `Training.named`."""
+        """The user ids named in the configuration. Their rows are given to `prepare` in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Read files and learn priors, once during planning.
+        """Read files and learn priors. This is done once, during planning.
 
         Parameters
         ----------
@@ -152,36 +152,36 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split the prepared model into independent shards; the base class returns a single one."""
+        """Split the prepared model into independent shards. The base class returns a single shard."""
         return (prepared,)
 
     @classmethod
     def examples(cls) -> tuple[Accountant, ...]:
-        """Return typical instances for the conformance suite; by default made from the declared parameters."""
+        """Return typical instances for the conformance suite, by default made from the declared parameters."""
         return typical(cls)
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
-        """Return the model and the state before the first release; raises `UnsupportedEvent` for a run without a
-        theorem.
+        """Return the model and the state before the first release, or raise `UnsupportedEvent` if no theorem covers
+        the run.
         """
 
     @abstractmethod
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
-        """Account for one release; refuse an unknown event before changing anything."""
+        """Account for one release. An unknown event is rejected before anything changes."""
 
     def account_traces(self, view: TraceView) -> Rows:
-        """Account for the released traces of some users; each user's figures depend on that user's trace only."""
+        """Account for the released traces of some users. Each user's figures depend on that user's trace only."""
         raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 
     def finish(self, model: Any, state: State) -> Rows:
-        """Return the figures that are final only once the run has ended."""
+        """Return the figures that become final only after the run has ended."""
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Return the figures so far for the manifest: numbers and texts by name, public if `public` is true."""
+        """Return the figures so far for the manifest, as numbers and texts by name. They are public if `public` is."""
         return {}
 
 

@@ -46,7 +46,7 @@ def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
 
 
 def parts_sampled(event: events.Sampled) -> int:
-    """Return the number of independently sampled parts of an event; 0 if no amplification is claimed for it."""
+    """Return the number of independently sampled parts of an event, or 0 if no amplification is claimed for it."""
     # A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
     # counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
     if event.unit == "user":
@@ -92,7 +92,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Return the event priced for *replacing* a unit's contributions, which bounding may do by selecting others.
+    """Return the event as priced for *replacing* a unit's contributions, which bounding may do by selecting others.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
@@ -124,7 +124,7 @@ def is_linked(charge: Iterable[events.Event]) -> bool:
 
 
 def links(charge: Iterable[events.Event]) -> float:
-    """Return the largest ``times`` of the linked events in a charge, or 0 if there are none."""
+    """Return the largest ``times`` of any linked event in a charge, or 0 if there is none."""
     largest = 0.0
     for event in charge:
         if isinstance(event, events.Linked):
@@ -135,7 +135,7 @@ def links(charge: Iterable[events.Event]) -> float:
 
 
 def gaussian_amount(charge: Iterable[events.Event]) -> float:
-    """Return the μ²/2 of Gaussian DP of one release under add/remove; infinite for any noise that is not Gaussian.
+    """Return the μ²/2 of Gaussian DP of one release under add/remove, which is infinite for noise that is not Gaussian.
 
     >>> gaussian_amount([events.Additive("gaussian", 2.0, 4.0)]), gaussian_amount([events.PureDP(0.1)])
     (0.125, inf)
@@ -160,7 +160,7 @@ def _gaussian(event: events.Event) -> float:
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
-    """Return the zero-concentrated DP ρ of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
+    """Return the ρ of zero-concentrated DP of one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
     return float(sum(_rho(event) for event in charge))
 
@@ -186,7 +186,7 @@ PRICES = {"epsilon": pure_epsilon, "rho": concentrated_rho, "gaussian": gaussian
 
 
 def charges_shown(releases: Sequence[Release]) -> list[tuple[events.Event, ...]]:
-    """Return the charge shown with each release; a block's charge is paid once and shown in each of its windows."""
+    """Return the charge shown with each release. A block's charge is paid once, and shown in each of its windows."""
     shown: list[tuple[events.Event, ...]] = []
     block: tuple[events.Event, ...] = ()
     last = 0

@@ -1,4 +1,4 @@
-"""Privacy loss distributions: equal events are counted during a run, and composed once at its end."""
+"""Privacy loss distributions. Equal events are counted during a run, and composed once at its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAIL = 1e-15
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count a release's events in the first ``n_kinds`` rows of ``table``; close it beyond MAX_DISTINCT kinds."""
+    """Count a release's events in the first ``n_kinds`` rows of ``table``, and close it beyond MAX_DISTINCT kinds."""
     # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
     # one of another kind.
     table = table.copy()
@@ -47,7 +47,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 def from_loss_distributions(
     table: NDArray[np.float64], n_kinds: int, delta: float, *, n_parts: int = N_PARTS
 ) -> float | None:
-    """Return ε at δ, rounded up, of all events in a table of `remember`; None if the table is closed or empty.
+    """Return ε at δ, rounded up, of all events in a table of `remember`, or None if the table is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
     without the person: the smallest curve of δ that is exact at every dot and nowhere too low (Doroshenko, Ghazi,
@@ -75,7 +75,9 @@ def from_loss_distributions(
 
 
 class _Loss(NamedTuple):
-    """The loss distribution of a release; `reach` bounds the loss, for Gaussian noise except for 10⁻²² of its mass."""
+    """The privacy loss distribution of a release. `reach` bounds the loss (for Gaussian noise, all but 10⁻²² of its
+    mass).
+    """
 
     #: Probability of at most a loss with the person, and of a larger one without, both exact where they are small.
     probabilities: Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -84,7 +86,7 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, family: str, sensitivity: float, scale: float) -> _Loss:
-        """Return the loss distribution of one release with noise of the given family."""
+        """Return the privacy loss distribution of one release with noise of the given family."""
         if family == "gaussian":
             from scipy.special import ndtr  # a tenth of a second that other noise does without
 
@@ -95,7 +97,7 @@ class _Loss(NamedTuple):
             maximum = sensitivity / scale
 
             def laplace(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without, for Laplace noise."""
+                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person, for Laplace noise."""
                 is_within = (t >= -maximum) & (t < maximum)
                 inside = np.clip(t, -maximum, maximum)
                 at_most = np.where(is_within, np.exp((inside - maximum) / 2) / 2, t >= maximum)
@@ -107,7 +109,7 @@ class _Loss(NamedTuple):
         without = np.append(np.cumsum(np.exp(log_mass - losses))[::-1], 0.0)
 
         def discrete(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without, for discrete Laplace noise."""
+            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person, for discrete Laplace noise."""
             n_at_most = np.searchsorted(losses[::-1], t, "right")
             return with_person[n_at_most], without[n_at_most]
 
@@ -115,12 +117,12 @@ class _Loss(NamedTuple):
 
 
 def _step(parts: Sequence[tuple[_Loss, float, int]], n_parts: int) -> float:
-    """Return the grid spacing; any is sound, and each release is overstated by less than one spacing."""
+    """Return the grid spacing. Any spacing is sound, and each release is overstated by less than one spacing."""
     return max(FINEST, sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1) / n_parts)
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Return the index of the first grid point, the mass on each grid point, and the mass of an infinite loss.
+    """Return the index of the first grid point, the mass on each grid point, and the mass of an infinite privacy loss.
 
     A person is in a sample with probability ``rate``; ``removed``: from the data with them, or else added to those
     without.
@@ -146,7 +148,7 @@ def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int,
 
 
 def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step: float, delta: float) -> float:
-    """Return ε at δ for releases whose losses add, given the first dot, mass, remaining mass and number of each."""
+    """Return ε at δ for releases whose losses add up, given the first grid point, masses, rest and number of each."""
     low, high = 0, sum(n * (len(mass) - 1) for _, mass, _, n in parts)
     span = max((len(mass) for _, mass, _, _ in parts), default=1)
     for order in np.concatenate([np.arange(-20, 0), np.arange(1, 21)]) / span:  # Chernoff's bounds on both tails
@@ -172,7 +174,9 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Return a key that equal events share (None if no distribution is known), and how many events it stands for."""
+    """Return a key that equal events share (None if no distribution is known), and the number of events it
+    represents.
+    """
     match event:
         case events.Additive() if event.family in KINDS:
             return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1

@@ -19,7 +19,7 @@ ORDERS: NDArray[np.float64] = np.asarray(concentrated.ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
-    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,): the sum over its events."""
+    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,), as the sum over its events."""
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
 
 
@@ -80,7 +80,7 @@ def _sampled(event: events.Sampled) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Return the curve of one sampled Gaussian; infinite below order 2, where the library's series may diverge."""
+    """Return the curve of one sampled Gaussian, infinite below order 2, where the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -104,7 +104,7 @@ def _laplace(multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
-    """Return the exact curve for a shift of one coordinate by the whole L1 sensitivity, the worst direction."""
+    """Return the exact curve if one coordinate shifts by the whole L1 sensitivity, which is the worst direction."""
     if shift == 0:
         return np.zeros(len(ORDERS))
     if scale == 0:
@@ -127,7 +127,7 @@ def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float6
 
 @cache
 def _pure(epsilon: float) -> NDArray[np.float64]:
-    """Return the curve of randomised response, the worst of all ε-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
+    """Return the curve of randomised response, the worst case of all ε-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
     if not np.isfinite(epsilon):
         return np.full(len(ORDERS), np.inf)
     log_yes, log_no = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))

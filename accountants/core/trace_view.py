@@ -1,4 +1,4 @@
-"""An accountant's view of a trace run: one shard of users, with times, costs and noise, but no true position."""
+"""An accountant's view of a trace run: one shard of users, with times, privacy costs and noise but no true position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mechanisms.core.contract import Mechanism
 
 @dataclass(frozen=True, kw_only=True)
 class TraceView:
-    """The released traces of some users as flat arrays, user after user in time order."""
+    """The released traces of some users as flat arrays, ordered by user and then by time."""
 
     subjects: Sequence[str]  # pseudonym of each user
     starts: NDArray[np.int64]  # first point of each user, shape (n_users,)
@@ -31,8 +31,8 @@ class TraceView:
     factors: Sequence[NDArray[np.float64]] | None = None
 
     def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the user (index into ``subjects``) of each budget period, and the largest sum of ε (or ρ) over L ∪ {t}
-        in it.
+        """Return the user of each budget period, as an index into ``subjects``, and the period's largest sum of ε
+        (or ρ) over L ∪ {t}.
         """
         cost = self.rho if concentrated else self.epsilon
         if not len(self.starts):

@@ -1,4 +1,4 @@
-"""Adversaries for temporal leakage, from correlations declared in a configuration or learned from a stream."""
+"""Adversaries for temporal leakage, with correlations declared in a configuration or learned from a stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pair = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothedIdentity(Checked):
-    """A chain whose states mostly stay the same (Laplacian smoothing of the identity); see
+    """A chain that mostly stays in its state (Laplacian smoothing of the identity); see
     `laplacian_smoothing_matrix`.
     """
 
@@ -52,7 +52,7 @@ class Walk(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCorrelation(Checked):
-    """The correlation between a person's successive states that an adversary knows, stated in exactly one way.
+    """The correlation between a person's successive states that an adversary knows, declared in exactly one way.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class KnownCorrelation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class UserClass(Checked):
-    """A class of people with a common correlation: one subject of the accountant."""
+    """A class of people with a common correlation, which forms one subject of the accountant."""
 
     name: str = parameter(doc="name of the class in the rows")
     correlation: KnownCorrelation = parameter(doc="correlation of people of this class")
@@ -121,7 +121,7 @@ class UserClass(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrelationAdversary:
-    """What one kind of adversary knows about a subject, as small arrays that can be shipped to workers."""
+    """The knowledge of one kind of adversary about a subject, as small arrays that can be sent to workers."""
 
     # `backward` and `forward` are hull vertices of the leakage functions, shape (m, 2). `pairs` are the matrices
     # (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows one of them. It is empty
@@ -139,7 +139,7 @@ class CorrelationAdversary:
         return LeakageFunction.of_vertices(self.backward), LeakageFunction.of_vertices(self.forward)
 
     def landmark_model(self) -> LandmarkModel:
-        """Return the adversary for the landmark loss; bridges are built when first needed."""
+        """Return the adversary for the landmark loss. Bridges are built when they are first needed."""
         model = LandmarkModel()
         model.head, model.tail = self.leakage
         if self.pairs:
@@ -153,7 +153,7 @@ class CorrelationAdversary:
 def adversary(
     correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
 ) -> CorrelationAdversary:
-    """Build the adversary of a declared correlation, from its files or its estimate."""
+    """Build the adversary for a declared correlation, from its files or its estimate."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
     directions: Iterable[Sequence[Array | None]] = zip(*pairs)
@@ -164,7 +164,7 @@ def adversary(
 
 
 def _vertices(matrices: Sequence[Array | None]) -> Array:
-    """Return the vertices of the hull over the leakage of all matrices, any of which the adversary may know."""
+    """Return the vertices of the hull over the leakage of all matrices, since the adversary may know any of them."""
     vertices = [leakage_function(matrix).vertices for matrix in matrices]
     return vertices[0] if len(vertices) == 1 else LeakageFunction.of_vertices(np.concatenate(vertices)).vertices
 
@@ -253,7 +253,7 @@ class Learned:
 
     @classmethod
     def read(cls, path: str | Path) -> Learned:
-        """Read a file written by `write`; raises `DataError` for anything else."""
+        """Read a file written by `write`, or raise `DataError` for any other file."""
         source = Path(path)
         try:
             if source.suffix == ".json":
@@ -271,7 +271,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from a whole training part; without ``unseen``, only steps between two sightings count.
+    """Learn transitions from a whole training part. Unless ``unseen`` is set, only steps between two sightings count.
 
     Examples
     --------
@@ -304,7 +304,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
 
 
 def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]:
-    """Return the forward matrix estimated from counts, and its reversal."""
+    """Return the forward matrix estimated from counts, and the matrix of the reversed chain."""
     # By the stationary distribution; by the counts read backwards where there is none (smoothing 0, and places that
     # no one returns to).
     forward = estimated_matrix(transitions, smoothing)
@@ -315,7 +315,9 @@ def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]
 
 
 def presence_counts(transitions: Array) -> Array:
-    """Return, for each state, the counts of the two-state chain of being outside (0) or in it (1), shape (n, 2, 2)."""
+    """Return, for each state, the counts of the two-state chain of being outside (0) or inside it (1), shape (n, 2,
+    2).
+    """
     stays = np.diag(transitions)
     leaves, enters = transitions.sum(axis=1) - stays, transitions.sum(axis=0) - stays
     outside = transitions.sum() - stays - leaves - enters

@@ -37,7 +37,7 @@ _MAX_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
-    """Return the vertices (miss, gain), by increasing miss, of the hull over all ordered pairs of rows; empty if rows
+    """Return the hull vertices (miss, gain) over all ordered pairs of rows, by increasing miss, or none if all rows
     agree.
     """
     # Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and O(n_states log
@@ -90,7 +90,7 @@ def largest_ratio(rows: Array) -> float:
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Return the supports of all ordered pairs at slope 1 and at the largest ratio, shape (n_rows, n_rows) each."""
+    """Return the supports of all ordered pairs at slope 1 and at the largest ratio, each of shape (n_rows, n_rows)."""
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
@@ -102,7 +102,7 @@ def end_supports(rows: Array) -> tuple[Array, Array]:
 
 
 def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array:
-    """Return the largest q(S) - slope·d(S) over sets S of states for each pair; pairs are ordered by ``first``."""
+    """Return the largest q(S) - slope·d(S) over sets S of states for each pair. Pairs are ordered by ``first``."""
     scaled = slope * rows
     chunk = max(1, _ELEMENTS_PER_BATCH // rows.shape[1])
     result = np.empty(len(first))
@@ -119,7 +119,9 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 def _corner_above(
     hull: Array, left: tuple[float, Array], right: tuple[float, Array], tolerance: float
 ) -> NDArray[np.bool_]:
-    """Return whether the corner between two support lines of each pair is above the hull by more than rounding."""
+    """Return whether the corner between two support lines of each pair is above the hull by more than rounding
+    errors.
+    """
     (slope, value), (next_slope, next_value) = left, right
     miss = (value - next_value) / (next_slope - slope)
     gain = value + (slope - 1.0) * miss
@@ -146,8 +148,8 @@ def height(hull: Array, points: Array) -> Array:
 
 
 def upper_hull(points: Array) -> Array:
-    """Return the concave chain from the highest leftmost point to the highest point of all (Andrew's monotone chain,
-    1979).
+    """Return the concave chain from the highest leftmost point to the highest point overall (Andrew's monotone
+    chain, 1979).
     """
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
     rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
@@ -166,7 +168,7 @@ def upper_hull(points: Array) -> Array:
 
 
 def extend_hull(hull: Array, points: Array) -> Array:
-    """Extend a hull by more points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
+    """Extend a hull by further points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
     # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     # ever reaches the sequential `upper_hull`.
     if len(points) <= _FEW_POINTS:

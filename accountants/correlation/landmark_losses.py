@@ -1,4 +1,4 @@
-"""Temporal privacy loss about all landmarks and one more release: the published figure, and a sound bound.
+"""Temporal privacy loss about all landmarks and one more release, both as published and as a sound bound.
 
 Between landmarks i < j the adversary compares trajectories that differ at both. Given the value x_j, the steps from
 i towards j are again a Markov chain, the bridge, with rows proportional to P[x, x'] · P^r[x', x_j] when r steps
@@ -51,7 +51,7 @@ def landmark_temporal_privacy_loss(
     forward: Any = None,
     method: Method = "sound",
 ) -> Array:
-    """Return, for every release t, the joint loss about the values at all landmarks and at t.
+    """Return, for every release t, the joint privacy loss about the values at all landmarks and at t.
 
     With L the landmarks, the loss at t is the sum of epsilon over L ∪ {t}, plus what the releases before the first and
     after the last of them tell (as backward and forward loss), plus a term for each gap between two neighbours in
@@ -108,7 +108,7 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """The public, immutable adversary of the landmark loss; bridges are built lazily.
+    """The public, immutable adversary of the landmark loss. Bridges are built lazily.
 
     Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
     those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a
@@ -127,7 +127,7 @@ class LandmarkModel:
             self.adversaries = _bridges(backward, forward)
 
     def losses(self, charges: Array, landmarks: Any) -> Array:
-        """Return the loss at each release, shape (n_releases,)."""
+        """Return the privacy loss at each release, shape (n_releases,)."""
         at = np.flatnonzero(landmarks)
         runs = [slice(*ends) for ends in zip([0, *(at + 1)], [*at, len(charges)])]
         last = len(runs) - 1
@@ -142,26 +142,26 @@ class LandmarkModel:
         return losses
 
     def segment(self, charges: Array, has_left: bool, has_right: bool) -> tuple[float, Array]:
-        """Return a segment's part of the loss about the landmarks alone, and about them and each of its releases."""
+        """Return a segment's part of the privacy loss about the landmarks alone, and about them and each release."""
         left = self.gaps(charges) if has_left else self.before(charges)
         right = self.gaps_back(charges) if has_right else self.after(charges)
         without = left[-1] if has_right else right[0] if has_left else 0.0
         return float(without), left[:-1] + charges + right[1:]
 
     def before(self, charges: Array) -> Array:
-        """Return, for every p, the loss of charges[:p] about the moment after them, if nothing earlier is known."""
+        """Return, for every p, the privacy loss of charges[:p] about the next moment, if nothing earlier is known."""
         return leaked(np.append(charges, 0.0), self.head)
 
     def after(self, charges: Array) -> Array:
-        """Return, for every p, the loss of charges[p:] about the moment before them, if nothing later is known."""
+        """Return, for every p, the privacy loss of charges[p:] about the previous moment, if nothing later is known."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps(self, charges: Array) -> Array:
-        """Return, for every p, the loss of charges[:p] about the moments before and after them; shape (n + 1,)."""
+        """Return, for each p, the privacy loss of charges[:p] about the moments before and after it, shape (n + 1,)."""
         return self._gaps(charges, self.adversaries)
 
     def gaps_back(self, charges: Array) -> Array:
-        """Return, for every p, the loss of charges[p:] about the moments before and after them; shape (n + 1,)."""
+        """Return, for each p, the privacy loss of charges[p:] about the moments before and after it, shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
@@ -175,7 +175,7 @@ class LandmarkModel:
         return terms
 
     def capped_gap(self, term: float, charges: Array, ahead: Steps) -> float:
-        """Return the bound for a gap, capped at the sum of its charges where the method is sound."""
+        """Return the bound for a gap, which the sound method caps at the sum of its charges."""
         if self.method == "paper":
             return term
         total = float(charges.sum())
@@ -198,7 +198,7 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
 
 
 def _are_reversals(backward: Array, forward: Array) -> bool:
-    """Return whether one matrix is the stationary reversal of the other, in which case both have the same bridges."""
+    """Return whether each matrix is the stationary reversal of the other, in which case both have the same bridges."""
     if backward.shape != forward.shape:
         raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
     try:
@@ -208,7 +208,7 @@ def _are_reversals(backward: Array, forward: Array) -> bool:
 
 
 class Steps:
-    """One-step leakage towards an anchor, for each of its `n_ends` possible values; the base class bounds nothing.
+    """One-step leakage towards an anchor, for each of its `n_ends` possible values. The base class bounds nothing.
 
     With it the releases between two anchors count in full: sound for any chain.
     """
@@ -216,8 +216,8 @@ class Steps:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Return the leakage of losses (..., n_ends) one step further away, with `remaining` steps from it to the
-        anchor.
+        """Return the leakage of losses (..., n_ends) one step further away, when `remaining` steps separate it from
+        the anchor.
         """
         return np.zeros_like(loss)
 
@@ -233,11 +233,11 @@ class PlainSteps(Steps):
         self.leakage = leakage
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Return the leakage of the chain itself; see `Steps`."""
+        """Return the leakage of the chain itself (see `Steps`)."""
         return self.leakage(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
-        """Return True: moments are assumed to be exchangeable; see `Steps`."""
+        """Return True, because moments are assumed to be exchangeable (see `Steps`)."""
         return True
 
 
@@ -258,7 +258,7 @@ class BridgedSteps(Steps):
         self._leakage: list[tuple[LeakageFunction, ...]] = [()]
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Return the leakage for every end; see `Steps`."""
+        """Return the leakage for every possible end (see `Steps`)."""
         self._extend(remaining)
         functions = self._leakage[min(remaining, len(self._leakage) - 1)]
         return np.stack([function(loss[..., end]) for end, function in enumerate(functions)], axis=-1)
@@ -288,14 +288,14 @@ class BridgedSteps(Steps):
 
 
 def _nested(support: NDArray[np.bool_]) -> bool:
-    """Return whether the rows of a boolean matrix, as sets, are nested in one another."""
+    """Return whether the rows of a boolean matrix, seen as sets, are nested in one another."""
     by_size = support[np.argsort(support.sum(axis=1))]
     return not (by_size[:-1] & ~by_size[1:]).any()
 
 
 def to_end(charges: Array, steps: Steps) -> Array:
-    """Return, for every p, the leakage of charges[p:] about the moment before p, with the anchor at the end: (n + 1,
-    n_ends).
+    """Return, for every p, the leakage of charges[p:] about the moment before p, with the anchor at the end, shape
+    (n + 1, n_ends).
     """
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
@@ -305,8 +305,8 @@ def to_end(charges: Array, steps: Steps) -> Array:
 
 
 def to_every_end(charges: Array, steps: Steps) -> Array:
-    """Return, for every p, the leakage of charges[:p] about the moment before them, with the anchor at p: (n + 1,
-    n_ends).
+    """Return, for every p, the leakage of charges[:p] about the moment before them, with the anchor at p, shape (n +
+    1, n_ends).
     """
     # n passes, each vectorised over the anchors: O(n² n_ends) elements.
     n = len(charges)

@@ -53,7 +53,7 @@ def seen(window: Window, row: int, state: State) -> State:
 def release_windows(
     state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
 ) -> list[Release]:
-    """Release every window of the block, all available at its end; the first release carries the charge."""
+    """Release every window of the block at the end of the block. The first release carries the whole charge."""
     # `row` is the place of the first window seen in its block, `values` (..., n_windows, n_cells) has one row for each,
     # `charge` is that of the whole block, and `common` are further fields of every release.
     first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
@@ -92,7 +92,7 @@ def _unpack(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base class for mechanisms that release ``block`` windows at once; window 1 begins the first block."""
+    """Base class for mechanisms that release ``block`` windows at once. Window 1 begins the first block."""
 
     block: int = parameter(doc="windows that are released together", at_least=1)
 
@@ -102,18 +102,18 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Add one window, at row ``row`` (0-based) of its block; return the updated entries of `empty`."""
+        """Add one window, at row ``row`` (0-based) of its block, and return the updated entries of `empty`."""
 
     @abstractmethod
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Return the values of the block, shape (..., n_windows, n_cells), and further fields of its releases."""
+        """Return the values of the block, shape (..., n_windows, n_cells), and any further fields of its releases."""
 
     @abstractmethod
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
-        """Return the charge of a block of ``n_windows`` windows."""
+        """Return the privacy charge of a block of ``n_windows`` windows."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """Split a run, shape (..., n_windows, n_cells), into its blocks; the last may be shorter."""
+        """Split a run, shape (..., n_windows, n_cells), into its blocks. The last block may be shorter."""
         return [rows[..., first : first + self.block, :] for first in range(0, rows.shape[-2], self.block)]
 
     def start(self, facts: Facts) -> State:
@@ -122,7 +122,7 @@ class BlockMechanism(Mechanism):
         return {"n_windows": length} | waiting(facts, self.block) | self.empty(facts)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Add one window to the block; the last window of a block triggers the release of all of it."""
+        """Add one window to the block, and release the whole block if the window is its last."""
         row, n_windows = self._place(window.index, state)
         state = state | seen(window, row, state)
         state = state | self.gather(row, n_windows, counts, state)
@@ -132,11 +132,11 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise), cleared
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Release the windows of an unfinished block; missing windows count as empty."""
+        """Release the windows of an unfinished block. Missing windows count as empty."""
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of the block at its first window, and no charge at later ones."""
+        """Return the charge of the block at its first window, and an empty charge at later windows."""
         if int(np.max(state["block_first"])):
             return ()
         row, n_windows = self._place(window.index, state)
@@ -144,8 +144,8 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Return a window's row in its block (0-based), and the number of windows in that block: fewer at the end of
-        the run.
+        """Return a window's row in its block (0-based), and the number of windows in that block, which is smaller at
+        the end of the run.
         """
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
@@ -188,5 +188,5 @@ class CountsOfBlock(BlockMechanism):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Generalise the counts block by block; no noise is involved."""
+        """Generalise the counts block by block. No noise is involved."""
         return np.concatenate([self.generalize(block) for block in self.blocks(counts)], axis=-2)

@@ -67,7 +67,7 @@ class Chain(Mechanism):
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps into a chain; if no step reads counts, the counts are released unchanged.
+        """Arrange steps into a chain. If no step reads counts, they are released unchanged.
 
         Raises `ParameterError` if the steps make no sense in their order.
         """
@@ -98,12 +98,12 @@ class Chain(Mechanism):
 
     @property
     def unit_windows(self) -> int:
-        """The number of windows over which contributions are bounded together: a block, or one longer window."""
+        """The number of windows over which contributions are bounded together, as a block or one longer window."""
         return max(self.together, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the reading step, converted to the original windows where windows are merged."""
+        """The guarantee of the reading step, converted to the original windows if windows are merged."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -125,7 +125,7 @@ class Chain(Mechanism):
         return bool(self.event_steps) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
-        """Return the facts of the coarse windows and cells, as the reading step needs them."""
+        """Return the facts about coarse windows and cells that the reading step needs."""
         if self.groups is not None:
             facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:
@@ -180,7 +180,7 @@ class Chain(Mechanism):
         return releases
 
     def noise_state(self, state: State) -> State:
-        """Return the state without that of post-processing: noise depends on the reading step alone.
+        """Return the state without its post-processing part, because the noise depends on the reading step alone.
 
         Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
         processor to another, and a step that is retried there must draw the same noise.
@@ -188,7 +188,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst charge of the reading step; a longer window announces it at its start."""
+        """Return the worst-case charge of the reading step. A longer window announces it at its start."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -215,7 +215,7 @@ class Chain(Mechanism):
         groups, n_groups = self.groups, release.values.shape[-1]
 
         def in_cells(entries: Any) -> Any:
-            """Copy each group's entry to its cells; a single entry for all groups stays a single entry."""
+            """Copy each group's entry to its cells, but keep a single entry for all groups as it is."""
             return np.asarray(entries)[..., groups] if np.shape(entries)[-1:] == (n_groups,) else entries
 
         sized = ("values", "scale", "standard_deviation")
@@ -253,7 +253,7 @@ class Chain(Mechanism):
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
-    """Yield the position of every misplaced step in a chain, with advice on where it belongs."""
+    """Yield the position of each misplaced step in a chain, with advice on where it belongs."""
     reader: Mechanism | None = None
     stage = -1
     for position, step in enumerate(steps):
@@ -289,7 +289,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """Return advice if a step that needs the noise of the reading step cannot know it, or None."""
+    """Return advice if a step needs the noise of the reading step but cannot know it, or None if all is well."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

@@ -1,4 +1,6 @@
-"""Conversion of budgets to (ε, δ) and back: ρ of zero-concentrated DP via Rényi DP, and Gaussian noise exactly."""
+"""Conversion of budgets to (ε, δ) and back: from ρ of zero-concentrated DP via Rényi DP, and exactly for Gaussian
+noise.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest ρ with 32 significant bits whose (ε, δ) is at most the given one: the inverse of `epsilon_of`.
+    """Return the largest ρ with 32 significant bits that satisfies the given (ε, δ), as the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
@@ -108,7 +110,7 @@ def delta_of_gaussian(amount: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(amount: float, delta: float) -> float:
-    """Return the smallest ε at δ for Gaussian noise, continuous or discrete, of the given amount (μ²/2).
+    """Return the smallest ε at δ for Gaussian noise, continuous or discrete, given its amount μ²/2.
 
     >>> [round(epsilon_of_gaussian(amount, 1e-6), 2) for amount in (0.0, 0.024, 0.46)]
     [0.0, 0.92, 4.66]
@@ -125,8 +127,7 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_of(epsilon: float, delta: float) -> float:
-    """Return the largest amount (μ²/2) of Gaussian noise, with 32 significant bits, whose (ε, δ) is at most the given
-    one.
+    """Return the largest amount (μ²/2) of Gaussian noise, with 32 significant bits, that satisfies the given (ε, δ).
 
     >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
     [1.15, 1.14, 1.124]
@@ -142,7 +143,7 @@ def gaussian_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_at(measure: str | None, amount: float, delta: float) -> float:
-    """Return ε at δ for an amount in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
+    """Return ε at δ for an amount given in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
     if measure == "gaussian":
         return epsilon_of_gaussian(amount, delta)
     return epsilon_of(amount, delta) if measure == "rho" else amount

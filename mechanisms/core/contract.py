@@ -1,4 +1,4 @@
-"""The contract of a mechanism: pure functions of state, and the facts, windows and releases that they work with."""
+"""The contract of a mechanism: pure functions of state, with the facts, windows and releases that they use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public facts about one window, known before any data is read; on traces, about the n-th point of many users.
+    """Public facts about one window, known before any data is read (on traces, about the n-th point of many users).
 
     On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
     another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
@@ -164,7 +164,7 @@ class Facts:
 
     @property
     def sensitivity(self) -> int:
-        """The L1 sensitivity (add/remove) of one window's count vector; its square root is the L2 sensitivity."""
+        """The L1 sensitivity (add/remove) of one window's count vector. Its square root is the L2 sensitivity."""
         return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
@@ -172,7 +172,7 @@ class Facts:
         return np.full(self.shape, value, dtype)
 
     def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
-        """Return the windows of the plain loop: one hour each from 1970, with the landmarks and budget periods given
+        """Return windows of one hour each from 1970 for the plain loop, with the landmarks and budget periods given
         here.
         """
         n = self.n_windows or n_windows
@@ -204,8 +204,8 @@ class Facts:
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> tuple[Integers, ...]:
-    """Return, for each window, the landmarks and regular windows left in its period, and the period's landmarks and
-    windows.
+    """Return how many landmarks and regular windows are left in each window's period, and how many landmarks and
+    windows it has.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
@@ -230,7 +230,7 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """The public vector of one window and its provenance; on traces, the points of many users at one timestamp.
+    """The public vector of one window and its provenance (on traces, the points of many users at one timestamp).
 
     Parameters
     ----------
@@ -283,8 +283,8 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Build the release of one window, without the values of inactive sensors; ``charge`` and ``further`` set its
-        fields.
+        """Build the release of one window, with inactive sensors masked. Its other fields come from ``charge`` and
+        ``further``.
         """
         public = np.asarray(values, np.float64)
         if window.active is not None:
@@ -294,10 +294,10 @@ class Release:
         )
 
     def replica(self, number: int) -> Release:
-        """Return the release of one replica, identical to that of a run without the other replicas."""
+        """Return the release of one replica, which is identical to that of a run without the other replicas."""
 
         def entry_of(value: Any) -> Any:
-            """Return the replica's entry of a value; of an event, replace every field by its entry."""
+            """Return the replica's entry of a value. In an event, replace every field by its entry."""
             if isinstance(value, Event):
                 return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
@@ -330,7 +330,7 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under these parameters; the base class has none."""
+        """The guarantee under these parameters. The base class has none."""
         return Guarantee()
 
 
@@ -353,7 +353,7 @@ class Mechanism(ChainStep):
 
     @abstractmethod
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Process one window, and return the releases that are ready and the next state.
+        """Process one window, and return the releases that are ready with the next state.
 
         Parameters
         ----------
@@ -373,11 +373,13 @@ class Mechanism(ChainStep):
         """
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Return the releases still pending when a finite run ends (a last short block)."""
+        """Return the releases that are still pending when a finite run ends, such as a short last block."""
         return []
 
     def noise_state(self, state: State) -> State:
-        """Return the part of a state that fixes the noise and charge of the next step: all that depends on counts."""
+        """Return the part of a state that determines the noise and charge of the next step: all that depends on
+        counts.
+        """
         return state
 
     @abstractmethod
@@ -399,7 +401,7 @@ class EventStep(ChainStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return which distinct (user, cell) memberships of the window to keep; ``hashes`` are keyed and uniform."""
+        """Return which distinct (user, cell) memberships of the window to keep, given keyed and uniform ``hashes``."""
 
 
 class Generalization(EventStep):
@@ -408,12 +410,12 @@ class Generalization(EventStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Keep every membership; duplicates among coarse memberships are merged."""
+        """Keep every membership. Duplicates among coarse memberships are merged."""
         return np.ones(len(cells), bool)
 
 
 class Postprocess(ChainStep):
-    """Base class for post-processing: functions of releases alone, which cost no budget.
+    """Base class for post-processing: functions of releases alone, which use no privacy budget.
 
     One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
     """
@@ -430,9 +432,9 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform a release of the previous step; return it with the next state."""
+        """Transform a release of the previous step, and return it with the next state."""
         return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the transformed values, shape (..., n_cells); NaN marks inactive sensors and stays NaN."""
+        """Return the transformed values, shape (..., n_cells). NaN marks inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")

@@ -21,7 +21,7 @@ SMALLEST_SCALE = 2.0**-100
 
 
 class Noise:
-    """The noise of one step; each call draws from its own sub-stream, numbered in the order of calls.
+    """The noise of one step. Each call draws from its own sub-stream, numbered in the order of calls.
 
     Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
     a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
@@ -49,7 +49,7 @@ class Noise:
         return reals.uniform(bits.words(0, n)).reshape(shape)
 
     def discrete_laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.int64]:
-        """Draw integers with P(z) ∝ exp(-abs(z) / scale); ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
+        """Draw integers with P(z) ∝ exp(-abs(z) / scale), ε-private at scale L1 sensitivity / ε (Ghosh et al. 2009)."""
         return self._integer("scale", scale, shape, integers.discrete_laplace)
 
     def discrete_gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.int64]:
@@ -57,14 +57,14 @@ class Noise:
         return self._integer("sigma", sigma, shape, integers.discrete_gaussian)
 
     def laplace(self, scale: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Draw reals with density ∝ exp(-abs(z) / scale); not allowed in exact mode."""
+        """Draw real numbers with density ∝ exp(-abs(z) / scale). Not allowed in exact mode."""
         bits, shape, n, scales = self._real("laplace", "scale", scale, shape)
         words = bits.words(0, n)
         signs = 1.0 - 2.0 * (words.values & np.uint64(1))  # a bit that the magnitude does not use
         return (scales * signs * reals.exponential(words)).reshape(shape)
 
     def gaussian(self, sigma: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Draw normal variables with standard deviation `sigma`; not allowed in exact mode."""
+        """Draw normal variables with standard deviation `sigma`. Not allowed in exact mode."""
         bits, shape, n, sigmas = self._real("gaussian", "sigma", sigma, shape)
         return (sigmas * reals.gaussian(bits.words(0, n))).reshape(shape)
 
@@ -119,7 +119,7 @@ class Noise:
 
 
 def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the scales as an array of shape (1,), or flat with one scale per value."""
+    """Return the scales as a flat array with one scale for all values, shape (1,), or one scale per value."""
     array = np.asarray(scale, dtype=np.float64)
     if not ((array >= 0) & (array < np.inf)).all():
         raise ParameterError(name, scale, "finite and not negative")

@@ -1,4 +1,4 @@
-"""Privacy events: mechanism-independent descriptions of releases, which accountants price.
+"""Privacy events: descriptions of releases that do not depend on the mechanism, for accountants to price.
 
 The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
 does not state an ε, because accountants compare different neighbours. An L2 sensitivity holds for contributions that
@@ -29,7 +29,7 @@ FAMILIES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
 
 @dataclass(frozen=True)
 class Additive(Event):
-    """Noise of one family and scale, added to a vector of the given add/remove sensitivity (L2 if Gaussian, else L1).
+    """Noise of one family and scale, added to a vector with the given add/remove sensitivity (L2 if Gaussian, else L1).
 
     The scale of ``laplace`` and, on integers, ``discrete_laplace`` is b of P(z) ∝ exp(−abs(z)/b), that of ``gaussian``
     its standard deviation, and of ``discrete_gaussian``, on integers, its parameter σ.
@@ -49,7 +49,7 @@ class Additive(Event):
 
     @property
     def is_gaussian(self) -> bool:
-        """Return whether the noise is Gaussian: the sensitivity is in L2, and the loss is unbounded."""
+        """Return whether the noise is Gaussian, so that the sensitivity is in L2 and the privacy loss is unbounded."""
         return self.family.endswith("gaussian")
 
 
@@ -69,7 +69,7 @@ class ConcentratedDP(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """A step, ``inner``, on a sample that keeps each membership (with ``unit`` "user": person) with probability
+    """A step, ``inner``, on a sample that keeps each membership (or person, if ``unit`` is "user") with probability
     ``rate``.
     """
 
@@ -89,7 +89,7 @@ class Block(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """This window's share, ``inner``, of releases of several windows that all read it.
+    """This window's part, ``inner``, of the releases of several windows that all read its data.
 
     What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
     by itself: losses that concern one draw add up before they are squared.
@@ -101,7 +101,7 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """The repetition of an earlier release; ``window`` 0 stands for a public constant shown before any release."""
+    """The repetition of an earlier release. A ``window`` of 0 stands for a public constant shown before any release."""
 
     window: int
 
@@ -115,7 +115,7 @@ class Covered(Event):
 
 @dataclass(frozen=True)
 class Exact(Event):
-    """A release of unprotected input, without any guarantee."""
+    """A release of unprotected input, with no guarantee."""
 
 
 @dataclass(frozen=True)

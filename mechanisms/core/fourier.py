@@ -76,7 +76,7 @@ class FourierMechanism(BlockMechanism):
 
     @property
     def step_size(self) -> float:
-        """The step of the lattice on which coefficients lie; 1 for real-valued noise."""
+        """The step of the lattice that contains the coefficients, or 1 for real-valued noise."""
         return RESOLUTION if self.family.is_integer else 1.0
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
@@ -95,7 +95,7 @@ class FourierMechanism(BlockMechanism):
         return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
 
     def empty(self, facts: Facts) -> State:
-        """Return coefficients of zero, with the bounds C, W and U."""
+        """Return coefficients that are all zero, and the bounds C, W and U."""
         windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
@@ -135,7 +135,7 @@ class FourierMechanism(BlockMechanism):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the noise of the coefficients, repeated where a block has fewer of them than windows."""
+        """Return the noise of the coefficients, repeated if a block has fewer coefficients than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block
@@ -178,13 +178,13 @@ def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None)
 
 @lru_cache(maxsize=256)
 def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> float:
-    """Return the sensitivity of all coefficients of a block to one user, in the norm that the noise requires."""
+    """Return the sensitivity of all coefficients of a block to one user, in the norm that the noise family requires."""
     basis = mechanism.matrices(n_windows)[0]
     return l2_sensitivity(basis, *bounds[:2]) if mechanism.family.is_concentrated else l1_sensitivity(basis, *bounds)
 
 
 def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:
-    """Return a bound on the L1 sensitivity of the coefficients ``basis @ counts`` of all cells together to one user."""
+    """Return a bound on the joint L1 sensitivity of the coefficients ``basis @ counts`` of all cells to one user."""
     # The user adds 1 in at most C cells of a window, in at most W windows and U cells of the block. The result is the
     # smallest of three sound bounds: by Cauchy-Schwarz √(Σ|FFᵀ|·U·C·W), which is √(k·U·C·W) for orthonormal rows;
     # window by window, C times the sum of the W largest ‖F e_t‖₁; and cell by cell, U times the largest ‖F b‖₁ of a 0/1
@@ -201,7 +201,7 @@ def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_ce
 
 
 def l2_sensitivity(basis: Matrix, max_cells: int, max_windows: int) -> float:
-    """Return the L2 sensitivity of all coefficients together to one user: √(C·W) for any number of orthonormal rows."""
+    """Return the joint L2 sensitivity of all coefficients to one user: √(C·W) for any number of orthonormal rows."""
     return float(np.linalg.norm(basis, 2) * np.sqrt(float(max_cells) * min(max_windows, basis.shape[1])))
 
 

@@ -21,7 +21,8 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """Return the corners of a cell, or its point: longitude and latitude, shape (n, 2); empty if it has no location.
+    """Return the corners of a cell, or its point, as (longitude, latitude), shape (n, 2), with n = 0 if it has no
+    location.
 
     >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
     ((4, 2), (0, 2))
@@ -94,7 +95,7 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
-    """Map points into a circle on the sphere by a contraction: no distance between two of them grows.
+    """Map points into a circle on the sphere by a contraction, which increases no distance between two points.
 
     `points`: shape (n_points, 2): latitude and longitude in degrees. `radius`: in metres; a quarter of the way round
     the sphere or more: every point stays where it is.
@@ -121,7 +122,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Return the mean of each group of points; it moves no further than the group's point that moves most.
+    """Return the mean of each group of points. It moves no further than the point of the group that moves most.
 
     `points`: latitude and longitude in degrees, shape (n_points, 2), group after group. `starts`: first point of each
     group, shape (n_groups,).
@@ -153,7 +154,7 @@ def published(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
-    """Return E|Z₁ − Z₂| for independent planar Laplace noise of two scales 1/ε ≥ 0, in the unit of the scales."""
+    """Return E|Z₁ − Z₂| for independent planar Laplace noise of two scales 1/ε ≥ 0, in the same unit as the scales."""
     # In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of (1 +
     # b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
     # geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For
@@ -173,7 +174,7 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the points of some traces that belong to a stay.
+    """Return a mask of the points in some traces that belong to a stay.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
@@ -206,7 +207,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """Return the first later point further than ``max_distance`` from each point, or the end of its trace."""
+    """Return the index of the first later point further than ``max_distance`` from each point, or its trace's end."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

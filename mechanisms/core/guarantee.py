@@ -1,4 +1,4 @@
-"""The guarantee of a mechanism under its parameters, in numbers and in words."""
+"""The guarantee of a mechanism under its parameters, as numbers and in words."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether anything is guaranteed: a goal, or an amount that is not infinite."""
+        """Return whether there is any guarantee: a goal, or a finite amount."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
@@ -104,11 +104,11 @@ class Guarantee:
 
     @property
     def on_points(self) -> bool:
-        """Return whether the guarantee is about positions in traces rather than counts."""
+        """Return whether the guarantee concerns positions in traces rather than counts."""
         return self.radius is not None
 
     def amount_of(self, unit: Unit) -> float | None:
-        """Return the amount if the guarantee is for the given unit, or None."""
+        """Return the amount if the guarantee applies to the given unit, or None if it does not."""
         return self.amount if self.unit == unit and self.measure is not None else None
 
     @property
@@ -120,7 +120,7 @@ class Guarantee:
 
     @property
     def in_general(self) -> UnitPhrases:
-        """The guarantee in words, with symbols in place of parameter values."""
+        """The guarantee in words, with symbols instead of parameter values."""
         return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
     def _figure(self) -> str:

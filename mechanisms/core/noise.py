@@ -188,7 +188,9 @@ def draw_seeds(
     state: Mapping[str, NDArray[Any]],
     n_replicas: int | None,
 ) -> tuple[bytes, ...]:
-    """Return the HMAC-SHA256 of context, input and state: one 32-byte seed per replica (None: that of replica 0)."""
+    """Return the HMAC-SHA256 of context, input and state: one 32-byte seed per replica (for None, that of replica
+    0).
+    """
     # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
@@ -203,8 +205,8 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the start of each row's message: context, shapes and types, so that equal bytes of different arrays
-    differ.
+    """Return the common start of each row's message: context, shapes and types. It tells apart arrays with equal
+    bytes.
     """
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
@@ -221,7 +223,7 @@ def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
 
 
 def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_replicas: int | None) -> None:
-    """Raise `ParameterError` if an array holds objects, or its leading axis does not have length ``n_replicas``."""
+    """Raise `ParameterError` if an array holds objects, or if the length of its leading axis is not ``n_replicas``."""
     for name, value in {"counts": counts, **state}.items():
         array = np.asarray(value)
         if array.dtype.kind == "O":
@@ -231,7 +233,7 @@ def check_inputs(counts: NDArray[Any], state: Mapping[str, NDArray[Any]], n_repl
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """Return a canonical array for hashing: integers of any width become equal; text and datetimes keep their bytes."""
+    """Return a canonical array for hashing. Integers of any width become equal; text and datetimes keep their bytes."""
     array = np.asarray(value)
     if array.dtype in _CANONICAL:
         return array

@@ -1,4 +1,4 @@
-"""Choice of the noise family that a schedule leaves open: the one with the smaller noise under the run's bounds."""
+"""Choice of the noise family if a schedule leaves it open: the family with less noise under the run's bounds."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NoiseChoice(NamedTuple):
 def choose_noise(
     schedule: BudgetSchedule, facts: Facts, windows: Sequence[Window], measure: str | None = None
 ) -> NoiseChoice:
-    """Choose the noise with the smaller standard deviation; pure noise wins a tie.
+    """Choose the noise family with the smaller standard deviation. If they are equal, choose pure noise.
 
     Parameters
     ----------

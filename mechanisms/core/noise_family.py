@@ -1,4 +1,4 @@
-"""Families of additive noise: cost, sampling, and size at a given scale."""
+"""Families of additive noise: privacy cost, sampling, and size at a given scale."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are in ρ, however they are converted to ε."""
+        """Return whether budgets are in ρ, whichever way they are converted to ε."""
         return self.measure != "epsilon"
 
     @property
     def exact(self) -> NoiseFamily:
-        """The same family with budgets converted exactly to the ε of Gaussian noise."""
+        """The same noise family, with budgets converted by the exact ε of Gaussian noise."""
         return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
@@ -79,7 +79,7 @@ class NoiseFamily:
         return np.sqrt(variance)
 
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event of one vector with noise of the given scale."""
+        """Return the privacy event of one vector released with noise of the given scale."""
         moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
 
@@ -89,22 +89,22 @@ class NoiseFamily:
 
     @property
     def of_questions(self) -> NoiseFamily:
-        """The pure noise of dissimilarity queries that go with publications of this noise."""
+        """The pure noise family that is used for dissimilarity queries if publications use this family."""
         if self.on == "points":
             return NOISE_FAMILIES["laplace"]
         return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self
 
     def pure(self, budget: Any) -> Any:
-        """Return the ε of pure noise for a budget: √(2ρ) if the budget is in ρ, of which it costs ε²/2."""
+        """Return the ε that a budget allows for pure noise: √(2ρ) if the budget is in ρ, because pure ε costs ε²/2."""
         return np.sqrt(2 * budget) if self.is_concentrated else budget
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Draw noise for counts; the scale is a scalar, or one per row or per cell."""
+        """Draw noise for counts. The scale is a scalar, or an array with one scale per row or per cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 
     def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
-        """Add noise with one scale, or one per row of the leading axes; points are in degrees and are rounded."""
+        """Add noise with one scale, or one per row of the leading axes. Points are in degrees and are rounded."""
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
@@ -153,7 +153,7 @@ class NoiseFamily:
 
 
 def _quotient(sensitivity: Any, budget: Any) -> Any:
-    """Divide a sensitivity by a budget: 0 for a sensitivity of 0, infinite for a budget of 0."""
+    """Divide a sensitivity by a budget. The result is 0 if the sensitivity is 0, and infinite if the budget is 0."""
     if not getattr(sensitivity, "ndim", 0) and not getattr(budget, "ndim", 0) and budget > 0:
         return np.float64(sensitivity) / np.float64(budget)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -162,7 +162,7 @@ def _quotient(sensitivity: Any, budget: Any) -> Any:
 
 
 def _variance_of_integers(sigma: Array) -> Array:
-    """Return the variance of the discrete Gaussian; from σ = 2 on, that of the continuous one."""
+    """Return the variance of the discrete Gaussian. From σ = 2 on, that of the continuous Gaussian is returned."""
     # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
     if np.all(sigma >= 2.0):
         return sigma * sigma
@@ -189,8 +189,8 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Return the names of the noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None:
-    any.
+    """Return the names of the noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``, where
+    None means any.
 
     >>> families("counts", "epsilon"), families("points")
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))

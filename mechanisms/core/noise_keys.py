@@ -34,12 +34,12 @@ MAX_BYTES = 1 << 20
 
 
 class NoiseKeyError(PenstockError):
-    """Raised if a key is missing, malformed or readable by others; the message never contains any part of it."""
+    """Raised if a key is missing, malformed or readable by other users. The message never contains any part of it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class NoiseKey:
-    """A secret, or one secret per epoch; secrets never appear in its representation.
+    """A secret, or one secret per epoch. Secrets never appear in its string representation.
 
     Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
     A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
@@ -80,7 +80,7 @@ class NoiseKey:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKey:
-        """Read the key of a deployment from a file of `new_key_file` that only its owner can read."""
+        """Read a deployment's key from a file that `new_key_file` wrote and that only its owner can read."""
         return cls._from_text(read_private(path), str(path))
 
     @classmethod
@@ -118,7 +118,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Derive the key of one run from its nonce; subkeys under different nonces are independent.
+        """Derive the key of one run from its nonce. Subkeys under different nonces are independent.
 
         Parameters
         ----------
@@ -137,22 +137,22 @@ class NoiseKey:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits that identify the key and its epochs without revealing them."""
+        """A fingerprint of 16 hexadecimal digits that identifies the key and its epochs without revealing them."""
         return hashlib.sha256("".join(self.fingerprints).encode()).hexdigest()[:16]
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of the epochs, 16 hexadecimal digits each; a rotated key extends its predecessor's."""
+        """The fingerprints of the epochs, 16 hexadecimal digits each. A rotated key extends its predecessor's list."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Return whether the key's fingerprints begin with the given ones; later epochs may follow."""
+        """Return whether the key's fingerprints begin with the given ones. Later epochs may follow."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key with only the epochs of these fingerprints; raise `NoiseKeyError` if they belong to another
-        key.
+        """Return the key with only the epochs of these fingerprints, or raise `NoiseKeyError` if they belong to
+        another key.
         """
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
@@ -184,13 +184,13 @@ class NoiseKey:
 
 
 def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
-    """Write a fresh secret from the operating system's generator to a new file of mode 0600."""
+    """Write a new secret from the operating system's generator to a new file of mode 0600."""
     write_private(path, _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))]))
     return NoiseKey.from_file(path)
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a fresh secret to a key file, for all windows that start at `start_ms` or later.
+    """Add a new secret to a key file for all windows that start at `start_ms` or later.
 
     `start_ms`: milliseconds since 1970 UTC, after the start of the last epoch.
     """
@@ -208,7 +208,7 @@ def _render(epochs: list[tuple[int, bytes]]) -> str:
 
 
 def _parse(text: str) -> list[tuple[int, bytes]]:
-    """Parse the epochs of a key file; raises ValueError, KeyError or TypeError for any other text."""
+    """Parse the epochs of a key file, or raise ValueError, KeyError or TypeError for any other text."""
     if not text.lstrip().startswith("{"):
         return [(BEGINNING, _secret(text.strip()))]
     content: dict[str, Any] = json.loads(text)
@@ -264,7 +264,9 @@ def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 
 def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write and fsync a file of mode 0600; fail if it exists, or replace it atomically with ``replace``."""
+    """Write and fsync a file of mode 0600. Fail if the file exists, unless ``replace`` allows its atomic
+    replacement.
+    """
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:

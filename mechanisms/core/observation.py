@@ -14,7 +14,7 @@ from penstock.mechanisms.core.contract import Facts, Mechanism
 
 
 class Measured(NamedTuple):
-    """The linear functions of counts x, shape (n_windows, n_cells), that noise is added to: ``windows`` @ x @
+    """The linear functions of counts x, shape (n_windows, n_cells), to which noise is added: ``windows`` @ x @
     ``cells``.
 
     A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
@@ -27,7 +27,7 @@ class Measured(NamedTuple):
 
 
 def measured(mechanism: Mechanism, facts: Facts) -> Measured:
-    """Return the noise-free quantities that a mechanism adds noise to; by default the counts.
+    """Return the noise-free quantities to which a mechanism adds noise. By default, these are the counts.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def measured(mechanism: Mechanism, facts: Facts) -> Measured:
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
-    """Return what a mechanism would release without noise, shape (n_windows, n_cells); by default the counts.
+    """Return what a mechanism would release without noise, shape (n_windows, n_cells). By default, it is the counts.
 
     Examples
     --------
@@ -53,18 +53,18 @@ def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
 
 
 def noise_in(mechanism: Mechanism, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the noise in published values, given the true counts; all arrays have shape (n_windows, n_cells)."""
+    """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
     method = getattr(mechanism, "noise_in", None)
     return np.asarray(published - without_noise(mechanism, counts) if method is None else method(published, counts))
 
 
 def shows_single_counts(step: Any) -> bool:
-    """Return whether a published value is the noisy count of its cell alone, which is the default."""
+    """Return whether a published value is the noisy count of its cell alone, as it is by default."""
     return bool(getattr(step, "releases_single_counts", True))
 
 
 def adds_noise_only(mechanism: Mechanism) -> bool:
-    """Return whether publications are counts plus noise, so that their likelihood is that of the noise."""
+    """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
     return shows_single_counts(mechanism) and not (
         hasattr(mechanism, "without_noise") or hasattr(mechanism, "noise_in")
     )

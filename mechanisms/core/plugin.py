@@ -57,7 +57,7 @@ class ParameterError(PenstockError, ValueError):
 
 
 class UnknownPlugin(PenstockError, KeyError):
-    """Raised if no plug-in has the given name; the message lists near misses and all names."""
+    """Raised if no plug-in has the given name. The message lists similar names and all names."""
 
     def __init__(self, kind: str, name: str, names: tuple[str, ...]) -> None:
         self.kind, self.name, self.names = kind, name, names
@@ -70,7 +70,7 @@ class UnknownPlugin(PenstockError, KeyError):
 
 
 class ConfigError(PenstockError):
-    """Raised for an invalid configuration; lists every problem found, one per line."""
+    """Raised for an invalid configuration. The message lists every problem found, one per line."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = tuple(problems)
@@ -81,19 +81,19 @@ class ConfigError(PenstockError):
 
 
 class DataError(PenstockError):
-    """Raised if an input file as a whole cannot be read; names the file and, if known, the line."""
+    """Raised if an input file as a whole cannot be read. The message names the file and, if known, the line."""
 
 
 class MissingLibrary(PenstockError):
-    """Raised if a required library is not installed; names the extra that provides it."""
+    """Raised if a required library is not installed. The message names the extra that provides it."""
 
 
 class RowEquationError(PenstockError):
-    """Raised if the row equation is violated: rows read and accounted for, or windows due and released, differ."""
+    """Raised if the rows read and accounted for, or the windows due and released, differ in number."""
 
 
 class BudgetExceeded(PenstockError):
-    """Raised if a release would exceed the budget; nothing was charged or released."""
+    """Raised if a release would exceed the budget. Nothing was charged or released."""
 
     def __init__(self, window: int, spent: float, charge: float, budget: float) -> None:
         self.window, self.spent, self.charge, self.budget = window, spent, charge, budget
@@ -145,7 +145,7 @@ class Parameter:
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def limits_in_words(self, show: Callable[[Any], str]) -> str:
-        """Format the limits, for instance as "at least 1 and at most 9"; return an empty string if there are none."""
+        """Format the limits, for instance as "at least 1 and at most 9", or as an empty string if there are none."""
         return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
 
     @property
@@ -154,7 +154,7 @@ class Parameter:
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value is one of the choices, or within the limits; NaN never is."""
+        """Return whether a value is one of the choices or within the limits. NaN is never allowed."""
         if self.choices is not None:
             return value in self.choices
         if not self.limits:
@@ -196,7 +196,7 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
 
 
 def duration(default: Any = MISSING, **declared: Any) -> Any:
-    """Declare a `parameter` in milliseconds, given in YAML as a duration; at least 0 unless ``above`` is declared.
+    """Declare a `parameter` in milliseconds, given in YAML as a duration of at least 0 unless ``above`` is declared.
 
     >>> duration(60_000, doc="length of a window", above=0).metadata["parameter"].unit
     'ms'
@@ -206,7 +206,7 @@ def duration(default: Any = MISSING, **declared: Any) -> Any:
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ: below 1, and at least 1e-100 so that logarithms can be summed.
+    """Declare a `parameter` δ, which is below 1, and at least 1e-100 so that logarithms can be summed.
 
     >>> chance(doc="δ of the whole").metadata["parameter"].expected()
     'a number at least 1e-100 and below 1'
@@ -246,7 +246,7 @@ class Checked:
 
 
 def check_one_of(given: dict[str, Any], required: bool = True) -> None:
-    """Raise `ParameterError` unless exactly one (without ``required``, at most one) of the parameters is given.
+    """Raise `ParameterError` unless exactly one of the parameters is given (or at most one, if not ``required``).
 
     Parameters
     ----------
@@ -283,13 +283,15 @@ NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Return typical instances of a plug-in: those of its class method ``examples``, or else `typical` ones."""
+    """Return typical instances of a plug-in: those of its class method ``examples`` if it has one, or `typical`
+    ones.
+    """
     method = getattr(cls, "examples", None)
     return typical(cls) if method is None else tuple(method())
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
-    """Return an instance with small allowed numbers, followed by one for every other choice of a parameter.
+    """Return an instance with small allowed numbers, followed by one instance for every other choice of a parameter.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out.
 
@@ -337,7 +339,7 @@ T = TypeVar("T")
 
 
 class PluginError(PenstockError):
-    """Raised for a plug-in file that cannot be used; the message names the file and line, and how to fix it."""
+    """Raised for an unusable plug-in file. The message names the file and line, and says how to fix it."""
 
 
 class Registry(Generic[T]):
@@ -398,7 +400,7 @@ class Registry(Generic[T]):
         return self._check_class(module, class_name(name))
 
     def _check_class(self, module: ModuleType, name: str) -> type[T]:
-        """Return the plug-in class of a module; raise `PluginError` with its line if it does not fit the registry."""
+        """Return the plug-in class of a module, or raise `PluginError` with its line if it is unsuitable."""
         plugin = getattr(module, name, None)
         if not isinstance(plugin, type):
             raise PluginError(f"{module.__file__}:1: the file must hold a {self.kind}, the class {name}")
@@ -417,7 +419,7 @@ class Registry(Generic[T]):
         return plugin
 
     def name_of(self, plugin: type) -> str:
-        """Return the name under which a plug-in class is known: the name of the file that defines it."""
+        """Return the name by which a plug-in class is known, which is the name of the file that defines it."""
         return plugin.__module__.rpartition(".")[2]
 
 
@@ -426,7 +428,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import the file of a plug-in; turn any error into a `PluginError` with its line."""
+    """Import the file of a plug-in, and turn any error into a `PluginError` that names the line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)
@@ -463,7 +465,7 @@ def class_name(name: str) -> str:
 
 
 def refresh() -> None:
-    """Discover plug-ins again, after a folder was added to a package."""
+    """Discover plug-ins again after a folder has been added to a package."""
     _module_names.cache_clear()
     importlib.invalidate_caches()
 
@@ -495,7 +497,7 @@ def _files(package: str) -> list[str]:
 
 
 def _defines_plugin(package: str, name: str) -> bool:
-    """Return whether a file defines the class that its name calls for; it is read as text and not imported."""
+    """Return whether a file defines the class that its name calls for. The file is read as text and not imported."""
     spec = importlib.util.find_spec(f"{package}.{name}")
     if spec is None or spec.origin is None:
         return False

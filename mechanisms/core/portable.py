@@ -68,7 +68,7 @@ def log(x: Any) -> Array:
 
 
 def in_order(matrix: Array, columns: Array) -> Array:
-    """Multiply a matrix (n, k) by columns (..., k, m), summing in the order of k for reproducibility.
+    """Multiply a matrix (n, k) by columns (..., k, m), summing in the order of k so that results are reproducible.
 
     >>> in_order(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0], [4.0]]
@@ -80,7 +80,7 @@ def in_order(matrix: Array, columns: Array) -> Array:
 
 
 def millionths(values: Any) -> Array:
-    """Round values that other functions computed to a millionth, before they enter a release or a state.
+    """Round values computed by other functions to a millionth, before they enter a release or a state.
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 
@@ -91,7 +91,7 @@ def millionths(values: Any) -> Array:
 
 
 def _reduce_range(x: Any) -> tuple[Array, NDArray[np.int64]]:
-    """Return exp(r) − 1 and k for x = k·ln 2 + r, abs(r) at most ln 2 / 2; x is clamped to a double's range."""
+    """Return exp(r) − 1 and k for x = k·ln 2 + r, abs(r) at most ln 2 / 2, clamping x to a double's range."""
     x = np.clip(np.asarray(x, np.float64), -800.0, 800.0)
     power = np.rint(x / _LN2_HIGH)
     r = x - power * _LN2_HIGH - power * _LN2_LOW

@@ -33,7 +33,7 @@ ROUNDS, CELLS_PER_BATCH = 6, 4096
 
 
 class Posterior(NamedTuple):
-    """The median of each count, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
+    """The median of each count, and a standard deviation such that the 95 % interval covers 95 % of the posterior."""
 
     median: Array
     deviation: Array
@@ -103,7 +103,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
 def _weigh(
     mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
 ) -> tuple[Array, Array, Array]:
-    """Return the grid of values of each count, their probabilities, and the step of the grid."""
+    """Return the grid of values of each count, the probability of each value, and the step of the grid."""
     low, high = _range(mean, variance, noisy, event)
     counts, weights, step = np.empty((*mean.shape, POINTS)), np.empty((*mean.shape, POINTS)), np.empty(mean.shape)
     rows = np.arange(len(mean))  # cells to look at: those that are settled stay as they are
@@ -159,7 +159,7 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
 
 
 def _mix_event(logarithms: Array, counts: Array, event: Belief) -> Array:
-    """Return the probabilities of counts, mixed with those under an event."""
+    """Return the probabilities of counts, mixed with their probabilities under an event."""
     weights = _normalise(logarithms)
     cells = np.flatnonzero(event.belief > 0)
     belief, middle, variance = (one[cells, None] for one in (event.belief, event.mean, event.variance))
@@ -183,7 +183,7 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
 
 
 def _deviation(value: Array, half: Array) -> Array:
-    """Derive the standard deviation of a nonnegative integer from the half-width of its 95 % interval."""
+    """Derive the standard deviation of a nonnegative integer from half the width of its 95 % interval."""
     from scipy.special import ndtr, ndtri
 
     deviation = half / QUANTILE

@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """A file of usual counts, with the reason why a deployment may read it: it is public, or charged to a ledger.
+    """A file of usual counts, and the reason why a deployment may read it: it is public, or charged to a ledger.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class UsualCounts:
 
     @classmethod
     def read(cls, path: str | Path) -> UsualCounts:
-        """Read a file written by `write`; raises `DataError` for any other file."""
+        """Read a file written by `write`, or raise `DataError` for any other file."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             counts = np.asarray(values["counts"], np.float64)

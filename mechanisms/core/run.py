@@ -1,4 +1,4 @@
-"""Plain loops without Beam that run a mechanism over a matrix of counts, or over the traces of one shard."""
+"""Plain loops, without Beam, that run a mechanism over a matrix of counts or over the traces of one shard."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Yield the releases of each step and the state after it; the last step is `Mechanism.finish`."""
+    """Yield the releases of each step and the state after it. The last step is `Mechanism.finish`."""
     # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):
@@ -125,7 +125,7 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class ReleasedTraces:
-    """Releases of all points in trace order: arrays as in `Release`, and the cost of each point.
+    """The releases of all points in trace order: arrays as in `Release`, and the privacy cost of each point.
 
     ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
     """
@@ -142,7 +142,7 @@ class ReleasedTraces:
 def release_traces(
     mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource
 ) -> Iterator[tuple[Integers, Release]]:
-    """Release every point of some traces, in one step per index up to the longest trace.
+    """Release every point of some traces, in as many steps as the longest trace has points.
 
     Yields the rows of the traces' arrays that a step covers, and its release.
 

@@ -52,13 +52,13 @@ ONE_POINT = {
 
 
 class Counts:
-    """View of released values as count vectors; their distance is the mean absolute difference over active cells."""
+    """A view of released values as count vectors. Their distance is the mean absolute difference over active cells."""
 
     #: Shares of a sampling rate that a small change takes away, and of the missing rate that a large one gives back.
     rate_steps: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of one window: no user adds to more cells than publish."""
+        """Return the sensitivity of one window, given that no user contributes to more cells than are active."""
         return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
@@ -66,7 +66,7 @@ class Counts:
         return np.asarray(state["last"])
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return the distance times n, and the number n of active cells; one unit changes the product by at most L1."""
+        """Return n times the distance, and the number n of active cells. One unit changes the former by at most L1."""
         differences = np.abs(one - other)
         if window.active is not None:
             differences = differences[..., window.active]
@@ -75,7 +75,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Points:
-    """View of released values as positions: distances are in metres, and a budget is the cost of ``radius`` metres."""
+    """A view of released values as positions. Distances are in metres, and a budget is the cost of ``radius``."""
 
     radius: float
     rate_steps: ClassVar[tuple[float, float]] = (0.1, 0.9)
@@ -89,12 +89,12 @@ class Points:
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return the great-circle distance, which changes by at most the displacement of one point, and 1."""
+        """Return the great-circle distance, and 1. The distance changes by at most the displacement of one point."""
         return distance(one, other), 1
 
 
 class Offer(NamedTuple):
-    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish."""
+    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish it."""
 
     state: State
     amount: Array
@@ -105,7 +105,7 @@ class Offer(NamedTuple):
 
 
 class Scheduled(Mechanism):
-    """Base class for mechanisms that allocate a budget over time, with one family of noise and one view of values.
+    """Base class for mechanisms that allocate a budget over time, with one noise family and one view of values.
 
     A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
     alone `rate`, ``query_budget`` and `record`. All of them are functions of public facts and of state that follows
@@ -125,7 +125,7 @@ class Scheduled(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy; one window in the base class."""
+        """The unit of privacy, which is one window in the base class."""
         return WINDOW
 
     @property
@@ -140,7 +140,7 @@ class Scheduled(Mechanism):
 
     @property
     def metres(self) -> float:
-        """On traces, the distance within which the budget protects a point; 1 unless ``radius`` is given."""
+        """On traces, the distance within which the budget protects a point, which is 1 unless ``radius`` is given."""
         return float(getattr(self, "radius", None) or 1.0)
 
     @property
@@ -150,23 +150,23 @@ class Scheduled(Mechanism):
 
     @property
     def query_budget(self) -> float:
-        """The cost of the dissimilarity query in each window, or 0 if there is none."""
+        """The privacy cost of the dissimilarity query in each window, or 0 if there is none."""
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget of a publication now, or 0 to repeat the last one; by default the whole budget."""
+        """Return the budget of this publication, by default the whole budget, or 0 to repeat the last publication."""
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether the window must not publish because it was not declared."""
+        """Return whether publication in the window is refused because the window was not declared."""
         return False
 
     def rate(self, state: State) -> Array | None:
-        """Return the probability that a due publication is made, or None for 1."""
+        """Return the probability that a due publication is made, or None if it is 1."""
         return None
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Return the entries of the state that change; ``after`` already holds the new last release."""
+        """Return the entries of the state that change. The new last release is already in ``after``."""
         return {}
 
     # What it is made of.
@@ -192,7 +192,7 @@ class Scheduled(Mechanism):
 
     @property
     def on_points(self) -> bool:
-        """Return whether points of traces are released."""
+        """Return whether the mechanism releases points of traces."""
         return self.family.on == "points"
 
     def start(self, facts: Facts) -> State:
@@ -210,15 +210,15 @@ class Scheduled(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity that an amount pays for: a window's, or the whole period's if it is the unit."""
+        """Return the sensitivity that an amount pays for: a window's, or that of the whole period if it is the unit."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """Return the scale of the noise that spends an amount."""
+        """Return the scale of the noise if the given amount is spent."""
         return self.family.scale(amount, sensitivity)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to the values; return them with the published scale."""
+        """Add noise to the values, and return them with the published scale."""
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
@@ -234,7 +234,7 @@ class Scheduled(Mechanism):
         return Offer(state, amount, scale, moved, refused, is_served)
 
     def _begin(self, window: Window, state: State) -> State:
-        """Return the state at the beginning of the window, reset where a new budget period starts."""
+        """Return the state at the beginning of the window, which is reset if a new budget period starts there."""
         if "period" not in state or not (is_new := state["period"] != window.period).any():
             return state
         fresh = {}
@@ -244,7 +244,7 @@ class Scheduled(Mechanism):
         return state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
-        """Return the noisy distance of the values from the last release."""
+        """Return the noisy distance between the values and the last release."""
         family, scale = self._query(window, state)
         total, n = self.view.distance(values, self.view.last_release(window, state), window)
         asked = np.floor(total).astype(np.int64) if family.is_integer else total
@@ -294,7 +294,7 @@ class Scheduled(Mechanism):
         return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst-case charge: that of the query, and of a publication with the whole amount."""
+        """Return the worst-case charge: that of the query, and of a publication that spends the whole amount."""
         offer = self._offer(window, state)
         return self._charge_step(window, offer, offer.state)[0]
 
@@ -366,7 +366,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def candidates(self) -> tuple[Self, ...]:
-        """The schedule under each possible noise family, pure noise first; only itself if the choice is fixed."""
+        """The schedule under each possible noise family, pure noise first, or only itself if the choice is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
@@ -383,7 +383,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def budget(self) -> float:
-        """The total budget of the schedule: ε, or ρ or μ²/2 with Gaussian noise."""
+        """The total budget of the schedule: ε or, with Gaussian noise, ρ or μ²/2."""
         if self.accounting == GAUSSIAN:
             return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
         return super().budget
@@ -406,7 +406,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
 
 class PeriodSchedule(BudgetSchedule):
-    """Base class for mechanisms whose unit is the budget period: noise covers all of a person's memberships in it.
+    """Base class for mechanisms whose noise covers all of a person's memberships in a budget period, which is the unit.
 
     Parameters
     ----------
@@ -422,7 +422,7 @@ class PeriodSchedule(BudgetSchedule):
         return PERIOD
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, which also holds when the period was charged and up to which window it is covered."""
+        """Return the empty state, which also records when the period was charged and which windows it covers."""
         return super().start(facts) | {
             "charged": facts.constant(0, np.int64),
             "covered": facts.constant(0, np.int64),
@@ -430,7 +430,7 @@ class PeriodSchedule(BudgetSchedule):
         }
 
     def windows_together(self, window: Window) -> int:
-        """Return the largest number of windows of a period that are published."""
+        """Return the maximum number of windows of a period that are published."""
         if window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         return int(window.n_windows)
@@ -442,7 +442,7 @@ class PeriodSchedule(BudgetSchedule):
         return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Return the charge of a step (the first release pays for the whole period), and the updated state."""
+        """Return the charge of a step and the updated state. The first release pays for the whole period."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         if window.index <= int(np.max(after["covered"])):
@@ -485,7 +485,7 @@ class TraceSchedule(BudgetSchedule):
 
 
 class LandmarkSchedule(TraceSchedule):
-    """Base class for landmark mechanisms, which count a period's landmarks and refuse those over the maximum."""
+    """Base class for landmark mechanisms, which count a period's landmarks and reject those over the maximum."""
 
     theorem: ClassVar[str] = "Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy"
     first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
@@ -503,7 +503,9 @@ class LandmarkSchedule(TraceSchedule):
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget divided by the period's landmarks plus one, or by its windows if they are fewer."""
+        """Return the budget divided by the period's landmarks plus one, or by its windows if there are fewer of
+        them.
+        """
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
@@ -539,7 +541,7 @@ class WEventSchedule(BudgetSchedule):
         return self.budget / self.w
 
     def unspent(self, facts: Facts) -> NDArray[np.float64]:
-        """Return the initial spending of the last w windows (fewer in a shorter run): all zero."""
+        """Return the initial spending of the last w windows (fewer in a shorter run), which is all zero."""
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 

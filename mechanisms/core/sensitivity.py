@@ -13,7 +13,7 @@ from penstock.mechanisms.core.unit import Unit
 
 
 class Sensitivity(NamedTuple):
-    """The largest change of a vector between neighbours: in L1, and squared in L2.
+    """The largest change of a vector between neighbours, in L1 and as the square of L2.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Bounds:
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
     def sensitivity(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
-        """Return the sensitivity of all windows together to adding or removing one unit.
+        """Return the joint sensitivity of all windows to adding or removing one unit.
 
         Parameters
         ----------
@@ -131,7 +131,7 @@ class Bounds:
 
 
 def _of_ones(n: int) -> Sensitivity:
-    """Return the sensitivity of a vector of which at most ``n`` entries change, each by 1."""
+    """Return the sensitivity of a vector in which at most ``n`` entries change, each by 1."""
     return Sensitivity(float(n), float(n))
 
 
@@ -139,7 +139,7 @@ def _of_ones(n: int) -> Sensitivity:
 
 
 def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
-    """Return the sensitivity of a window's counts: no person adds to more cells than publish (``active``; None: all).
+    """Return the sensitivity of a window's counts. No person contributes to more cells than are ``active`` (None: all).
 
     >>> of_cells(3, np.array([True, False, True])).l1
     np.float64(2.0)
@@ -151,7 +151,7 @@ def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> S
 
 
 def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of the sums of groups of cells; in L2, a person is assumed in the largest groups.
+    """Return the sensitivity of the sums of groups of cells. In L2, a person is assumed to be in the largest groups.
 
     >>> float(of_groups(np.array([1, 3, 2]), 4).l2_squared)  # three cells of one group and one of another
     10.0
@@ -162,7 +162,7 @@ def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
 
 
 def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
-    """Return the sensitivity of all nodes of a tree over ordered cells, in which nodes have ``fan_out`` children.
+    """Return the sensitivity of all nodes of a tree over ordered cells, in which each node has ``fan_out`` children.
 
     On every level a person moves most in L2 in as few nodes as hold ``max_cells`` cells. The root is reached last.
 
@@ -179,7 +179,8 @@ def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
 
 
 def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity of mixtures of windows to a person in ``w`` successive ones, in the same cells at worst.
+    """Return the sensitivity of mixtures of windows to a person in ``w`` successive windows, at worst in the same
+    cells.
 
     Window t is in the mixtures t, t + 1, … with the ``entries`` in turn, which are positive and fall.
 
@@ -191,7 +192,7 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity to one window of a person; its sum over any set of windows bounds that of the set.
+    """Return the sensitivity to one window of a person. Its sum over any set of windows bounds that of the whole set.
 
     In L2 the square of the largest row sum, which bounds every set of windows (Schur).
     """
@@ -200,7 +201,7 @@ def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> S
 
 
 def of_deviations(max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of Σ abs(count − mean) over some windows of each cell to a person in one of the windows.
+    """Return the sensitivity of Σ abs(count − mean), over some windows of each cell, to a person in one of them.
 
     The person's window moves by 1 and each of the n by 1/n at the mean: less than 2 in all, in each of the cells.
     """

@@ -1,4 +1,4 @@
-"""Encoding of a plug-in's state to bytes: a versioned header and raw arrays, never pickle."""
+"""Encoding of a plug-in's state to bytes: a versioned header and raw arrays, without pickle."""
 
 from __future__ import annotations
 
@@ -92,18 +92,18 @@ class StateFormat:
 
 
 def nested(prefix: str, state: State) -> State:
-    """Return a state as part of a larger one, with ``prefix.`` before every name."""
+    """Return a state as part of a larger one, with ``prefix.`` added before every name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
 def part(prefix: str, state: State) -> State:
-    """Extract the part that `nested` added to a larger state, under its original names."""
+    """Extract the part of a larger state that `nested` added, under its original names."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
 
 
 def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
-    """Decode the arrays described in a header; return them with the offset after the last one."""
+    """Decode the arrays described in a header, and return them with the offset after the last one."""
     state: State = {}
     for key, dtype, shape in described:
         # NumPy would take anything that looks like Python for a description of fields.

@@ -1,4 +1,4 @@
-"""Local surprise: trust the noisy count of a cell if neither the prediction nor noise explains it."""
+"""Local surprise: trust the noisy count of a cell if neither the prediction nor the noise can explain it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TINY = 1e-6
 
 
 class Belief(NamedTuple):
-    """The belief about each cell after a window: whether it has an event, and what its count then is.
+    """The belief about each cell after a window: whether it has an event and, if so, its count.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Belief(NamedTuple):
     alarm: Mask
 
     def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and variance of the count, given its mean and variance without an event."""
+        """Return the mean and variance of the count, given its mean and variance if there is no event."""
         other = 1.0 - self.belief
         spread = self.belief * other * (self.mean - mean) ** 2
         mixed = other * mean + self.belief * self.mean
@@ -68,7 +68,7 @@ class Belief(NamedTuple):
 
 
 def start(facts: Facts) -> State:
-    """Return the state before the first window: no event and no surprise."""
+    """Return the state before the first window, with no event and no surprise."""
     shape = (*facts.shape, facts.n_cells)
     zeros = ("surprises", "event_belief", "event_size", "event_variance", "event_windows")
     # Faded sums of a cell's squared surprises and of the squares of their faded sum, and the windows in them.
@@ -201,6 +201,6 @@ def believed(
 
 
 def _usual(state: State) -> Array:
-    """Return the mean square of a cell's surprises if it is clearly above 1, else 1."""
+    """Return the mean square of a cell's surprises if it is clearly above 1, or else 1."""
     weight = state["usual_weight"]
     return np.asarray(np.maximum(state["usual_squares"] / weight - CLEAR_RATIO * np.sqrt(2.0 / weight), 1.0))

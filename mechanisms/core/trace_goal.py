@@ -1,4 +1,4 @@
-"""Noise declared by a goal: the conditional inferential loss allowed for the secret points of a trace.
+"""Noise determined by a goal: the largest conditional inferential loss allowed for the secret points of a trace.
 
 The numbers alone; `accountants.gaussian_process.goal` works out the standard deviation that keeps a trace to a goal.
 """
@@ -16,7 +16,7 @@ FAMILIES = ("singletons", "every_other", "sliding_blocks")
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScales(Checked):
-    """The length scales of the processes that an adversary may know: all up to the longest, or exactly one.
+    """The length scales of the processes that an adversary may know: all up to the longest one, or exactly one.
 
     >>> LengthScales(at_most=300.0).longest
     300.0
@@ -37,7 +37,7 @@ class LengthScales(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TracePrior(Checked):
-    """The assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the secret points.
+    """The assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the set of secret points.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class TracePrior(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGoal(TracePrior):
-    """The largest conditional inferential loss allowed for every chosen secret of a trace.
+    """The largest conditional inferential loss allowed for each chosen secret of a trace.
 
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.

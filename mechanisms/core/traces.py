@@ -1,4 +1,4 @@
-"""Traces of one shard of users as flat arrays, and the public facts about their points."""
+"""The traces of one shard of users as flat arrays, and the public facts about their points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.mechanisms.core.geometry import Points
 
 @dataclass(frozen=True, kw_only=True)
 class Traces:
-    """The points of some users, stored user after user in time order."""
+    """The points of some users, ordered by user and then by time."""
 
     users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released
     starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
@@ -60,8 +60,7 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """The words that key each user's noise; where noise is planned, they also depend on the times that the plan
-        uses.
+        """The words that key each user's noise. If noise is planned, they also depend on the times that the plan uses.
 
         So no two plans scale the same draws, whose difference would show the point.
         """
@@ -74,7 +73,7 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> tuple[Integers, ...]:
-        """For each point, the landmarks and regular points left in its period, and how many it has in all."""
+        """For each point, the number of landmarks and regular points left in its period, and the period's totals."""
         traces = self.traces
         is_first = np.zeros(len(traces.times), bool)
         is_first[traces.starts] = True
@@ -82,7 +81,7 @@ class PointSchedule:
         return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
-        """Return the facts of some points, each the ``index``-th of its user."""
+        """Return the facts about some points, each of which is the ``index``-th of its user."""
         traces = self.traces
         left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
         times = traces.times[rows]
@@ -113,7 +112,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Build traces from one array (n_points, 2) per user, with one point per minute, all in one budget period.
+    """Build traces from one array (n_points, 2) per user. Points are one minute apart, all in one budget period.
 
     ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
     """

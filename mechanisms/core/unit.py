@@ -1,4 +1,4 @@
-"""Units of privacy, and the largest total charge that any unit incurs."""
+"""Units of privacy, and the largest total charge to any unit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LENGTH_KINDS = ("stretch", "block")
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of privacy: everything of one person that a guarantee protects together.
+    """A unit of privacy: everything about one person that a guarantee protects together.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """The number of windows over which contributions are bounded: those of the block, or 1."""
+        """The number of windows over which contributions are bounded: those of a block, or else 1."""
         return self.length if self.kind == "block" else 1
 
     @property
@@ -94,7 +94,7 @@ class Unit:
         last: ArrayLike | None = None,
         part: ArrayLike | None = None,
     ) -> float:
-        """Return the total of the charges that fall on the most expensive unit.
+        """Return the total of the charges to the most expensive unit.
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
         windows, such as that of a block or of a period, counts in every unit that meets any of its windows.
@@ -150,7 +150,9 @@ class Unit:
 
 
 def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
-    """Return the totals at positions 0 to ``length`` − 1 of amounts on ranges of positions, both ends inclusive."""
+    """Return the totals at positions 0 to ``length`` − 1 of amounts given for ranges of positions, both ends
+    inclusive.
+    """
     change = np.zeros(length + 1)
     for amounts, begins, ends in added:
         np.add.at(change, begins, amounts)

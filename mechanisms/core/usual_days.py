@@ -1,4 +1,6 @@
-"""Usual days: mean noisy counts by day type and time of day, reduced to a few patterns that exceed the noise."""
+"""Usual days: mean noisy counts by day type and time of day, reduced to a few patterns that stand out from the
+noise.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ TINY = 1e-6
 
 
 class Noisy(NamedTuple):
-    """Published counts with the variance of their noise; 0 and 1 in cells that are not ``seen``."""
+    """Published counts and the variance of their noise. In cells that are not ``seen``, these are 0 and 1."""
 
     values: Array
     variance: Array
@@ -31,7 +33,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
-    """Return the state before the first window: nothing seen, or a profile of all rows, shape (n_rows, n_cells)."""
+    """Return the state before the first window: empty, or with a profile of all rows, shape (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     state = {
@@ -71,7 +73,7 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Return the state updated by one window.
+    """Return the state after learning from one window.
 
     Parameters
     ----------
@@ -109,7 +111,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
-    """Decompose the rows of means into patterns and the size of each pattern in each row."""
+    """Decompose the rows of means into patterns, and the amount of each pattern in each row."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
@@ -170,7 +172,7 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Shrink the sizes of the rows of each day type towards those of the time of day, according to the noise.
+    """Shrink the amounts in the rows of each day type towards those of the time of day, according to the noise.
 
     A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     """
@@ -191,13 +193,13 @@ def _by_type(sizes: Array, variance: Array) -> Array:
 
 
 def _pool(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
-    """Return the precision-weighted mean, and its precision."""
+    """Return the precision-weighted mean, and the precision of that mean."""
     together = precision.sum(axis, keepdims=True)
     return (precision * values).sum(axis, keepdims=True) * _inverse(together), together
 
 
 def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
-    """Shrink values towards their mean, by the same factor for all times of day (the last axis but one)."""
+    """Shrink values towards their mean, by the same factor for all times of day (the second-to-last axis)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
@@ -206,5 +208,5 @@ def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array)
 
 
 def _inverse(values: Array) -> Array:
-    """Return the reciprocal of each value, or 0 for 0."""
+    """Return the reciprocal of each value, or 0 if the value is 0."""
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)

@@ -102,7 +102,7 @@ class Stream(LiveSource):
 
     @property
     def clock(self) -> str | None:
-        """The column by which events are sorted, or None if they come in the order of the source."""
+        """The column by which events are sorted, or None if they keep the order of the source."""
         if self.until is None:
             return None
         if self.order != "arrival":
@@ -111,7 +111,9 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """See `LiveSource`: the flaw is that the clock is derived from the events alone."""
+        """Return the flaw that the clock comes from the events alone, or None if they are in time order (see
+        `LiveSource`).
+        """
         if self.clock is not None:
             return None
         if self.until is None:
@@ -125,7 +127,7 @@ class Stream(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """Return whether the replayed source has people (its `has_people`)."""
+        """Return whether the replayed source identifies people (its `has_people`)."""
         return self.of.has_people
 
     @property
@@ -136,7 +138,7 @@ class Stream(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield the events of the source in micro-batches cut by time; ``folder`` holds temporary files for sorting.
+        """Yield the events of the source in micro-batches cut by time. Temporary files for sorting go to ``folder``.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
@@ -155,12 +157,12 @@ class Stream(LiveSource):
                         number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial state of the single reader, after recording the names and sizes of the input files."""
+        """Record the names and sizes of the input files, and return the initial state of the single reader."""
         write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Check that every input file still exists and has not shrunk; see `LiveSource`."""
+        """Check that every input file still exists and has not shrunk (see `LiveSource`)."""
         path = run.spool / _INPUT
         begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
         if lost := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
@@ -235,7 +237,7 @@ def _cut(
 
 
 def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Yield the chunks in the order of the source, one for each span."""
+    """Yield one chunk for each span, in the order of the source."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
@@ -244,7 +246,7 @@ def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Genera
 def _sort_chunks(
     source: Stream, run: LiveInput, spool: Path, first: int
 ) -> Generator[tuple[int, Iterator[EventBlock]]]:
-    """Yield the chunks in the order of the clock; ties keep the order of the source.
+    """Yield the chunks in the order of the clock. Rows with equal times keep the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.
@@ -275,8 +277,8 @@ def _sort_chunks(
 def _share_out(
     source: Stream, run: LiveInput, spool: Path, begin: int, width: int
 ) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
-    """Distribute the rows of every block to their pieces on disk; return an empty frame with their columns, and all
-    rejects.
+    """Write the rows of every block to pieces on disk, and return an empty frame with the same columns and all
+    rejected rows.
     """
     empty = None
     rejects: list[Reject] = []

@@ -22,7 +22,7 @@ _MAX_EVENTS = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic(FileSource):
-    """Events of a city generated from a seed, whose movement model is known exactly.
+    """Generate the events of a city from a seed, with a movement model that is known exactly.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The people and their movement; under ``mobility: markov``, its ``transition`` and ``initial`` are the true
+        """The people and their movement. Under ``mobility: markov``, its ``transition`` and ``initial`` are the true
         model.
         """
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
@@ -114,7 +114,7 @@ class Synthetic(FileSource):
         return Commuters(places=places, n_users=self.n_users, seed=self.seed, start=start, step=self.step)
 
     def spans(self) -> list[Span]:
-        """Split the time range into spans of at least one day; raises `DataError` for an endless city."""
+        """Split the time range into spans of at least one day, or raise `DataError` for an endless city."""
         n_steps = self._emission.n_steps
         if n_steps is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
@@ -123,7 +123,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield spans as `FileSource` does; each span of an endless city is one day."""
+        """Yield spans as `FileSource` does. Each span of an endless city is one day."""
         if self._emission.n_steps is not None:
             yield from super().spans_from(first)
             return
@@ -152,9 +152,7 @@ class Synthetic(FileSource):
 
     @property
     def _span_steps(self) -> int:
-        """Return the number of steps in a span: whole days, as many as give about ``block_rows`` rows, and at least
-        one.
-        """
+        """Return the number of steps in a span: enough for about ``block_rows`` rows, and for at least one day."""
         rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
         return max(DAY // self.step, round(self.block_rows / rows_per_step))
 

@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.tracks import TrackSource
 
 @dataclass(frozen=True, kw_only=True)
 class Tdrive(TrackSource):
-    """Events read from ``<taxi>.txt``: taxi, local time in Beijing, *longitude*, latitude.
+    """Read events from ``<taxi>.txt``: taxi, local time in Beijing, *longitude*, latitude.
 
     The user is the taxi's number. A line of column names is skipped where there is one (the publisher's files have
     none). Rows at zero longitude and latitude have no position and are rejected; rows elsewhere far from Beijing are
@@ -40,9 +40,9 @@ class Tdrive(TrackSource):
     types = MappingProxyType({"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64})
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Detect from the first character of a file whether it has a header line."""
+        """Detect from a file's first character whether it has a header line."""
         return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the events, with missing positions marked as such."""
+        """Return the events, and mark missing positions."""
         return super().events(rows, batch).with_columns(without_position().alias("problem"))

@@ -1,4 +1,4 @@
-"""Contract for spaces: a public, fixed list of cells, and the cell that each event falls in."""
+"""Contract for spaces: a public, fixed list of cells and a rule that assigns each event to a cell."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class Space(Checked, ABC):
 
     @abstractmethod
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of every row, shape (n_rows,); −1 if it is outside the area."""
+        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside the area."""
 
     def resolve(self, source: Source) -> Space:
-        """Return a space whose cells are all known; the source is read only if the cells are to come from the data."""
+        """Return a space whose cells are all known. The source is read only if its data determines the cells."""
         return self
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the list of cells is derived from private data, which a deployment refuses."""
+        """Return whether the list of cells is derived from private data. Deployments reject such a list."""
         return False
 
     @property
     def reach(self) -> float:
-        """The distance in metres around the `geometry` that still belongs to the area."""
+        """The distance in metres beyond the `geometry` that still counts as part of the area."""
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
@@ -64,8 +64,7 @@ class Space(Checked, ABC):
 
 
 def spelling(name: str) -> str:
-    """Return one canonical spelling of names that look the same: unify accents and blanks, and strip blanks at both
-    ends.
+    """Return the canonical spelling of a name: unify accents and blanks, and strip blanks at both ends.
 
     >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
     (True, 'Old Town')
@@ -76,7 +75,7 @@ def spelling(name: str) -> str:
 def in_chunks(
     place: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.int64]], frame: pl.DataFrame, n_rows: int
 ) -> NDArray[np.int64]:
-    """Return the cell index of every row of the frame, calling ``place`` on ``n_rows`` rows at a time."""
+    """Return the cell index of each row of the frame, calling ``place`` on ``n_rows`` rows at a time."""
     latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
     placed = np.empty(len(latitude), np.int64)
     for start in range(0, len(placed), n_rows):

@@ -32,7 +32,7 @@ _BOX = ("south", "north", "west", "east")
 
 @dataclass(frozen=True, kw_only=True)
 class H3(Space):
-    """Cells of the H3 grid (Uber, 2018): a list, or all that touch a box; requires the extra ``penstock[h3]``.
+    """A space of H3 cells (Uber, 2018), either listed or all that touch a box; requires the extra ``penstock[h3]``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class H3(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of the cells: in the order listed, or sorted if a box is given."""
+        """The names of the cells, in the order listed, or sorted if a box is given."""
         if self.south is not None:
             return self._cells_of_box()
         if self.file is None:
@@ -133,13 +133,13 @@ class H3(Space):
 
     @cached_property
     def _borders(self) -> NDArray[np.float64]:
-        """The latitude and longitude of both ends of every side of every cell, shape (n, 4)."""
+        """The latitude and longitude of both endpoints of every side of every cell, shape (n, 4)."""
         rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
         return np.concatenate([np.hstack([ring, np.roll(ring, -1, axis=0)]) for ring in rings])
 
     @cached_property
     def _raster(self) -> Raster | None:
-        """A raster over the cells, or None if they lie around a pole or across the 180th meridian."""
+        """A raster over the cells, or None if they surround a pole or cross the 180th meridian."""
         # A side is a great circle's arc: cut into chords that bend from it by less than the slack, in squares.
         ends = (unit_vectors(*self._borders[:, i : i + 2].T) for i in (0, 2))
         weight = np.linspace(0, 1, _CHORDS + 1)[:, None, None]
@@ -153,7 +153,7 @@ class H3(Space):
         return Raster.over(chords, len(self.cells), self._locate, slack=0.05)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of every row, shape (n_rows,); −1 if it is outside the cells."""
+        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside all cells."""
         latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
         if len(latitude) < FEW_POINTS or self._raster is None:
             return self._locate(latitude, longitude)

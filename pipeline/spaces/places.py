@@ -78,7 +78,7 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the places are the busiest ones in the data."""
+        """Return whether the list of places consists of the busiest ones in the data."""
         return self.top is not None
 
     @cached_property
@@ -110,7 +110,7 @@ class Places(Space):
 
     @cached_property
     def _has_areas(self) -> bool:
-        """Return whether the file contains areas, in GeoJSON, GeoParquet or GeoPackage."""
+        """Return whether the file contains areas, as GeoJSON, GeoParquet or GeoPackage."""
         try:
             with open(str(self.file), "rb") as file:
                 head = file.read(1 << 16)
@@ -123,7 +123,7 @@ class Places(Space):
         return read_zones(str(self.file), str(self.column))
 
     def resolve(self, source: Source) -> Places:
-        """Find the busiest places by counting the events at each within the time range of the source.
+        """Find the busiest places by counting the events at each place within the time range of the source.
 
         Where events have positions, a place is in the middle of their extent.
         """
@@ -146,7 +146,7 @@ class Places(Space):
         return replace(self, busiest=tuple(busiest["place"]), busiest_at=tuple(busiest_at))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of every row, shape (n_rows,); −1 for unknown places, unless there is ``elsewhere``."""
+        """Return the cell index of each row, shape (n_rows,), or −1 for unknown places if there is no ``elsewhere``."""
         places, unknown = frame.select("place"), len(self._names) if self.elsewhere else -1
         exact = places.join(self._positions, on="place", how="left", maintain_order="left")["position"]
         if not exact.has_nulls():
@@ -162,7 +162,7 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the point or outline of every place, from the file or from the observed positions."""
+        """Return the point or outline of every place, read from the file or derived from the observed positions."""
         if self.busiest_at:
             placed: list[dict[str, Any]] = [
                 {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.busiest_at)

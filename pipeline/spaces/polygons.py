@@ -42,7 +42,7 @@ class Zone(NamedTuple):
 
 
 class _Wrong(Exception):
-    """Raised for an invalid geometry; the message does not say where in the file it is."""
+    """Raised for an invalid geometry. The message does not say where in the file the geometry is."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
@@ -83,7 +83,7 @@ def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
 
 
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
-    """Read the lines and polygon rings of any file that `read_zones` accepts; features need no names.
+    """Read lines and polygon rings from any file that `read_zones` accepts. Features need no names.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the south-western and north-eastern corners of a map: the bounding box of the cells plus a margin."""
+    """Return the south-western and north-eastern corners of a map that covers all cells with a margin."""
     minimum, maximum = corners.min(axis=0), corners.max(axis=0)
     squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
     margin = _MARGIN * max(float(((maximum - minimum) * squeeze).max()), 1e-6) / squeeze
@@ -200,7 +200,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
 
 
 def _polygons(geometry: Any) -> list[shapely.Polygon]:
-    """Return the polygons of a geometry; raise `_Wrong` for any other shape."""
+    """Return the polygons of a geometry, or raise `_Wrong` if it has any other shape."""
     shape = _shape(geometry)
     if shape.geom_type not in ("Polygon", "MultiPolygon"):
         raise _Wrong(f"its geometry is {shape.geom_type}; it must be a Polygon or a MultiPolygon")
@@ -221,7 +221,7 @@ def _lines(shape: Any) -> list[NDArray[np.float64]]:
 
 
 def _shape(geometry: Any) -> Any:
-    """Parse GeoJSON, well-known binary (raw or hexadecimal) or well-known text, ISO or extended, and drop heights.
+    """Parse GeoJSON, or ISO or extended well-known binary (raw or hexadecimal) or well-known text, and drop heights.
 
     >>> _shape("POINT Z (8.5 47.4 408)")
     <POINT (8.5 47.4)>
@@ -311,14 +311,15 @@ def _quote(name: str) -> str:
 
 
 def _without_header(geometry: Any) -> Any:
-    """Strip the GeoPackage header from a geometry and return its well-known binary."""
+    """Strip the GeoPackage header from a geometry, and return the remaining well-known binary."""
     if not isinstance(geometry, bytes) or len(geometry) < 8:
         return None
     return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, judged by its identifier or else its name.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or else by its
+    name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)
@@ -339,7 +340,7 @@ def _is_wgs84(crs: Any) -> bool:
 
 
 def _check_polygon(polygon: shapely.Polygon) -> shapely.Polygon:
-    """Return the polygon; raise `_Wrong` unless its rings bound an unambiguous area."""
+    """Return the polygon, or raise `_Wrong` if its rings do not bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)

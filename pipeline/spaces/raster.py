@@ -1,4 +1,6 @@
-"""Raster over a space: squares that no edge crosses have one known cell, and only the others need an exact test."""
+"""Raster over a space. Only points in squares that an edge crosses need an exact test; other squares have a known
+cell.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Raster:
 
     @classmethod
     def over(cls, edges: Floats, n_cells: int, locate: Locate, slack: float = 1e-6) -> Raster:
-        """Rasterise the edges of all cells, and locate one point in each connected part that no edge crosses.
+        """Rasterise the edges of all cells, and locate one point in each connected region that no edge crosses.
 
         Parameters
         ----------
@@ -76,7 +78,9 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return the cell index of every point, shape (n,); ``locate`` decides in squares that an edge crosses."""
+        """Return the cell index of each point, shape (n,). ``locate`` is called for points in squares that an edge
+        crosses.
+        """
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))
@@ -89,7 +93,7 @@ class Raster:
 
 @dataclass(frozen=True)
 class Bins:
-    """A coarse grid of bins that lists the boxes in each, for finding the boxes that contain a point."""
+    """A coarse grid of bins, each listing its boxes, used to find the boxes that contain a point."""
 
     boxes: Floats
     n_bins: int
@@ -98,7 +102,7 @@ class Bins:
 
     @classmethod
     def of(cls, boxes: Floats) -> Bins:
-        """Index boxes, shape (n, 4), given by the west, south, east and north edge of each."""
+        """Build the bins for boxes, shape (n, 4), each given by its west, south, east and north edges."""
         n_bins = 2 * math.ceil(math.sqrt(len(boxes)))
         made = cls(boxes, n_bins, np.zeros(0, np.int64), np.zeros(0, np.int64))
         (west, south), (east, north) = (made._bin(boxes[:, i], boxes[:, i + 1]) for i in (0, 2))
@@ -116,7 +120,7 @@ class Bins:
         return tuple(np.clip(one, 0, self.n_bins - 1).astype(np.int64) for one in (column, row))  # type: ignore[return-value]
 
     def pairs(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return all pairs of a point and a box that contains it (border included), as indices of both."""
+        """Return the indices of all pairs of a point and a box that contains it, with the border counted as inside."""
         column, row = self._bin(longitude, latitude)
         first, after = self.offsets[row * self.n_bins + column], self.offsets[row * self.n_bins + column + 1]
         n_listed = after - first
@@ -129,7 +133,7 @@ class Bins:
 
 
 def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
-    """Return which squares lie within ``slack`` of an edge; the edges, shape (n, 4), are in units of squares."""
+    """Return which squares lie within ``slack`` of an edge. The edges, shape (n, 4), are in units of squares."""
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)

@@ -18,7 +18,7 @@ from penstock.pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vecto
 
 @dataclass(frozen=True, kw_only=True)
 class Stations(Space):
-    """A space with one cell per station; an event belongs to the nearest station on the sphere within ``radius``.
+    """A space with one cell per station, where an event belongs to the nearest station on the sphere within ``radius``.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Stations(Space):
 
     @cached_property
     def groups(self) -> tuple[str, ...] | None:
-        """The group of every station, in the order of the cells, or None if the file has no groups."""
+        """The group of each station, in the order of the cells, or None if the file has no groups."""
         return tuple(self._table["group"].fill_null("")) if "group" in self._table.columns else None
 
     @cached_property
@@ -76,7 +76,7 @@ class Stations(Space):
         return cKDTree(points[first]), first.astype(np.int64)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of every row, shape (n_rows,); −1 if no station is within ``radius``."""
+        """Return the cell index of each row, shape (n_rows,), or −1 if no station is within ``radius``."""
         tree, station = self._tree
         points = unit_vectors(frame["latitude"].to_numpy(), frame["longitude"].to_numpy())
         chord, nearest = tree.query(points)
@@ -85,11 +85,11 @@ class Stations(Space):
 
     @property
     def reach(self) -> float:
-        """The radius of a station, in metres."""
+        """The radius around a station, in metres."""
         return self.radius
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the point of every station, and its group."""
+        """Return the point and the group of each station."""
         points = self._table.select("longitude", "latitude").rows()
         groups = self.groups or (None,) * len(points)
         return [

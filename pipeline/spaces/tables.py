@@ -82,7 +82,7 @@ def read_table(
 
 
 def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFrame:
-    """Parse a text as a list of names, one on each line."""
+    """Parse a text as a list of names, one per line."""
     lines = [line.strip() for line in text.splitlines()]
     if column is not None:
         raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {text[:200].splitlines()[0]})")
@@ -91,7 +91,7 @@ def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFram
 
 
 def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) -> pl.DataFrame:
-    """Parse a CSV table with all columns as text; raise `DataError` if a wanted column is missing."""
+    """Parse a CSV table with all columns as text, or raise `DataError` if a required column is missing."""
     for heading in wanted:
         if heading not in header:
             raise DataError(
@@ -153,14 +153,14 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _text_of(name: Any) -> str:
-    """Return a name from a GBFS feed: plain text, or from version 3 on the first of its translations."""
+    """Return a name from a GBFS feed: plain text or, from version 3 on, the first of its translations."""
     if isinstance(name, list) and name and isinstance(name[0], dict):
         name = name[0].get("text")
     return str(name or "")
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return the stops of a feed that have a position; of several stops with the same value of ``column``, the first.
+    """Return the stops of a feed that have a position, keeping the first of those that share a value of ``column``.
 
     ``placed``: only what people wait at.
     """
@@ -186,7 +186,7 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if the lines look like rows of a table rather than one name each.
+    """Raise `DataError` if the lines look like rows of a table instead of one name per line.
 
     They are where all have as many semicolons, tabs or bars, or as many commas and numbers between them.
     """

@@ -21,7 +21,7 @@ _CHUNK = 1 << 17  # rows at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Zones(Space):
-    """One cell per zone (a polygon or multipolygon, with holes) of a GeoJSON, GeoParquet or GeoPackage file.
+    """A space with one cell per zone (polygon or multipolygon, with holes) of a GeoJSON, GeoParquet or GeoPackage file.
 
     A point on a border belongs to the zone, and a point of several zones to the first of them in the file: every point
     is in one zone or in none, and none falls between two zones that have a border in common. Sides are straight in
@@ -85,7 +85,7 @@ class Zones(Space):
         return polygons, number, Bins.of(shapely.bounds(polygons))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of every row, shape (n_rows,); −1 if it is outside all zones."""
+        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside all zones."""
         return in_chunks(self._place, frame, _CHUNK)
 
     @cached_property
@@ -104,7 +104,7 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the exact cell of every point: that of the first polygon in the file that contains it, border
+        """Return the exact cell of each point: that of the first polygon in the file that contains it, border
         included.
         """
         polygons, number, bins = self._parts
@@ -115,7 +115,7 @@ class Zones(Space):
         return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the polygons of every zone, each a list of closed rings of [longitude, latitude]: the outline, then
-        holes.
+        """Return the polygons of each zone as lists of closed rings of [longitude, latitude], the outline first and
+        then the holes.
         """
         return outlines(self._zones)

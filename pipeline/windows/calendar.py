@@ -29,8 +29,8 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone of an IANA name; raises `ParameterError` for ``field``, suggesting a near miss if there is
-    one.
+    """Return the time zone of an IANA name, or raise `ParameterError` for ``field`` and suggest a similar name if there
+    is one.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -55,7 +55,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def utc_offset(time_zone: str, instant: int) -> int:
-    """Return the offset of a time zone from UTC at an instant, in milliseconds; positive if its clocks are ahead.
+    """Return the offset of a time zone from UTC at a given time, in milliseconds, positive if its clocks are ahead.
 
     >>> utc_offset("Asia/Kolkata", 0)
     19800000
@@ -68,7 +68,7 @@ def utc_offset(time_zone: str, instant: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Return the clock changes in the ``year``-th span of 366 days since 1970, as (first instant, new offset)."""
+    """Return the clock changes in the ``year``-th span of 366 days since 1970, as pairs (first instant, new offset)."""
     start = year * _YEAR
     if time_zone == "UTC" or start >= _HORIZON:
         return ()
@@ -87,7 +87,7 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
-    """Return every clock change with ``after`` < instant < ``until``, as (instant, new offset), in time order.
+    """Return every clock change with ``after`` < instant < ``until``, as pairs (instant, new offset) in time order.
 
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
@@ -97,7 +97,7 @@ def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int
 
 
 def wall_time(time_zone: str, instant: int) -> int:
-    """Return the local wall time at an instant.
+    """Return the local wall time at a given instant.
 
     >>> wall_time("America/New_York", 0) == -5 * 3_600_000
     True
@@ -106,7 +106,7 @@ def wall_time(time_zone: str, instant: int) -> int:
 
 
 def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Split ``begin`` to ``end`` into segments of constant UTC offset: (first instant, instant after the last, offset).
+    """Split the time from ``begin`` to ``end`` into segments of constant UTC offset: (first instant, end, offset).
 
     >>> segments("UTC", 0, 100)
     [(0, 100, 0)]
@@ -117,7 +117,7 @@ def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]
 
 
 def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first instant at which the clock shows each of the given wall times.
+    """Return the first instant at which the local clock shows each of the given wall times.
 
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
@@ -146,7 +146,7 @@ _GROWTH = 366 * DAY
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to an instant, as a few segments of equal steps; a clock change may begin a new segment."""
+    """All window starts up to a given time, as a few segments of equal steps. Clock changes may begin new segments."""
 
     # `starts`, `indices`: first window start of every stretch, and its 1-based index; shape (n_pieces,)
     starts: NDArray[np.int64]
@@ -206,26 +206,26 @@ class Calendar:
 
     @cached_property
     def n_windows(self) -> int | None:
-        """The number of windows in the run, or None on an endless stream."""
+        """The number of windows in the run, or None for an endless stream."""
         if self.until_ms is None:
             return None
         return int(self.index(np.array([self.until_ms - 1]))[0])
 
     @property
     def per_day(self) -> int:
-        """The number of windows that begin in a day of 24 hours, or 1 if windows are longer than that."""
+        """The number of windows that begin within 24 hours, or 1 if windows are longer than that."""
         return max(1, round(86_400_000 / self.step))
 
     def start(self, index: int) -> int:
-        """Return the first instant of a window."""
+        """Return the start time of a window."""
         return int(self.starts(index, index)[0])
 
     def end(self, index: int) -> int:
-        """Return the first instant after a window."""
+        """Return the end time of a window, which is exclusive."""
         return int(self.ends(index, index)[0])
 
     def starts(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the first instants of windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        """Return the start times of windows ``first`` to ``last``, both inclusive, shape (last − first + 1,)."""
         if first < 1 or last < first - 1:
             raise ParameterError("first", first, f"at least 1 and at most last ({last})")
         pieces = self._pieces
@@ -237,11 +237,13 @@ class Calendar:
         return starts
 
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the first instants after windows ``first`` to ``last``, both inclusive; shape (last − first + 1,)."""
+        """Return the exclusive end times of windows ``first`` to ``last``, both inclusive, shape (last − first +
+        1,).
+        """
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the window that contains each instant, or 0 if it is outside the run.
+        """Return the index of the window that contains each instant, or 0 for an instant outside the run.
 
         `times`: milliseconds since 1970 UTC, shape (n,).
         """
@@ -295,7 +297,7 @@ class Calendar:
         return days
 
     def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the wall times of instants, which must be ascending and at least one."""
+        """Return the wall times of a nonempty, ascending array of instants."""
         stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
         begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
         wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
@@ -306,7 +308,7 @@ class Calendar:
         return (self.wall_times(instants_) // DAY).astype("M8[D]")
 
     def first_from(self, instant: int) -> int:
-        """Return the number of the first window that starts at or after a given instant."""
+        """Return the index of the first window that starts at or after a given instant."""
         if instant <= self.start(1):
             return 1
         index = int(replace(self, until_ms=None).index(np.array([max(instant, self.from_ms)]))[0])
@@ -318,7 +320,7 @@ class Calendar:
         return self._first_pieces() if known is None else known
 
     def _first_pieces(self) -> Pieces:
-        """Compute the window starts up to just after ``from_ms``, numbered so that window 1 contains it."""
+        """Compute the window starts up to just after ``from_ms``, numbered so that window 1 contains ``from_ms``."""
         begin = self.from_ms - self.step - 3 * DAY  # early enough to have left any repeated stretch behind
         offset = utc_offset(self.time_zone, begin)
         reached = (begin + offset - self.anchor) // self.step
@@ -349,7 +351,7 @@ class Calendar:
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
-            """Add windows, in a new segment if they do not continue the last one."""
+            """Add windows, starting a new segment if they do not continue the last one."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

@@ -1,5 +1,5 @@
-"""Grid of windows: public facts about each window, known before any data is read (landmarks, periods, sensors,
-deadlines).
+"""Grid of windows: public facts about each window (landmarks, periods, sensors, deadlines), known before any data is
+read.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class WindowGrid:
 
     @property
     def n_windows(self) -> int:
-        """The number of windows in a finite run; raises `ValueError` for an endless one."""
+        """The number of windows in a finite run. Raises `ValueError` for an endless run."""
         if self.calendar.n_windows is None:
             raise ValueError("an endless run has no number of windows")
         return self.calendar.n_windows
@@ -143,7 +143,9 @@ class WindowGrid:
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the fraction of the budget period, or of the run, elapsed at each window's start; below 1."""
+        """Return the fraction, below 1, of the budget period or of the run that has elapsed at the start of each
+        window.
+        """
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -155,21 +157,21 @@ class WindowGrid:
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:
-        """Return when a window is final, in milliseconds since 1970: its end plus the allowed lateness."""
+        """Return when a window becomes final, in milliseconds since 1970: its end plus the allowed lateness."""
         return self.calendar.end(window) + self.lateness_ms
 
     @property
     def over(self) -> int | None:
-        """The instant at which the last window of the run is final, or None on an endless stream."""
+        """The time at which the last window of the run becomes final, or None for an endless stream."""
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Return the last window that is final at a watermark, or 0 if none is: the inverse of `deadline`."""
+        """Return the index of the last window that is final at a watermark, or 0 if none is (inverse of `deadline`)."""
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the last window that was final when each event arrived, judged by its watermark; shape (n,).
+        """Return the index of the last window that was final when each event arrived, by its watermark, shape (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -214,7 +216,7 @@ class WindowGrid:
         return self.landmarks.count(self.calendar) if declared is None else declared
 
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
-        """Return the first and last window of whole periods around a window, and their facts; the latest result is
+        """Return the first and last window of whole periods around a window, and their facts. The latest result is
         cached.
         """
         known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
@@ -251,7 +253,7 @@ class WindowGrid:
         return {"day_type": np.where(is_holiday, len(DAY_TYPES) - 1, day_type), "time_of_day": time_of_day}
 
     def _facts(self, first: int, last: int) -> Facts:
-        """Return the facts of whole periods, or of a block of an endless period, whose future is unknown."""
+        """Return the facts of whole periods, or of a block of an endless period, whose future is not known."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:

@@ -1,4 +1,4 @@
-"""Landmarks, the windows publicly known to be significant: listed windows and times, recurring ranges, stay points."""
+"""Landmarks: windows publicly known to be significant, given as windows, times, recurring ranges or stay points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 @dataclass(frozen=True, kw_only=True)
 class StayPoints(Checked):
-    """Landmarks at the stay points of each trace, detected offline in the data; for simulations only.
+    """Landmarks at the stay points of each trace, detected offline in the data. For simulations only.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class StayPoints(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLandmarks(Checked):
-    """Landmarks drawn at random from the points of each trace, without replacement; for experiments.
+    """Landmarks sampled from the points of each trace without replacement. For experiments only.
 
     The person's identity and the seed of the run decide the draw, so that a larger share holds a smaller one.
 
@@ -45,7 +45,7 @@ class DrawnLandmarks(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenLandmarks(Checked):
-    """Private landmarks hidden among the listed windows, and the privacy loss of choosing those windows.
+    """Private landmarks hidden among the listed windows, and the privacy loss caused by choosing those windows.
 
     >>> HiddenLandmarks(number=3, epsilon=2.0).whole_epsilon(8)
     6.0
@@ -55,7 +55,7 @@ class HiddenLandmarks(Checked):
     epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
 
     def whole_epsilon(self, n_windows: int) -> float:
-        """Return the loss about all private landmarks together from the choice of ``n_windows`` windows."""
+        """Return the privacy loss about all private landmarks together from choosing ``n_windows`` windows."""
         return self.epsilon * min(self.number, n_windows)
 
 
@@ -73,7 +73,7 @@ Intervals = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DailyRange:
-    """A time range on some weekdays; it ends on the next day if ``end`` exceeds one day."""
+    """A time range on some weekdays. It ends on the next day if ``end`` exceeds one day."""
 
     weekdays: tuple[int, ...]
     begin: int
@@ -142,7 +142,7 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Return whether an endless stream has infinitely many landmarks."""
+        """Return whether there are infinitely many landmarks in an endless stream."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:
@@ -152,7 +152,7 @@ class Landmarks(Checked):
             raise ParameterError("windows", max(self.windows), f"a window of the run, from 1 to {n_windows}")
 
     def mask(self, calendar: Calendar, first: int, last: int) -> NDArray[np.bool_]:
-        """Return which of the windows ``first`` to ``last`` (both inclusive) are landmarks; shape (last − first + 1,).
+        """Return which of the windows ``first`` to ``last``, both inclusive, are landmarks, shape (last − first + 1,).
 
         O(windows + landmarks among them), vectorised; independent of how the windows are cut into calls.
         """
@@ -187,7 +187,7 @@ class Landmarks(Checked):
         return mask
 
     def count(self, calendar: Calendar) -> int | None:
-        """Return the number of landmarks in the whole run, or None if they never end."""
+        """Return the number of landmarks in the whole run, or None if there are infinitely many."""
         last = calendar.n_windows
         if last is None:
             if self.endless:
@@ -201,7 +201,7 @@ class Landmarks(Checked):
         return np.array(sorted(set(self.windows)), np.int64)
 
     def _intervals(self, time_zone: str, begin: int, end: int) -> list[tuple[Intervals, Intervals]]:
-        """Return the starts and ends of listed ranges that may touch [begin, end), as one pair of arrays per kind."""
+        """Return the starts and ends of listed ranges that may overlap [begin, end), as one pair of arrays per kind."""
         listed = [_interval(entry, time_zone) for entry in self.times]
         pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
         stretches = segments(time_zone, begin, end) if self.recurring else []
@@ -220,7 +220,7 @@ def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple
 
 
 def _interval(entry: str, time_zone: str) -> tuple[int, int]:
-    """Convert a timestamp, a date or a range of them to a half-open interval of instants."""
+    """Convert a timestamp, a date or a range of either to a half-open interval of instants."""
     parts = entry.split("/") if isinstance(entry, str) else []
     try:
         points = [_point(part.strip(), time_zone) for part in parts]
@@ -234,7 +234,7 @@ def _interval(entry: str, time_zone: str) -> tuple[int, int]:
 
 
 def _point(text: str, time_zone: str) -> tuple[int, int]:
-    """Convert a timestamp to an interval of one millisecond, and a date to its local day."""
+    """Convert a timestamp to an interval of one millisecond, or a date to the interval of its local day."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()
@@ -263,7 +263,7 @@ def _clock(text: str, entry: str) -> int:
 
 
 def _weekdays(text: str | None, entry: str) -> tuple[int, ...]:
-    """Parse weekdays such as ``Mon-Fri`` or ``Sat,Sun``, with Monday as 0; return all of them for None."""
+    """Parse weekdays such as ``Mon-Fri`` or ``Sat,Sun`` into numbers, with Monday as 0. None means all weekdays."""
     if text is None:
         return tuple(range(7))
     days: set[int] = set()

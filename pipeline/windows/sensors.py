@@ -39,7 +39,7 @@ class SensorSchedule:
         return mask
 
     def masks(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Return which cells are active in windows ``first`` to ``last``, both inclusive; shape (last − first + 1,
+        """Return which cells are active in windows ``first`` to ``last``, both inclusive, shape (last − first + 1,
         n_cells).
         """
         n_windows = last - first + 1
@@ -61,7 +61,7 @@ class SensorSchedule:
         return np.array(self.windows, np.int64), np.array(self.cells, np.int64)
 
     def random_cells(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the index of the one active cell of each window under ``one_random``; shape (last − first + 1,).
+        """Return the index of the one active cell in each window under ``one_random``, shape (last − first + 1,).
 
         SplitMix64 (Steele, Lea, Flood 2014) of seed and window, modulo the number of cells: uniform up to
         n_cells/2⁶⁴, the same everywhere, and known to everybody who knows the seed.
@@ -74,7 +74,7 @@ class SensorSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors(Checked):
-    """Which sensors are active: all cells, one at random in each window, a fixed set, or a schedule from a file.
+    """The choice of active sensors: all cells, one at random in each window, a fixed set, or a schedule from a file.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def _suggestion(name: str, names: tuple[str, ...]) -> str:
 
 
 def _split_mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply one step of SplitMix64 to every state in an array."""
+    """Apply one step of SplitMix64 to each state in an array."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -12,7 +12,7 @@ from penstock.pipeline.windows.calendar import Calendar
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamps(Windows):
-    """Windows for traces: every point of a user's trace is released separately; for mechanisms on points.
+    """Windows for traces, where every point of a user's trace is released separately; for mechanisms on points.
 
     The whole run is one window. A user's points are numbered from 1 in order of time, so that ``landmarks: windows``
     are numbers of points; a further event of the user at the same millisecond is a duplicate.
@@ -39,7 +39,7 @@ class Timestamps(Windows):
     per_event = True
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the whole run as one window; raises `ParameterError` if the begin or end is missing."""
+        """Return the whole run as one window, or raise `ParameterError` if the begin or end is missing."""
         if from_ms is None or until_ms is None:
             raise ParameterError("until", until_ms, "given in the source, like from: traces are released as a whole")
         return Calendar(step=until_ms - from_ms, anchor=from_ms, time_zone="UTC", from_ms=from_ms, until_ms=until_ms)

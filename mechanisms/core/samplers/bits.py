@@ -1,4 +1,4 @@
-"""Uniform random bits from SHAKE-256, which are addressed rather than consumed.
+"""Uniform random bits from SHAKE-256 that are looked up by address instead of being consumed in sequence.
 
 No position advances: every word is a function of (seed, path, round, place in its row). A rejection in one replica
 therefore never shifts what another replica draws.
@@ -24,7 +24,7 @@ Counts = int | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Words:
-    """A flat block of uniform words, row after row, from ``bits`` under ``label``, with ``counts`` words per row."""
+    """A flat block of uniform words, row by row, drawn from ``bits`` under ``label``, with ``counts`` words per row."""
 
     values: NDArray[Any]
     bits: Bits
@@ -32,7 +32,7 @@ class Words:
     counts: NDArray[np.int64]
 
     def extension(self, index: int) -> Iterator[int]:
-        """Yield endless blocks of 64 further bits for the word at a flat index."""
+        """Yield an endless sequence of blocks of 64 further bits for the word at a flat index."""
         ends = np.cumsum(self.counts)
         row = int(np.searchsorted(ends, index, side="right"))
         place = index - int(ends[row] - self.counts[row])
@@ -53,7 +53,7 @@ class Bits:
     path: bytes = b""
 
     def fork(self, index: int) -> Bits:
-        """Return sub-stream `index`, independent of all others and of the words of this stream."""
+        """Return sub-stream `index`, which is independent of all other sub-streams and of the words of this stream."""
         return Bits(self.seeds, self.path + b"f" + index.to_bytes(8, "little"))
 
     def expand(self, row: int, label: bytes, n_bytes: int) -> bytes:
@@ -75,7 +75,7 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Propose values in rounds (round i uses fork i) until all wanted places have one; other places stay 0."""
+    """Propose values in rounds (round i uses fork i) until every wanted place has one. All other places stay 0."""
     # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)

@@ -40,8 +40,8 @@ Interval = tuple[int, int]
 
 
 def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale); scales are flat and positive, one per value or one
-    for all.
+    """Draw two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale). Scales are positive and flat: one per value, or
+    one for all.
     """
     words = bits.words(0, n_per_row)
     signs: NDArray[np.int64] = 1 - 2 * (words.values & np.uint64(1)).astype(np.int64)
@@ -49,7 +49,7 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
 
 
 def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all but the last bit of each word.
+    """Draw magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all bits but the last of each word.
 
     The sign is a fair coin, and 0 belongs to both signs by halves: hence the factor 2 / (1 + a).
     """
@@ -82,7 +82,7 @@ def _shift_of_one(scale: float) -> float:
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
-    """Compute the same magnitude from as many bits of U as it takes; decimal exp and ln are correctly rounded."""
+    """Compute the same magnitude from as many bits of U as are needed. Decimal exp and ln are correctly rounded."""
     prefix, bits = int(words.values[index]) >> 1, 63
     for more in words.extension(index):
         prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS
@@ -103,13 +103,13 @@ def _decided_magnitude(words: Words, index: int, scale: float) -> int:
 
 
 def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw integer Gaussian noise, P(z) ∝ exp(-z² / (2 sigma²)): from a table, or by rejection above sigma 1024."""
+    """Draw integer Gaussian noise, P(z) ∝ exp(-z² / (2 sigma²)), from a table or, above sigma 1024, by rejection."""
     # The rejection keeps y, discrete Laplace of scale t = floor(sigma) + 1, with probability exp(-(abs(y) - sigma²/t)²
     # / (2 sigma²)): Canonne, Kamath, Steinke, "The discrete Gaussian for differential privacy", NeurIPS 2020, algorithm
     # 3.
 
     def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Propose discrete Laplace variables of scale floor(sigma) + 1, accepted by algorithm 3."""
+        """Propose discrete Laplace variables of scale floor(sigma) + 1, to be accepted by algorithm 3."""
         sigma = of_all[where]
         proposal = np.floor(sigma) + 1
         candidates = discrete_laplace(fork.fork(0), counts, proposal)
@@ -128,7 +128,7 @@ def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]
 def accept(
     words: Words, candidates: NDArray[np.int64], sigmas: NDArray[np.float64], proposals: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return for each word whether it is below exp(-(abs(y) - sigma²/t)² / (2 sigma²))."""
+    """Return whether each word is below exp(-(abs(y) - sigma²/t)² / (2 sigma²))."""
     # With x = abs(y)/sigma - sigma/t the difference is off by less than (x + 2) · 2**-52, hence the probability by
     # less than x (x + 2) exp(-x²/2) · 2**-52 < 2**-50, beside 2**-48 of itself for the exponential and 2**-53 for U.
     exponents = (np.abs(candidates) / sigmas - sigmas / proposals) ** 2 / 2
@@ -161,7 +161,7 @@ def is_below_exponential(prefix: int, exponent: Fraction, words: Words, index: i
 
 @dataclass(frozen=True, eq=False)
 class GaussianTable:
-    """A sampler for the magnitude M of a discrete Gaussian variable whose sign is given, based on its rounded tails."""
+    """A sampler for the magnitude M of a discrete Gaussian variable with a given sign, based on its rounded tails."""
 
     # A uniform number U in [0, 1) whose first bits are the integer w satisfies U < P(M ≥ m) surely if w is below the
     # rounded tail and surely not if w is above it; only w *equal* to a tail needs more bits, which are drawn then. The
@@ -177,7 +177,7 @@ class GaussianTable:
         return np.array(gaussian_tails(self.variance, self.bits)[::-1], dtype=np.uint32)
 
     def invert(self, words: Words, where: Any) -> NDArray[np.int64]:
-        """Invert the 32-bit words at the flat positions `where`, by their upper bits."""
+        """Convert the 32-bit words at the flat positions `where` to magnitudes, by inverting their upper bits."""
         prefixes = words.values[where] >> (32 - self.bits)
         above = self.ascending.searchsorted(prefixes, side="right")
         values: NDArray[np.int64] = len(self.ascending) - above
@@ -201,12 +201,12 @@ class GaussianTable:
 
 @lru_cache(maxsize=256)
 def gaussian_magnitude(sigma: float) -> GaussianTable:
-    """Return the sampler for the magnitude of a discrete Gaussian variable whose sign is given."""
+    """Return the sampler for the magnitude of a discrete Gaussian variable with a given sign."""
     return GaussianTable(Fraction(sigma) ** 2)
 
 
 def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
-    """Return the distinct sigmas, with the flat positions of each."""
+    """Return the distinct sigmas, and the flat positions of each."""
     if sigmas.size == 1 or (sigmas == sigmas[0]).all():
         return [(float(sigmas[0]), slice(None))]
     distinct, group = np.unique(sigmas, return_inverse=True)
@@ -241,7 +241,7 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
 
 
 def gaussian_tails(variance: Fraction, bits: int) -> list[int]:
-    """Return the tails of the magnitude of a discrete Gaussian of given sign, times 2**bits and rounded down."""
+    """Return the tails of the magnitude of a discrete Gaussian with a given sign, times 2**bits and rounded down."""
     # The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     # g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0. Guard
     # bits are doubled until both ends of every interval agree. No theorem known to us says that none of the tails is

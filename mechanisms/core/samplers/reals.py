@@ -1,4 +1,4 @@
-"""Real-valued noise in double precision, with the known weakness of floating point (Mironov 2012)."""
+"""Real-valued noise in double precision, which has the known weakness of floating-point noise (Mironov 2012)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def uniform(words: Words) -> NDArray[np.float64]:
 
 
 def open_uniform(words: Words) -> NDArray[np.float64]:
-    """Return the rounded midpoints of 2**53 equal parts of (0, 1): never 0, and 1 less often than once in 2**53."""
+    """Return rounded midpoints of 2**53 equal parts of (0, 1): never 0, and 1 less often than once in 2**53."""
     return (leading_bits(words, 53) + 0.5) * 2.0**-53
 
 

@@ -1,4 +1,4 @@
-"""SipHash-2-4 over whole columns: the keyed hash for bounding, sampling masks, shards and digests of users."""
+"""SipHash-2-4 over whole columns: the keyed hash used for bounding, sampling masks, shards and digests of users."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
 
 
 def _hash(key: bytes, columns: list[NDArray[np.uint64]], last: NDArray[np.uint64], result: NDArray[np.uint64]) -> None:
-    """Hash rows into ``result``, of shape (1, n) or (2, n); ``last`` ends every message, as one word or one per
-    message.
+    """Hash rows into ``result``, shape (1, n) or (2, n). Every message ends with ``last``: one word for all, or one
+    per message.
     """
     half, n_rows, is_wide = struct.unpack("<2Q", key[:16]), result.shape[1], len(result) == 2
     constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)

@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(TextSource):
-    """Base class for sources with one fixed file layout, which class variables describe.
+    """Base class for sources whose fixed file layout is described by class variables.
 
     A subclass whose files are named after users gives `user_of`, and has no column ``user``.
     """
@@ -39,7 +39,7 @@ class TrackSource(TextSource):
         return self.types
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows with parsed times, and with the user of their file."""
+        """Return the rows with their times parsed and the user of each file filled in."""
         events = rows.raw.with_columns(self.time.milliseconds(rows.raw["time"]))
         users = pl.Series("user", [self.user_of(segment.file) for segment in batch.segments], dtype=pl.String)
         return events if "user" in events.columns else events.select(users[rows.segments(batch)], pl.all())
