@@ -129,7 +129,7 @@ def _run_alone(
 
 
 class Stopwatch:
-    """Stopwatch that records how many seconds each part of a run took.
+    """A stopwatch that records how many seconds each part of a run takes.
 
     Examples
     --------
@@ -173,7 +173,7 @@ def _on_engine(plan: Plan, runner: str) -> bool:
 
 
 def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
-    """Yield the blocks of an input that can be read more than once; yield nothing for any other input."""
+    """Yield the blocks of an input that can be read more than once, and nothing for any other input."""
     if not is_recorded(plan.config.source):
         return
     recorded = plan.config.source.recorded.reading(plan.space.reads)
@@ -205,7 +205,7 @@ def _check_input(plan: Plan) -> None:
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
-    """Run a plan; return None if it ran to the end, or why a stream stopped early."""
+    """Run a plan. Return None if it ran to the end, or the reason why a stream stopped early."""
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
@@ -215,7 +215,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
 
 
 def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
-    """Prepare the folder; return the operator's manifest if the run to resume has already finished."""
+    """Prepare the folder, and return the operator's manifest if the run to resume has already completed."""
     if plan.resumed:
         manifest: dict[str, Any] | None = started_by.prepare(plan)
         if open_to_others := files.readable_by_others(plan.folder):
@@ -272,7 +272,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
 
 
 def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[str, Any]:
-    """Return remarks for the operator about unused rows and doubtful data."""
+    """Return remarks for the operator about unused rows and suspicious data."""
     lost = input_check.lost(equation)
     if is_synthetic and not lost:
         return {}
@@ -310,7 +310,7 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 
 def _clear(plan: Plan) -> None:
-    """Remove an earlier run from the folder of a simulation; raise `ConfigError` in a deployment."""
+    """Remove an earlier run from the folder of a simulation, or raise `ConfigError` in a deployment."""
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
     bare = all(map(_is_bare, earlier))
     if plan.config.mode == "deployment" and not bare:

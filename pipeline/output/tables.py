@@ -24,7 +24,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _require(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
-    """Return the given fields declared non-nullable, which also saves space."""
+    """Return the given fields as non-nullable fields, which also take less space."""
     return [pa.field(name, kind, nullable=False) for name, kind in fields]
 
 
@@ -172,7 +172,7 @@ def _user_and_time(traces: Traces) -> dict[str, Any]:
 
 
 def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
-    """Return the table of one accountant's rows."""
+    """Return a table of the rows of one accountant."""
     fixed = {"stream": [STREAM] * len(rows), "accountant": [accountant] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
@@ -183,17 +183,17 @@ def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
 
 
 class _Rows(NamedTuple):
-    """Builder for the columns of several windows, in order of window and then cell."""
+    """Builder of table columns for several windows, with rows ordered by window and then by cell."""
 
     n_windows: int
     n_cells: int
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Repeat the value of each window for all of its cells."""
+        """Repeat each window's value once for every cell."""
         return np.repeat(np.asarray(values, kind), self.n_cells)
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
-        """Concatenate the vectors of all windows; a scalar stands for all cells of its window."""
+        """Concatenate the vectors of all windows, expanding a scalar to all cells of its window."""
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])
 

@@ -1,4 +1,6 @@
-"""Utility of a finished simulation: metrics comparing released with true counts, and the error of released traces."""
+"""Utility of a finished simulation: metrics that compare released counts with true counts, and the error of released
+traces.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ Mask = NDArray[np.bool_]
 
 
 class _Score(NamedTuple):
-    """A row of the utility table; a score of the whole run has the scope ``run``."""
+    """A row of the utility table. A score for the whole run has the scope ``run``."""
 
     metric: str
     scope: str
@@ -52,7 +54,7 @@ class _Score(NamedTuple):
 
 
 def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Write ``operator/utility.parquet``, with every metric over the whole run and in each of the metric's own scopes.
+    """Write ``operator/utility.parquet``, which holds every metric for the whole run and for each scope of the metric.
 
     Returns entries of the operator's manifest, ``utility`` with the whole-run value of every metric and, for counts,
     ``utility_summary``, and doubts about the counts.
@@ -88,7 +90,7 @@ def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 
 def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
-    """Return the scores of every configured metric, over the whole run and by window or cell."""
+    """Return the scores of every configured metric for the whole run and for each window or cell."""
     cells = plan.space.cells
     scores: list[_Score] = []
     days = _days(plan, windows)
@@ -119,7 +121,7 @@ def _prior_scores(
     windows: NDArray[Any],
     starts: NDArray[np.int64],
 ) -> tuple[dict[str, float | None], list[_Score]]:
-    """Return the error and skill of the release relative to the prior; both are empty if there is no prior."""
+    """Return the error and skill of the release relative to the prior, both empty if there is no prior."""
     n_training = max((accountant.training_windows or 0 for accountant in plan.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
@@ -151,7 +153,9 @@ def _profile(plan: Plan) -> UsualCounts | None:
 
 
 def _learned_file(plan: Plan) -> Learned | None:
-    """Return the `penstock learn` file that an accountant reads, or None unless it covers the cells of the run."""
+    """Return the `penstock learn` file that an accountant reads, or None if no such file covers the cells of the
+    run.
+    """
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
@@ -165,7 +169,7 @@ def _learned_file(plan: Plan) -> Learned | None:
 
 
 def _usual_counts(learned: Learned, n_cells: int) -> Array:
-    """Return the mean number of people in each cell per window."""
+    """Return the mean number of people per window in each cell."""
     return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
 
 
@@ -186,7 +190,8 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
-    """Read the true counts, the released values, their deviations and alarms where present, and the windows.
+    """Read the true counts, the released values with any deviations and alarms, a mask of active cells, and the
+    windows.
 
     All are of shape (n_windows, n_cells). Only windows and cells that were released are compared; elsewhere both are 0.
     """
@@ -202,8 +207,8 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean distance between released and true points in metres: over all points, landmarks, other points,
-    and by user.
+    """Return the mean distance in metres between released and true points: for all points, landmarks, other points,
+    and each user.
     """
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")

@@ -1,4 +1,4 @@
-"""Utility of a run, measured after it ends, as a few figures with a sentence for each."""
+"""Utility of a run, measured after it ends: a few figures, each explained in a sentence."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width() -> pl.Expr:
-    """Return an expression for the half-width of a true count's 95 % interval, from the stated deviation or else from
-    the noise.
+    """Return an expression for the half-width of a true count's 95 % interval, from the stated deviation if there is
+    one or else from the noise.
 
     Of rows of the table of releases; NaN where there is no noise of a known family.
     """
@@ -81,7 +81,7 @@ def half_width() -> pl.Expr:
 
 
 def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
-    """Apply `margin` to the values if the mechanism states their deviations."""
+    """Apply `margin` to the values if the mechanism states their standard deviations."""
     value, deviation = both
     return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
 
@@ -90,8 +90,8 @@ def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Return the mean count, and the mean absolute errors of the release, of zeros, and of repeating the last release,
-    in people.
+    """Return the mean count and the mean absolute error, in people, of the release, of zeros, and of repeating the last
+    release.
 
     ``truth``, ``released``, of shape (n_windows, n_cells).
 
@@ -145,7 +145,7 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Return the fraction of counts inside their stated 95 % intervals (`margin`), and the mean width and interval
+    """Return the fraction of counts inside their stated 95 % intervals (`margin`), and the intervals' mean width and
     score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
@@ -225,7 +225,7 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 
 
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
-    """Return the error of the total over all cells for each local hour, in order, relative to the true total.
+    """Return the error of the total over all cells, relative to the true total, for each local hour in order.
 
     A bound that keeps the first memberships of a day leaves the evenings too small. The
     ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
@@ -280,12 +280,12 @@ def counted(manifest: Mapping[str, Any]) -> str:
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a release is more accurate than every alternative that costs nothing."""
+    """Return whether a release is more accurate than every alternative that has no privacy cost."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
 def zeros_are_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether zeros are at least as accurate as the release."""
+    """Return whether publishing zeros would be at least as accurate as the release."""
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
 
@@ -296,7 +296,7 @@ def _is_usual(summary: Mapping[str, Any]) -> bool:
 
 
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
-    """Turn the result of `utility_summary` into a verdict about counts of people, or of another unit.
+    """Describe the result of `utility_summary` as a verdict about counts of people or of another unit.
 
     With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
     the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
@@ -350,7 +350,7 @@ QUIET_SHARE, MIN_VISITS = 0.125, 1000
 
 
 def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
-    """Return the middle of the quietest hours of an average day if it falls in daytime, which suggests a wrong time
+    """Return the middle hour of the quietest part of an average day if it falls in daytime, which suggests a wrong time
     zone.
 
     None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
@@ -411,8 +411,8 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix for each given column, NaN where missing, reading a bounded number of rows at a
-    time.
+    """Return a window-by-cell matrix for each given column, with NaN for missing values, reading a bounded number of
+    rows at a time.
     """
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}

@@ -78,7 +78,9 @@ class RunWriter:
             sink.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment writes none."""
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells). A deployment writes no true
+        counts.
+        """
         plan = self.plan
         if not has_truth(plan):
             return
@@ -102,7 +104,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write account rows from one parallel part of the accountant with the given index.
+        """Write the account rows from one parallel part of the accountant with the given index.
 
         ``first``: the first window accounted, 1 for traces.
         """
@@ -117,22 +119,22 @@ class RunWriter:
                 sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
-        """Replace the summary of the accountant with the given index."""
+        """Write the summary of the accountant with the given index, replacing any earlier summary."""
         accountant = self.plan.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
-        """Replace the row counts of one piece of the input, or of the whole input."""
+        """Write the row counts of one piece of the input or of the whole input, replacing any earlier counts."""
         atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
-        """Replace the number of distinct memberships for one piece of the rows."""
+        """Write the number of distinct memberships in one piece of the rows, replacing any earlier number."""
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows of one piece of the input; a deployment redacts them, because a row identifies a
-        person.
+        """Write the rejected rows of one piece of the input. In a deployment they are redacted, because a row
+        identifies a person.
         """
         kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
         if kept:
@@ -140,7 +142,7 @@ class RunWriter:
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())
 
     def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
-        """Write per-user figures for one shard, without any identity."""
+        """Write figures for each user of a shard, without the user's identity."""
         # In one line: Python indents JSON number by number.
         atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
@@ -149,7 +151,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait until the configured delay after the window became final has passed.
+        """Wait until the configured delay has passed since the window became final.
 
         What is caught up with is late already and leaves immediately.
         """

@@ -1,4 +1,4 @@
-"""The release loop's counterpart for accounting: one accountant steps through all releases in order."""
+"""The accounting counterpart of the release loop: one accountant steps through all releases in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = StateFormat("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps one accountant through consecutive releases; only bytes persist between calls.
+    """Loop that steps one accountant through consecutive releases. Only its encoded state persists between calls.
 
     ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
     """
@@ -36,7 +36,7 @@ class AccountLoop:
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Return whether a batch has arrived before an earlier one."""
+        """Return whether a batch has arrived before its predecessor."""
         flat = FORMAT.decode(data)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known_facts(flat).last + 1
@@ -47,7 +47,7 @@ class AccountLoop:
         return int(FORMAT.decode(data)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
-        """Account for the new releases in a batch; at the end of a run, add the final figures."""
+        """Account for the new releases in a batch and, at the end of a run, add the final figures."""
         flat = FORMAT.decode(data)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
@@ -90,7 +90,7 @@ class AccountLoop:
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state from the state of its loop; raise `StateVersionError` if that is impossible."""
+    """Decode the accountant's state from the state of its loop, or raise `StateVersionError` if that is impossible."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 

@@ -1,4 +1,4 @@
-"""The charges of a ledger by time slot, and the cost of every unit of privacy that overlaps them."""
+"""Charges of a ledger by time slot, and the total cost to every unit of privacy that overlaps them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Terms:
 
     @property
     def grid(self) -> tuple[int, int, str]:
-        """The step, anchor and time zone; two runs share their slots exactly if these are equal."""
+        """The step, anchor and time zone. Two runs share their slots if and only if all three are equal."""
         return self.step, self.anchor % self.step, self.time_zone
 
     @cached_property
@@ -105,7 +105,9 @@ class Terms:
 
     @cached_property
     def periods(self) -> Calendar | None:
-        """The calendar of budget periods, whose length may vary at clock changes, or None if all time is one period."""
+        """The calendar of budget periods, whose lengths may vary at clock changes, or None if there is only one
+        period.
+        """
         if self.period is None:
             return None
         begun = period_calendar(self.period, self.period_begin, self.period_zone)
@@ -113,7 +115,7 @@ class Terms:
 
     @cached_property
     def landmarks(self) -> Landmarks:
-        """The landmarks of the unit; listed landmarks are given by slot."""
+        """The landmarks of the unit of privacy. Listed landmarks are given as slots."""
         return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
 
     def slot(self, instant: int) -> int:
@@ -121,7 +123,7 @@ class Terms:
         return int(self.calendar.index(np.array([instant]))[0])
 
     def start(self, slot: int) -> int:
-        """Return the first instant of a slot."""
+        """Return the time at which a slot starts."""
         return self.calendar.start(slot)
 
     @property
@@ -144,7 +146,8 @@ def _hours(milliseconds: int) -> str:
 
 
 class SlotArray:
-    """A sparse array of numbers by slot, zero by default; memory is used only for chunks that were touched.
+    """A sparse array with one number per slot, 0 by default. Memory is allocated only for chunks that have been written
+    to.
 
     >>> array = SlotArray()
     >>> array.add(5, 8, 1.5)
@@ -190,7 +193,7 @@ class SlotArray:
 
 
 def _chunk_slice(number: int, first: int, last: int) -> slice:
-    """Return the slice of a chunk that holds the slots ``first`` to ``last``; the chunk must overlap them."""
+    """Return the slice of a chunk that covers the slots ``first`` to ``last``, which must overlap the chunk."""
     return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 
 
@@ -208,7 +211,9 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount that a charge adds to a range of units; if ``alone`` is set, only to those of one of its slots."""
+    """The amount that a charge adds to a range of units, recorded separately for each slot of ``alone`` if that is
+    set.
+    """
 
     first: int
     last: int
@@ -217,7 +222,8 @@ class _Part(NamedTuple):
 
 
 class ChargeTable:
-    """Running costs of all units of a ledger, one number per unit, so that a check needs only a look-up.
+    """The accumulated cost of every unit of a ledger, stored as one number per unit so that a check needs only a
+    look-up.
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks if
     it is the unit, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs, and
@@ -247,7 +253,7 @@ class ChargeTable:
         return sum(self.costs(charge))
 
     def costs(self, charge: SlotCharge) -> tuple[float, float]:
-        """Return the cost so far and the amount of the charge for the unit whose total would be largest."""
+        """Return the current cost and the charged amount for the unit whose total would be largest."""
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
@@ -267,12 +273,12 @@ class ChargeTable:
         return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def period(self, slot: int) -> int:
-        """Return the index of the budget period in which a slot begins, or 0 if all time is one period."""
+        """Return the index of the budget period in which a slot begins, or 0 if there is only one period."""
         periods, _ = self._facts_of(slot, slot)
         return int(periods[0])
 
     def forget_before(self, slot: int) -> None:
-        """Drop charges that share units only with slots before ``slot``."""
+        """Drop charges that cannot share a unit with any slot from ``slot`` onward."""
         is_stretch = self.terms.kind == "stretch"
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
@@ -289,7 +295,7 @@ class ChargeTable:
         return self._together.highest(part.first, part.last) + others
 
     def _parts(self, charge: SlotCharge) -> list[_Part]:
-        """Return the units that a charge affects, with its amount in each."""
+        """Return the ranges of units that a charge affects, with the amount that it adds to each unit."""
         return self._in_stretches(charge) if self.terms.kind == "stretch" else list(self._in_periods(charge))
 
     def _in_stretches(self, charge: SlotCharge) -> list[_Part]:
@@ -314,8 +320,8 @@ class ChargeTable:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each slot in a range, and a mask of its landmarks; for a period unit, all are
-        set.
+        """Return the budget period of each slot in a range, and a mask of the landmarks, which covers every slot if
+        the unit is a period.
         """
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]

@@ -1,5 +1,5 @@
-"""Ledger of privacy charges: an append-only hash chain; each charge is one transaction, fsynced before its release
-leaves.
+"""An append-only, hash-chained ledger of privacy charges. Each charge is one transaction, synced to disk before its
+release leaves.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MONTH = 30 * DAY
 
 
 class LedgerExhausted(BudgetExceeded):
-    """Raised if a release would exceed the budget left in its ledger; nothing was charged or released."""
+    """Raised if a release would exceed the budget left in its ledger. Nothing has been charged or released."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -41,7 +41,7 @@ class LedgerExhausted(BudgetExceeded):
 
 @dataclass(frozen=True)
 class Charge:
-    """The cost of one release of a run.
+    """The privacy cost of one release of a run.
 
     Parameters
     ----------
@@ -75,8 +75,8 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the amounts charged to a unit that contains all windows of the charge, and to one that contains only
-        some.
+        """Return the amount charged to a unit that contains all windows of the charge, and the amount charged to one
+        that contains only some.
         """
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
@@ -86,7 +86,7 @@ class Charge:
 
 
 class Posting(NamedTuple):
-    """A posted charge with its run, first slot and nonce."""
+    """A charge as posted to the ledger, with its run, first slot and nonce."""
 
     run: str
     slot: int
@@ -99,7 +99,7 @@ class Posting(NamedTuple):
         return self.slot + self.charge.last - self.charge.window
 
     def on_slots(self, measure: str) -> SlotCharge:
-        """Return the slots of the charge and its amounts for them."""
+        """Return the slots of the charge and the amounts charged to them."""
         return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
 
     def values(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Posting(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Posting:
-        """Restore a posting from the result of `values`; keys added by later versions are ignored."""
+        """Restore a posting from the result of `values`, ignoring keys that later versions added."""
         names = [field.name for field in fields(Charge)]
         window = {"last": values["window"], "at": values["window"]}
         charge = Charge(**window | {name: values[name] for name in names if name in values})
@@ -131,7 +131,7 @@ class LedgerEntry(NamedTuple):
 
 
 class Head:
-    """File that stores the head of a ledger's chain after each entry, so that truncation is detected.
+    """A file that stores the head of a ledger's chain after each entry, so that truncation can be detected.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
@@ -150,7 +150,9 @@ class Head:
         self.path = path
 
     def read(self) -> str | None:
-        """Read the last head; return an empty string before the first entry, or None if the file does not exist."""
+        """Return the last stored head, an empty string if there are no entries yet, or None if the file does not
+        exist.
+        """
         try:
             return self.path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * self._LENGTH)
         except FileNotFoundError:
@@ -162,7 +164,7 @@ class Head:
             write_first(self.path, self._line(""), private=True)
 
     def keep(self, head: str) -> None:
-        """Write a head durably to the existing file."""
+        """Write a head to the existing file and sync it to disk."""
         if self.read() != head:
             with self.path.open("r+b") as file:
                 file.write(self._line(head))
@@ -175,7 +177,7 @@ class Head:
 
 @dataclass
 class _Knowledge:
-    """The state of a ledger as far as a run has read it."""
+    """The state of a ledger, as far as a run has read it."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -197,7 +199,7 @@ class _Knowledge:
 
 
 class Ledger:
-    """Append-only file of charges with one JSON object per line; several runs and workers may write to it.
+    """An append-only file of charges, one JSON object per line, to which several runs and workers may write.
 
     The first line states version and `Terms`, which the first run brings; whoever comes later takes them. A torn last
     line (a killed run) is cut off, since the release it belongs to never left.
@@ -250,7 +252,7 @@ class Ledger:
     # Reading.
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield all entries in order; raise `DataError` if the chain is broken."""
+        """Yield all entries in order, or raise `DataError` if the chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 yield from (entry for entry, _ in self._lines(file, 0, ""))
@@ -260,7 +262,7 @@ class Ledger:
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries; raise `DataError` if the chain is broken, or if the stored heads show that its end is
+        """Return all entries. Raise `DataError` if the chain is broken, or if the stored heads show that its end is
         missing.
         """
         kept = [head.read() for head in self._heads]  # before the entries, which others may add to
@@ -273,8 +275,8 @@ class Ledger:
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield the entries from a byte offset onward, each with the offset after it, given the head of the chain
-        there.
+        """Yield each entry from a byte offset onward with the offset at which it ends, given the head of the chain
+        at the start.
         """
         file.seek(start)
         end = start
@@ -311,7 +313,8 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[Ledger]:
-        """Lock and read the ledger; on exit append, sync and unlock. If an error is raised, nothing has been charged.
+        """Lock and read the ledger, and on exit append the new entries, sync and unlock. If an error is raised, nothing
+        has been charged.
 
         While the block runs, `check` before a step and `charge` after it.
         """
@@ -362,7 +365,7 @@ class Ledger:
         self._record(values)
 
     def charge_choice(self, windows: Sequence[int], about_each: float, about_all: float) -> None:
-        """Charge a run, once, for choosing public landmarks that conceal private ones.
+        """Charge a run once for choosing public landmarks that conceal private ones.
 
         A set that another run has shown counts again: it may have been drawn again, for other landmarks. The choice is
         about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
@@ -373,14 +376,17 @@ class Ledger:
             self.enter(choice)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce under which a window was charged, or else the newest nonce of the run."""
+        """Return the nonce under which a window was charged, or the newest nonce of the run if the window was not
+        charged.
+        """
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
         return known.nonces.get(known.made_under.get(slot, newest), "")
 
     def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget; nothing is written.
+        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget, without writing
+        anything.
 
         A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
         same whenever it is repeated, whatever others have charged since.
@@ -390,8 +396,8 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. Charging it again with the same input is a retry, and with other input raises
-        `DataError`.
+        """Charge a window once. Charging it again counts as a retry if the input is the same, and raises `DataError`
+        if it differs.
         """
         posting, data = self._look_up(charge)
         if data is None:
@@ -404,7 +410,7 @@ class Ledger:
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
-        """Return the charge as it would be posted, and the digest of its input if it has already been made."""
+        """Return the charge as it would be posted, and the digest of its input if the charge was posted before."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
         return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
@@ -423,7 +429,7 @@ class Ledger:
     # What a run knows of its ledger.
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Read the entries appended since the last read; return whether there were any."""
+        """Read the entries appended since the last read, and return whether there were any."""
         known, kept = self._known, [head.read() for head in self._heads]
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
@@ -463,7 +469,7 @@ class Ledger:
             known.runs[values["run"]] = values
 
     def _forget_old(self) -> None:
-        """Forget charges that are far behind the current window."""
+        """Drop from memory the charges that are far behind the current window."""
         known = self._known
         kept_from = min(known.latest, self._pinned)
         if kept_from - known.floor <= 2 * RECENT:
@@ -475,7 +481,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
 
     def _known_from(self, slot: int) -> _Knowledge:
-        """Return the known state with all charges from a slot onward, rereading those that were forgotten.
+        """Return the known state including all charges from a slot onward, rereading any that were forgotten.
 
         A run may go back in the middle of a block, which is not checked there.
         """
@@ -488,7 +494,7 @@ class Ledger:
         return self._known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:
-        """Write the new entries durably, with one write and one sync, and then the heads."""
+        """Write the new entries durably, with one write and one sync, and then write the heads."""
         known, lines = self._known, []
         for values in self.new:
             known.head = _next_head(known.head, values)
@@ -525,7 +531,7 @@ class Ledger:
 
 
 def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
-    """Return the sum of all charges and of those in the last 30 days, or None before the first charge.
+    """Return the sum of all charges and of those in the last 30 days, or None if nothing has been charged.
 
     It is the most that someone loses who is in every window, in the measure of the ledger. A charge for some windows of
     the 30 days counts in full. None for traces, too: a run of them is charged for a unit, and not for a whole trace.
@@ -549,8 +555,8 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return what all choices of public landmarks together reveal about the private ones, or None if no choice was
-    made.
+    """Return how much all choices of public landmarks together reveal about the private ones, or None if no choice
+    was made.
     """
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
@@ -568,7 +574,7 @@ def is_paid_for(profile: Profile) -> bool:
 
 
 def _short(nonce: str) -> str:
-    """Return the short form of a nonce, which charges are recorded with."""
+    """Return the short form of a nonce, which is recorded with charges."""
     return nonce[:16]
 
 

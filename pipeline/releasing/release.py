@@ -1,4 +1,4 @@
-"""Release of windows in order: one vector per window, each once, and within the budget."""
+"""Release of windows in order: one vector per window, each released once and within the budget."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ FORMAT = StateFormat("release_loop")
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive windows from the loop: their releases, the charges to store durably first, and the reason if
-    releasing stopped.
+    """Releases of consecutive windows, the charges to store durably beforehand, and the reason if releasing stopped.
 
     ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
     come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
@@ -42,7 +41,7 @@ class Batch:
 
 
 class ReleaseLoop:
-    """Loop that steps the mechanism through consecutive windows; only bytes persist between calls.
+    """Loop that steps the mechanism through consecutive windows. Only its encoded state persists between calls.
 
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
     noise is keyed by the input and the state.
@@ -77,7 +76,9 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Return the index of the last released window; later rows for this or earlier windows are not counted."""
+        """Return the index of the last released window. Rows that arrive later for this window or earlier ones are
+        not counted.
+        """
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
@@ -144,7 +145,9 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if its worst-case charge is affordable; the last window releases all that remains."""
+        """Step the mechanism if its worst-case charge is affordable. The last window releases everything that
+        remains.
+        """
         worst = self.mechanism.worst_charge(window, inner)
         if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
@@ -195,13 +198,13 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _on_time(self, release: Release) -> Release:
-        """Delay a release that waited for later windows until their late rows have been counted too."""
+        """Delay a release that waited for later windows until the late rows of those windows have been counted too."""
         if release.available_at is None:
             return release
         return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
 
     def _noise_under(self, nonce: str) -> NoiseSource:
-        """Return the noise source of a deployment under one of its nonces; a simulation has no nonce."""
+        """Return the noise source for a nonce of a deployment, or the usual source if there is no nonce."""
         if not nonce or nonce == self.plan.keys.noise_key.nonce.hex():
             return self.noise
         if nonce not in self._noises:
@@ -209,7 +212,7 @@ class ReleaseLoop:
         return self._noises[nonce]
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
-        """Return the charges of a step; a step that costs nothing is recorded together with its input."""
+        """Return the charges of a step. A step that costs nothing is recorded as well, together with its input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.
@@ -225,7 +228,7 @@ class ReleaseLoop:
         return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
 
     def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
-        """Return the charge of the events in a window; the charge of a block covers all windows of the block."""
+        """Return the charge for the events in a window. The charge for a block covers all of its windows."""
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])

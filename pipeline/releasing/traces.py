@@ -76,7 +76,7 @@ def landmark_mask(
 
 
 def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
-    """Draw a fraction of the points of each trace at random, seeded by the user's identity."""
+    """Draw a fraction of each trace's points at random as landmarks, with a seed derived from the user's identity."""
     masks = []
     for n_points, user in zip(lengths.tolist(), users):
         seed = int.from_bytes(np.ascontiguousarray(user).tobytes(), "little")
@@ -86,7 +86,7 @@ def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray
 
 
 def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
-    """Return the 0-based budget period of each point; days are in the time zone of the windows."""
+    """Return the 0-based budget period of each point. Days are in the time zone of the windows."""
     length = plan.traces.budget_period
     if length is None:
         return np.zeros(len(times), np.int64)
@@ -102,7 +102,7 @@ VERSION = 2
 
 @dataclass(frozen=True)
 class Area:
-    """A circle, centred on a space and containing all of its cells, to which released traces are confined.
+    """A circle that is centred on a space, contains all of its cells, and confines the released traces.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
@@ -194,7 +194,8 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Return the indices of the points kept when each trace is thinned, from its start, to gaps of at least ``gap``.
+    """Return the indices of the points that remain when each trace is thinned, from its start, so that gaps are at
+    least ``gap``.
 
     >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]
@@ -250,7 +251,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """The traces of one shard: releases, the charge to store durably first, and the accountants' rows.
+    """The traces of one shard: their releases, the charge to store durably beforehand, and the accountants' rows.
 
     The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
     """
@@ -263,13 +264,13 @@ class TraceBatch:
 
     @property
     def user_summary(self) -> dict[str, list[int]]:
-        """The numbers of points and landmarks of each user, without identity."""
+        """The numbers of points and landmarks of each user, without the user's identity."""
         landmarks = np.add.reduceat(self.traces.landmarks, self.traces.starts, dtype=np.int64)
         return {"points": self.traces.lengths.tolist(), "landmarks": landmarks.tolist()}
 
 
 class TraceLoop:
-    """Loop that releases all traces of a shard through the mechanism and accounts for them; nothing persists between
+    """Loop that releases all traces of a shard through the mechanism and accounts for them. Nothing persists between
     calls.
 
     `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
@@ -285,7 +286,9 @@ class TraceLoop:
         self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
-        """Release and account for all traces of a shard; raise `BudgetExceeded` before anything is written."""
+        """Release and account for all traces of a shard. If a budget is exceeded, `BudgetExceeded` is raised before
+        anything is written.
+        """
         planned = planned_noise(self.plan.traces.mechanism, traces)
         schedule = PointSchedule(traces, self.origin, self.max_landmarks, **planned)
         steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
@@ -296,14 +299,16 @@ class TraceLoop:
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
-        """Return a charge of zero that marks the traces of a shard as released, so that retries are recognised."""
+        """Return a zero charge that marks the traces of a shard as released, so that retries are recognised."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
         data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 
 def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
-    """Return the deviations and factors of a `PointSchedule` if the mechanism derives its noise from a goal."""
+    """Return the deviations and factors for a `PointSchedule` if the mechanism derives its noise from a goal, or
+    else an empty dictionary.
+    """
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers
@@ -317,7 +322,9 @@ def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
 
 
 def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
-    """Raise `BudgetExceeded` if any user's sum over L ∪ {t} exceeds the mechanism's budget in any budget period."""
+    """Raise `BudgetExceeded` if, in any budget period, any user's total over the landmarks and one more point
+    exceeds the mechanism's budget.
+    """
     budget = mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return

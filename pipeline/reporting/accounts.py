@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """The presentation of one accountant; the defaults serve any accountant not in `KNOWN`."""
+    """The presentation of one accountant. The defaults suit any accountant that is not in `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""
@@ -62,11 +62,15 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why the neighbours of a figure differ from those of the headline losses; empty if they do not."""
+        """Explain why the neighbours of a figure differ from those of the headline losses, or return an empty string
+        if they do not.
+        """
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Return the title and unit of the chart for a figure name; figures of different units never share an axis."""
+        """Return the title and unit of the chart for a figure name. Figures with different units never share an
+        axis.
+        """
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -86,7 +90,7 @@ PRIOR = (
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
-    """Return the title, unit and meaning of a metric, known or not, for counts of people or of another unit.
+    """Return the title, unit and meaning of any metric, known or unknown, for counts of people or of another unit.
 
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
@@ -113,13 +117,15 @@ def treatment(accountant: str) -> Treatment:
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Return whether the smallest value of a figure is its worst."""
+    """Return whether the smallest value of a figure is its worst value."""
     return name.endswith("_left")
 
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """A figure of an accountant over a whole run; accountant, name, unit and adjacency are as in its rows."""
+    """A figure of an accountant over a whole run. Its accountant, name, unit and adjacency are as in the account
+    rows.
+    """
 
     accountant: str
     name: str
@@ -226,7 +232,7 @@ def _chart(
 
 
 def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
-    """Return a note for a chart whose figures end well before the displayed windows, or an empty string."""
+    """Return a note if a chart's figures end well before the displayed windows do, or else an empty string."""
     known = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
     last = int(known.to_numpy().max(initial=0))
     if last >= windows[max(0, len(windows) - 2)]:
@@ -258,7 +264,7 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """Return a column as a series by window, NaN where missing."""
+    """Return a column as a series by window, with NaN for missing values."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

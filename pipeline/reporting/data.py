@@ -40,7 +40,7 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run: the merged tables once it has ended, and the parts written so far until then.
+    """The folder of a run, with the merged tables once the run has ended and the parts written so far before that.
 
     ``public_only``: read nothing but ``public/``, as a reader of the published files does.
     """
@@ -50,7 +50,7 @@ class Run:
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """The public manifest, written when a run begins; raises `DataError` if it is missing."""
+        """The public manifest, which is written when a run begins. Raises `DataError` if it is missing."""
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
@@ -64,7 +64,9 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, successfully or not; for public files alone, whether they have been merged."""
+        """Whether the run has ended, successfully or not. If only public files are available, whether they have been
+        merged.
+        """
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
@@ -112,7 +114,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The account rows of both sides; of several rows for a figure the last is kept, and final rows replace
+        """The account rows of both sides, with the last row for each figure and with final rows in place of
         provisional ones.
         """
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
@@ -131,8 +133,8 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """The largest possible losses of one person, from the operator's manifest if available, or None without a
-        release.
+        """The largest possible privacy losses of one person, from the operator's manifest if available, or None if
+        there is no release.
         """
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
@@ -143,8 +145,8 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The number of visits (one person in one cell and window), and of those in the release; None if the truth is
-        unavailable.
+        """The number of visits (one person in one cell and window) and how many of them the release includes, or
+        None if the truth is unavailable.
         """
         if self.traces is not None:
             return None
@@ -166,7 +168,7 @@ class Run:
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
-        """Query a table, or the parts of it written so far; return None if there are neither."""
+        """Query a table or the parts of it written so far, or return None if there are neither."""
         path = self.folder / f"{name}.parquet"
         if self.public_only and not name.startswith("public/"):
             return None
@@ -192,7 +194,7 @@ class Run:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file; raise `DataError`, naming the file, if it is not valid JSON."""
+    """Read a JSON file, or raise a `DataError` that names the file if it is not valid JSON."""
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -214,7 +216,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def citation(name: str, manifest: dict[str, Any]) -> str:
-    """Return a BibTeX entry for the software and the result; ``CITATION.cff`` states the same facts."""
+    """Return a BibTeX entry for the software and the result. ``CITATION.cff`` states the same facts."""
     decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
     fields = {
         "title": "{penstock}: a streaming release simulator for location data",
@@ -245,13 +247,15 @@ class ShownCounts:
     alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Return the number of windows with each action, the most frequent first."""
+        """Return each action with the number of windows that it applies to, the most frequent action first."""
         counted = zip(ACTIONS, np.bincount(self.windows["action"], minlength=len(ACTIONS)).tolist())
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
 def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Return the released counts that the page displays; memory use is bounded by the page, not by the table."""
+    """Return the released counts that the page displays. Memory use is bounded by the size of the page, not of the
+    table.
+    """
     shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)

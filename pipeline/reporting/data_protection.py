@@ -104,7 +104,7 @@ def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
 
 
 def _bounds(run: Run) -> list[tuple[str, str]]:
-    """Describe the run's contribution bounds, landmarks and budget period, where it has them."""
+    """Describe the run's contribution bounds, landmarks and budget period, if it has them."""
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
     if sensitivity:
@@ -139,7 +139,7 @@ def _landmarks(run: Run) -> str:
 
 
 def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
-    """Return the loss from one release, from a day and from the whole run, as ε and as odds."""
+    """Return the privacy loss from one release, from a day and from the whole run, as ε and as odds."""
     item = "one release" if run.traces is None else "one point"
     return [
         (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
@@ -148,7 +148,7 @@ def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str,
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the cost of all runs on the ledger as ε and as odds, or None if no sum is published."""
+    """Return the privacy cost of all runs on the ledger, as ε and as odds, or None if no sum is published."""
     if series is None:
         return None
     measure, ends = series["measure"], f"{series['from']} to {series['until']}"

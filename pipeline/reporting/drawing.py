@@ -56,7 +56,7 @@ class Drawing:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file; its extension (svg, pdf, png, …) selects the format."""
+        """Write the drawing to a file, in the format that its extension selects (svg, pdf, png, …)."""
         self.figure.savefig(path)
         return Path(path)
 
@@ -118,7 +118,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of the released counts of one window; negative values have a separate colour.
+    """Draw a map of the released counts of one window, with a separate colour for negative values.
 
     ``window``: 1-based; None: the one with the largest released total. Raises `DataError` if the cells of the run have
     no place on a map. Raises `ParameterError` if there is no such window.
@@ -177,7 +177,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with a single set of axes; raise `MissingLibrary` if Matplotlib is not installed."""
+    """Return a figure with a single set of axes, or raise `MissingLibrary` if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -54,7 +54,7 @@ class ExperimentFolder:
 
     @cached_property
     def frontier(self) -> pl.DataFrame | None:
-        """The settings with the measures that the choice limits, or None for an experiment without a choice."""
+        """The settings with the measures that the choice limits, or None if the experiment makes no choice."""
         path = self.folder / "frontier.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
@@ -81,12 +81,12 @@ class ExperimentFolder:
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort measures into the order of the experiment, which the sorted keys of a manifest do not keep."""
+        """Sort measures into the order of the experiment, which the sorted keys of a manifest do not preserve."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def words(self) -> dict[str, str]:
-        """Return the experiment's question and setting, and a description of the runs made."""
+        """Return the experiment's question and setting, and a summary of its runs."""
         manifest = self.manifest
         n_failed, n_cells, names = len(manifest.get("failed", [])), manifest["cells"], manifest["varied"]
         settings = self.summary.select(names).n_unique() if names else 1
@@ -128,7 +128,7 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """The figures whose picture exists in a format that the page can embed."""
+        """The figures whose image file exists in a format that the page can embed."""
         names = self.manifest.get("figures", [])
         paths = [self.folder / figure["file"] for figure in names]
         return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
@@ -194,7 +194,9 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in the output files: floats have up to 12 significant digits, and None is empty."""
+    """Format a value as in the output files, with up to 12 significant digits for floats and an empty string for
+    None.
+    """
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -224,7 +226,7 @@ def _cell(value: Any) -> Cell:
 
 
 def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return the limits, the best setting and a table of all settings, or None for an experiment without a choice."""
+    """Return the limits, the best setting and a table of all settings, or None if the experiment makes no choice."""
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
@@ -269,7 +271,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
     name = binding["limit"]
 
     def with_figure(row: Mapping[str, Any]) -> str:
-        """Describe a setting together with its figure."""
+        """Describe a setting and its mean for the measure of the binding limit."""
         return f"{setting(row)} ({number(row[f'mean {name}'])})"
 
     out = "it keeps out" if choice.get("best") else "it is missed even by"
@@ -291,7 +293,9 @@ def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.Data
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return the chart of the frontier, with every setting placed by its limited measures, or None without a choice."""
+    """Return the chart of the frontier, which places every setting by its limited measures, or None if there is no
+    choice.
+    """
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None

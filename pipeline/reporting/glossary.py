@@ -1,4 +1,4 @@
-"""Glossary of the terms used in the reports, in plain words, which ``docs/generate.py`` writes into
+"""Glossary of the terms used in the reports, in plain words. ``docs/generate.py`` writes it into
 ``docs/glossary.md``.
 """
 
@@ -31,7 +31,7 @@ def markdown() -> str:
 
 
 def terms_of(*parts: Any) -> dict[str, str]:
-    """Return the glossary terms that occur in the given markup and data, with their meanings; packed arrays are
+    """Return the glossary terms that occur in the given markup and data, with their meanings. Packed arrays are
     skipped.
 
     >>> terms_of("<p>A budget of 2 nats</p>")

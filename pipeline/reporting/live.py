@@ -31,7 +31,7 @@ class LivePage:
         self.is_over = self.served_end = False
 
     def get(self) -> str:
-        """Render the current page; raise `PenstockError` if the run has not begun."""
+        """Return the current page, or raise `PenstockError` if the run has not begun."""
         with self.lock:
             signature = self._files()
             if signature != self.signature:
@@ -48,7 +48,7 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve the page of a run during the block, and briefly afterwards for readers who still have it open.
+    """Serve the page of a run while the block runs, and briefly afterwards for readers who still have it open.
 
     Yields the page's address, on any free port of the loopback interface; it is printed on standard error too.
     """

@@ -58,7 +58,7 @@ def document(template: str, title: str, styles: tuple[str, ...], policy: str = "
 
 
 def content_hash(text: str) -> str:
-    """Return the hash that permits one inline style or script in a content security policy."""
+    """Return the hash that allows an inline style or script under a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -66,7 +66,8 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number to a given number of significant digits, without an exponent in the usual range.
+    """Format a number to a given number of significant digits, using an exponent only for very small or very large
+    values.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')
@@ -124,7 +125,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array for the page's ``unpack``, which decodes it to a typed array; NaN and infinities are preserved.
+    """Encode an array, including any NaN and infinities, for the page's ``unpack``, which decodes it to a typed array.
 
     In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
     values, or 32-bit floating point.

@@ -52,7 +52,7 @@ SIMULATED, PUBLISHED, PRIVATE = (
 
 
 def write_report(folder: str | Path) -> list[Path]:
-    """Write the pages of a run, of an experiment, or of every grid of a choice, each into its own folder.
+    """Write the pages of a run, of an experiment, or of every grid of a choice, each page into its own folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Anything else has one, ``report.html``.
@@ -81,7 +81,7 @@ def _write(path: Path, page: str, private: bool = False) -> Path:
 
 
 def run_page(run: Run, live: bool = False) -> str:
-    """Render the page of a run; a live page polls its server for newer versions."""
+    """Render the page of a run. A live page polls its server for newer versions."""
     kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
@@ -174,7 +174,7 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
-    """Encode the outlines behind the maps compactly, as differences between successive positions in small units."""
+    """Encode the outlines behind the maps compactly, as the differences between successive positions in small units."""
     lines = read_outlines(run.folder)
     if not lines:
         return None
@@ -237,7 +237,7 @@ def _thin(person: pl.DataFrame) -> pl.DataFrame:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Return the table of people: points, actions, mean error if the truth is known, and the worst value of each
+    """Return a table of each person's points, actions, mean error if the truth is known, and worst value of each
     figure.
     """
     released = run.traces
@@ -259,7 +259,7 @@ def _people_table(run: Run) -> Table | None:
 
 
 def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
-    """Return the worst value of every account figure for each person, by column heading."""
+    """Return each person's worst value of every account figure, by column heading."""
     if accounts.is_empty():
         return {}
     of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())

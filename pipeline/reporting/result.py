@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The files of a run as data frames and drawings; this also works for runs made on the command line.
+    """The files of a run as data frames and drawings. Runs made on the command line can be opened too.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -53,8 +53,8 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 finished, 1 not all of the input was counted, 3 stopped by a budget, 4 interrupted (can be
-        resumed).
+        """The exit code: 0 if the run completed, 1 if not all input was counted, 3 if a budget stopped it, 4 if it
+        was interrupted and can be resumed.
         """
         return int(self.manifest["exit"]["code"])
 
@@ -70,7 +70,7 @@ class Result:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The rows of the accountants; ``side`` states their audience, public or operator."""
+        """The rows of the accountants. The column ``side`` states the audience: public or operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -89,7 +89,7 @@ class Result:
 
     @cached_property
     def figures(self) -> pl.DataFrame:
-        """The figures of utility and of the accounts, one per row; also works for an experiment's folder
+        """The figures of utility and of the accounts, one per row, for the folder of a run or of an experiment
         (`tidy_figures`).
         """
         from penstock.pipeline.reporting.paper import tidy_figures
@@ -97,14 +97,16 @@ class Result:
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot the released counts of a cell over time, with the truth if known; None selects the busiest cell."""
+        """Plot the released counts of a cell over time, with the true counts if known. None selects the busiest
+        cell.
+        """
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 
         return draw_counts(Run(self.folder), cell)
 
     def map(self, window: int | None = None) -> Drawing:
-        """Draw a map of the released counts of a window (1-based); None selects the busiest window."""
+        """Draw a map of the released counts of a window (1-based). None selects the busiest window."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_map
 

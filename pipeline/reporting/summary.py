@@ -103,7 +103,9 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Describe accuracy, guarantee and cost to one person; this does not depend on the accountants."""
+    """Describe the accuracy, the guarantee and the privacy cost to one person, none of which depends on the
+    accountants.
+    """
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -112,7 +114,7 @@ def details(run: Run) -> list[Paragraph]:
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
-    """Return the figures of cost and of use, grouped under headings if they do not fit in one row."""
+    """Return the headline figures of privacy cost and utility, grouped under headings if they do not fit in one row."""
     costs, use = _costs(run), _utility(run)
     return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
@@ -134,7 +136,9 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None without noise."""
+    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None if there is no
+    noise.
+    """
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -159,12 +163,12 @@ def _traces(run: Run) -> str | None:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Return whether a mechanism in the public manifest gives a guarantee."""
+    """Return whether a mechanism's entry in the public manifest gives a guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
 
 def _guarantees(run: Run) -> list[Paragraph]:
-    """Return a paragraph for each step with a guarantee; the other steps of a chain leave the guarantee unchanged."""
+    """Return a paragraph for each step with a guarantee. The other steps of a chain leave the guarantee unchanged."""
     steps = run.public["guarantee"]
     paragraphs = [_safe_for(step) for step in steps if promises(step)]
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
@@ -222,7 +226,7 @@ def _plain_number(value: Any) -> str:
 
 
 def odds(epsilon: float) -> str:
-    """Explain what an ε means for an adversary who sees all releases, and the limits of that meaning."""
+    """Explain what an ε means for an adversary who sees all releases, and what this explanation does not cover."""
     if epsilon > VERY_WEAK:
         return "So large an ε promises next to nothing."
     return (
@@ -252,7 +256,7 @@ def _costs(run: Run) -> list[Headline]:
 
 
 def _promised_loss(run: Run) -> list[Headline]:
-    """Return the losses by a day and by the run, as odds, for the top of the page."""
+    """Return the privacy loss from one day and from the whole run, as odds, for the top of the page."""
     if (losses := run.losses) is None or math.isinf(losses["release"]):
         return []
     value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
@@ -313,7 +317,7 @@ def warnings(run: Run) -> list[Notice]:
 
 
 def by_level(notices: Iterable[Notice]) -> list[Notice]:
-    """Sort notices with the most serious first."""
+    """Sort notices so that the most serious come first."""
     return sorted(notices, key=lambda notice: get_args(Level).index(notice.level))
 
 
@@ -381,7 +385,9 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Describe how many visits were left out of the release; empty if there are none or the truth is unknown."""
+    """Describe how many visits were left out of the release, or return an empty string if there are none or the
+    truth is unknown.
+    """
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -516,7 +522,9 @@ def figures_table(run: Run) -> Table:
 
 
 def row_equation(run: Run) -> dict[str, Any]:
-    """Return row counts by outcome, remarks and the rejected rows; the equation is None until the run is over."""
+    """Return the equation of row counts by outcome, remarks and the rejected rows. The equation is None until the
+    run is over.
+    """
     if run.operator is None:
         return {"equation": None}
     rows = run.operator["rows"]

@@ -1,4 +1,4 @@
-"""Permanent failures of a step, reported to the driver; it cancels the job, which the engine would retry forever."""
+"""Permanent failures of steps, reported to the driver so that it cancels a job that the engine would retry forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEven
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether a step that is retried would fail with the same error again.
+    """Return whether a retry of a step would fail with the same error again.
 
     >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
     [True, False, False]
@@ -26,8 +26,8 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver, which keeps the first; in a deployment the message has been redacted
-    already.
+    """Report a permanent error to the driver, which keeps the first one. In a deployment the message has already
+    been redacted.
     """
     if not is_permanent(error) or not (folder / "operator").exists():
         return

@@ -78,7 +78,7 @@ Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Pie
 
 
 def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
-    """Read, release and account for finite input; the parts of the output files are merged afterwards."""
+    """Read, release and account for finite input. The parts of the output files are merged afterwards."""
     if plan.on_points:
         _run_traces(plan, spans)
     else:
@@ -107,7 +107,7 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
-    """Yield groups of windows with their contributions, in order, each once the source has no more rows for it."""
+    """Yield groups of windows and their contributions in order, each as soon as the source has no more rows for it."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
@@ -138,7 +138,7 @@ def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
 
 
 def run_stream(plan: Plan) -> str | None:
-    """Read, count, release and account for a stream; the parts of the output files are merged afterwards.
+    """Read, count, release and account for a stream. The parts of the output files are merged afterwards.
 
     It goes on from the checkpoint in the folder of the run, if there is one. Returns None if the stream came to its
     end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
@@ -149,7 +149,7 @@ def run_stream(plan: Plan) -> str | None:
 
 
 class ReleaseAndAccount:
-    """The stage after counting, which releases in order, accounts and writes.
+    """The stage after counting: it releases windows in order, accounts for them and writes the results.
 
     A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
     a checkpoint to go on from.
@@ -173,7 +173,7 @@ class ReleaseAndAccount:
         }
 
     def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
-        """Release consecutive windows; return False once the budget is exhausted.
+        """Release consecutive windows, and return False once the budget is exhausted.
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
@@ -260,7 +260,7 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _due(self, reader: ReadAhead[MicroBatch]) -> Iterator[MicroBatch]:
-        """Yield micro-batches when they are due, taking checkpoints in between when those are due."""
+        """Yield micro-batches as they become due, and take any checkpoint that is due in between."""
         while self.goes_on and not self.stop.is_set() and not reader.ended:
             metrics.beat()
             self._save_if_due()
@@ -286,7 +286,7 @@ class StreamLoop:
             self._release_until(min(now, piece.starts) - self.source.disorder)
 
     def _count(self, piece: MicroBatch) -> None:
-        """Reduce a micro-batch to contributions; rows whose windows were final when they arrived count as late."""
+        """Reduce a micro-batch to contributions. Rows whose windows were final when they arrived count as late."""
         rows, parts = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])
@@ -301,7 +301,7 @@ class StreamLoop:
         metrics.reached(piece.after, self._watermark)
 
     def _warn_if_unusable(self, block: EventBlock) -> None:
-        """Warn the operator once if none of the first rows is usable, because a stream cannot wait."""
+        """Warn the operator once if none of the first rows is usable, since a stream cannot wait for the rest."""
         if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
             return
         sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on a new Prism process; the parts of the output files are merged afterwards.
+    """Run a plan on a new Prism process. The parts of the output files are merged afterwards.
 
     A resumed stream is read from its beginning, and what was released and charged stays. Returns whether the run came
     to its end; otherwise it was stopped by SIGINT or SIGTERM. Raises `PenstockError` if a step failed for good.
@@ -52,14 +52,14 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if Prism is missing, or `DataError` if the beginning of input to be read again is gone."""
+    """Raise `ConfigError` if Prism is missing, or `DataError` if input must be read again but its beginning is gone."""
     _command(beam_options)
     if plan.resumed and plan.streaming:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _command(beam_options: Sequence[str]) -> list[str]:
-    """Return the command that starts Prism; Beam downloads the program if it is not installed."""
+    """Return the command that starts Prism, which Beam downloads if it is not installed."""
     options = PipelineOptions(list(beam_options), save_main_session=False)
     prism = options.view_as(PrismRunnerOptions)
     prism.prism_location = prism.prism_location or shutil.which("prism")

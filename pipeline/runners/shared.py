@@ -1,4 +1,4 @@
-"""Parts shared by both executors: threads, the ordered release, and a clean end on a signal."""
+"""Code shared by both executors: threads, the ordered release, and a clean stop on a signal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 def live_source(plan: Plan) -> LiveSource:
-    """Return the live source of a plan; raise `TypeError` for finite input."""
+    """Return the live source of a plan, or raise `TypeError` for finite input."""
     source = plan.config.source
     if not isinstance(source, LiveSource):
         raise TypeError(f"{type(source).__name__} is not a stream")
@@ -58,7 +58,7 @@ def live_input(plan: Plan) -> LiveInput:
 
 
 class ReadAhead(Generic[Item]):
-    """Iterator over items that a thread produces ahead of time; None does not count as an item.
+    """Iterator over items that a thread produces ahead of time. None does not count as an item.
 
     Two of them wait at most, so that slow use holds the making back.
 
@@ -81,7 +81,7 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item, or None on timeout or at the end; raise the exception of the producer, if any."""
+        """Return the next item, or None on timeout or at the end. Raise the producer's exception if there is one."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -146,7 +146,7 @@ def account_parts(plan: Plan) -> list[tuple[int, int]]:
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Yield batches about the size of one output part, each with the state after it; the cuts are deterministic.
+    """Yield batches of about the size of one output part, cut deterministically, each with the state after it.
 
     Every charge is on disk before its release leaves.
     """
@@ -166,7 +166,7 @@ def released_batches(
 
 
 def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
-    """Release the points of a shard of users, charging first, and return the number of points."""
+    """Release the points of a shard of users, charging for them first, and return the number of points."""
     batch = loop.release(shard, gather(list(pieces), loop.plan))
     with ledger.transaction() as transaction:
         transaction.charge(batch.charge)
@@ -177,13 +177,13 @@ def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C or SIGTERM end a stream cleanly; a second signal ends the program."""
+    """Let a first Ctrl-C or SIGTERM end a stream cleanly, and a second one end the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, _: object) -> None:
-        """Stop cleanly at the first signal; a second one interrupts immediately."""
+        """Stop cleanly at the first signal, and immediately at the second."""
         signal.signal(number, signal.default_int_handler)
         metrics.draining()
         stop()

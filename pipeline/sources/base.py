@@ -79,8 +79,8 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split into pieces of at most ``n_rows`` valid rows that share memory; the first piece has all rejects and
-        offsets.
+        """Split the block into pieces of at most ``n_rows`` valid rows that share its memory. The first piece has all
+        rejects and offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -140,7 +140,7 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """The latest durable position of a live source; earlier input is never read again.
+    """The latest durable position of a live source, before which input is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
 
@@ -176,7 +176,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Checked, ABC):
-    """Base for all sources of events, with the time range to release.
+    """Base class for all sources of events, with the time range to release.
 
     A source is immutable and picklable.
     """
@@ -195,7 +195,9 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people; False for trips without a rider id, whose riders cannot be told apart."""
+        """Whether rows identify people. This is False for trips without a rider id, whose riders cannot be
+        distinguished.
+        """
         return True
 
     @property
@@ -223,7 +225,7 @@ class Source(Checked, ABC):
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """Yield all events from their beginning, block by block; raise the errors of `from_start`."""
+        """Yield all events from their beginning, block by block. Raise the same errors as `from_start`."""
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
@@ -235,7 +237,7 @@ class Source(Checked, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Base for repeatable sources: files and synthetic events.
+    """Base class for repeatable sources: files and synthetic events.
 
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
@@ -252,17 +254,17 @@ class FileSource(Source):
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """Cut the input into spans of about ``block_rows`` rows each, in a stable order; raise `DataError` if it cannot
-        be read.
+        """Cut the input into spans of about ``block_rows`` rows each, in a stable order. Raise `DataError` if it
+        cannot be read.
         """
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield the spans from index ``first`` on, in order; without end if the source has none."""
+        """Yield the spans from index ``first`` on in order, endlessly if the source has no end."""
         yield from self.spans()[first:]
 
     @abstractmethod
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read one span as blocks; every input row is in exactly one block, parsed or rejected."""
+        """Read one span as blocks, in which every input row appears exactly once, either parsed or rejected."""
 
 
 class RowOrder:
@@ -283,11 +285,13 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """The time before which no more rows of the run will come; the distant past if the source states no order."""
+        """The time before which no more rows of the run will come, or the distant past if the source states no
+        order.
+        """
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Check the next rows; raise `DataError` for the first that comes too early, naming its ``place``."""
+        """Check the next rows, and raise `DataError` for the first that comes too early, naming its ``place``."""
         if self._disorder is None or not len(times):
             return
         inside = times >= (MIN_EVENT_TIME if self._from is None else self._from)
@@ -317,8 +321,8 @@ class LiveInput:
 
 
 def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
-    """Return the latest event time of the run before each row, shape (n_rows + 1,); the last entry is the time after
-    all rows.
+    """Return the latest event time of the run before each row and, as the last entry, after all rows, shape (n_rows +
+    1,).
 
     An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
     """
@@ -330,7 +334,7 @@ def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(Source):
-    """Base for sources whose events are counted and released while more of them arrive."""
+    """Base class for sources whose events are counted and released while more events arrive."""
 
     #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
     by_connector = False
@@ -362,8 +366,8 @@ class LiveSource(Source):
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of each reader that shares the source on a cluster; it is the same when a run
-        resumes.
+        """Return the initial position of each reader that shares the source on a cluster. A resumed run gets the
+        same positions.
         """
         return [{}]
 
@@ -374,7 +378,9 @@ class LiveSource(Source):
         """
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identity of the input that the run reads, or None if it has none or nothing was read yet."""
+        """Return the identity of the input that the run reads, or None if it has no identity or has not been read
+        yet.
+        """
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
@@ -388,7 +394,7 @@ class LiveSource(Source):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield micro-batches in order from a position on, or None while idle.
+        """Yield micro-batches in order from a position on, and None while idle.
 
         Parameters
         ----------

@@ -15,7 +15,7 @@ from penstock.pipeline.sources.reading.tracks import TrackSource
 
 @dataclass(frozen=True, kw_only=True)
 class Cabspotting(TrackSource):
-    """Events from ``new_<cab>.txt``: latitude, longitude, occupied, Unix seconds, separated by spaces.
+    """Read events from ``new_<cab>.txt``: latitude, longitude, occupied, Unix seconds, separated by spaces.
 
     The user is the cab, which only the file name tells. Files may run backwards in time (as published) or forwards;
     ``path`` may be the directory or an archive of it.
@@ -48,6 +48,6 @@ class Cabspotting(TrackSource):
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """Parse the wanted columns of a batch; times are parsed as integers unless one of them is not an integer."""
+        """Parse the wanted columns of a batch, reading times as integers if all of them are integers."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

@@ -43,7 +43,7 @@ _OPTIONAL = {"ride": ("rideid",)}
 
 @dataclass(frozen=True, kw_only=True)
 class Citibike(TextSource):
-    """Events from the publisher's trip files, in the formats before 2021 (``starttime``) and since (``started_at``).
+    """Read events from the publisher's trip files, before 2021 (``starttime``) and since (``started_at``).
 
     There is no rider, so the user is the trip: what is counted is trips at stations, not distinct people
     (``has_people`` is False). Times are local in New York. A trip that starts or ends in the hour that exists twice is
@@ -84,8 +84,8 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns for time, station and coordinates of both ends; raise `DataError` if a required one is
-        missing.
+        """Return the columns for the time, station and coordinates of both ends, or raise `DataError` if a required
+        one is missing.
         """
         missing = [name for name in _NAMES if name not in columns]
         if missing:
@@ -106,7 +106,7 @@ class Citibike(TextSource):
             rows = replace(rows, problems={})
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the trips, with ``user`` and the other columns of an `EventBlock` for both ends, such as
+        """Return the trips as ``user`` and, for each end, the other columns of an `EventBlock`, such as
         ``start_time``.
         """
         raw = rows.raw
@@ -121,7 +121,7 @@ class Citibike(TextSource):
 
 
 def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
-    """Translate the column names of a header, using current names for those of both ends of a trip.
+    """Translate the column names of a header, giving the columns of both ends of a trip their current names.
 
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
@@ -137,7 +137,7 @@ def has_trips(header: Iterable[str]) -> bool:
 
 
 def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
-    """Return the ``start`` and ``end`` of trips in milliseconds UTC, or null if a local time cannot be read.
+    """Return the ``start`` and ``end`` of trips in milliseconds UTC, with null for a local time that cannot be read.
 
     Examples
     --------

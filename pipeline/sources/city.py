@@ -104,12 +104,12 @@ class PlaceGrid:
 
     @cached_property
     def homes(self) -> Weights:
-        """The density of homes over places: a ring, with a few homes everywhere."""
+        """The density of homes over places: a ring, plus a few homes everywhere."""
         return _normalise(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
 
     @cached_property
     def works(self) -> Weights:
-        """The density of workplaces over places: a centre, with a few workplaces everywhere."""
+        """The density of workplaces over places: a centre, plus a few workplaces everywhere."""
         return _normalise(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
 
     @cached_property
@@ -148,7 +148,7 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """People who are each at one place during a step and move between steps."""
+    """People who each stay at one place during a step and move between steps."""
 
     places: PlaceGrid  # where they can be
     n_users: int  # how many they are
@@ -173,7 +173,8 @@ class People(ABC):
         return 1.0
 
     def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
-        """Yield the places at steps ``first`` to ``stop`` (without end if None), each of shape (n_users,).
+        """Yield the places, shape (n_users,), at each step from ``first`` up to but not including ``stop``, or
+        endlessly if it is None.
 
         Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
         remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
@@ -220,7 +221,8 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Movement between three roles by known matrices (`REGIMES`), where each role has its own places for each person.
+    """Commuters who move between three roles by known matrices (`REGIMES`). Each person has separate places for each
+    role.
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
@@ -238,7 +240,7 @@ class Commuters(People):
 
     @cached_property
     def works(self) -> Locations:
-        """The place where each user works, shape (n_users,); it is shifted by one where it would equal the home."""
+        """The place where each user works, shape (n_users,), shifted by one if it would equal the home."""
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 
@@ -326,7 +328,7 @@ class Emission:
 
     @property
     def n_steps(self) -> int | None:
-        """The number of steps up to ``until``, counting an unfinished last one, or None without an end."""
+        """The number of steps up to ``until``, counting an incomplete last step, or None if there is no end."""
         return None if self.until is None else math.ceil((self.until - self.people.start) / self.people.step)
 
     def during(self, index: int, locations: Locations) -> Events:
@@ -397,7 +399,7 @@ _REACH = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovPeople(People):
-    """Movement by a homogeneous Markov chain: the place at a step is drawn from ``transition[previous place]``.
+    """People who move by a homogeneous Markov chain: each place is drawn from ``transition[previous place]``.
 
     The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
     with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
@@ -408,7 +410,7 @@ class MarkovPeople(People):
 
     @cached_property
     def transition(self) -> NDArray[np.float64]:
-        """The transition matrix, shape (n_places, n_places); its rows sum to 1."""
+        """The transition matrix, shape (n_places, n_places), whose rows sum to 1."""
         return (1 - RESTART) * self._remembering + RESTART * self.places.errands
 
     @cached_property

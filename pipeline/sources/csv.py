@@ -28,7 +28,7 @@ _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.
 
 @dataclass(frozen=True, kw_only=True)
 class Csv(MappedColumns, TextSource):
-    """Events from CSV files: one or many, compressed or in an archive.
+    """Read events from CSV files: one or many, compressed or in an archive.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("encoding", self.encoding, "the name of an encoding of text, such as cp1252 or utf-16")
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect, with column names from the first line, or generated for its number of fields."""
+        """Return the dialect, with column names taken from the first line or else generated for each of its fields."""
         for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
@@ -97,8 +97,8 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the mapped columns and their types; raise `DataError`, listing the available columns, if one is
-        missing.
+        """Return the mapped columns and their types, or raise a `DataError` that lists the available columns if one
+        is missing.
         """
         types: dict[str, type[pl.DataType]] = {
             "user": _USER_TYPES[self.user_type],

@@ -1,4 +1,4 @@
-"""Live folder, whose files are counted and released while more files arrive.
+"""A live folder whose files are counted and released while more files arrive.
 
 It may be on a disk, or on any file system of Beam (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
@@ -40,7 +40,7 @@ from penstock.pipeline.sources.reading.services import Outage, check_options
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(LiveSource):
-    """Files that keep arriving in a folder, each of them read once.
+    """Read events from files that keep arriving in a folder, each of which is read once.
 
     A file has to be complete when it appears: write it elsewhere on the same file system, or under a name that begins
     with a dot, and rename it; objects of a store appear whole. A row arrives at its file's time of modification, or at
@@ -117,7 +117,7 @@ class Folder(LiveSource):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``; otherwise they arrive with their file."""
+        """Whether rows have a column ``arrival``. If not, each row arrives with its file."""
         return self.of.has_arrival
 
     @property
@@ -137,7 +137,7 @@ class Folder(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield blocks of files as they arrive; a journal in the run's folder keeps the decisions since the latest
+        """Yield blocks of files as they arrive. A journal in the run's folder keeps the decisions since the latest
         checkpoint.
         """
         reader = _FileReader(self, run, start, latest)
@@ -157,14 +157,14 @@ class Folder(LiveSource):
             number += 1
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the folder's path, since its content has no end."""
+        """Return the SHA-256 digest of the folder's path, because its content is unbounded."""
         path = str(self.of.path)  # type: ignore[attr-defined]
         return {"folder": hashlib.sha256(path.encode()).hexdigest()}
 
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """The content of one micro-batch: a block of a file, or a step in time.
+    """The content of one micro-batch: a block of a file, or an advance of the clock.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ _NOTHING = EventBlock(
 
 
 class _Opened:
-    """An open file, read block by block with one block of look-ahead so that the last one is recognised."""
+    """An open file, read block by block with a look-ahead of one block, so that the last block is recognised."""
 
     def __init__(self, file: File, files: Files, of: Source) -> None:
         self.file, self.number = file, 0
@@ -225,7 +225,7 @@ class _Opened:
 
     @property
     def at_last(self) -> bool:
-        """Whether the next block is the last one; an empty file has one empty block."""
+        """Whether the next block is the last one. An empty file has a single empty block."""
         return self._following is None
 
     def take(self) -> EventBlock:
@@ -240,7 +240,7 @@ class _Opened:
 
 
 def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock]:
-    """Yield the blocks of a file, with its original name in rejects and errors."""
+    """Yield the blocks of a file, using the file's original name in rejects and errors."""
     try:
         for block in source.all_blocks():
             rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
@@ -298,7 +298,7 @@ class _FileReader:
         return FolderEntry(number, clock) if self._passes(clock) else None
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
-        """Return the rows of an entry as a micro-batch, in which each row is judged by its arrival."""
+        """Return the rows of an entry as a micro-batch, in which lateness is decided by each row's arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
             if self.opened is None:  # a run that goes on
@@ -318,7 +318,7 @@ class _FileReader:
         )
 
     def _look_for_files(self) -> None:
-        """Look for new files in order of modification; raise `DataError` if a known file has changed."""
+        """Look for new files in order of modification, and raise `DataError` if a known file has changed."""
         if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
@@ -341,7 +341,7 @@ class _FileReader:
         self._now = now
 
     def _by_clock(self) -> int:
-        """Return the clock as it will be once the open file is read; no unknown or waiting file is earlier."""
+        """Return the time that the clock reaches once the open file is read. No unknown or waiting file is earlier."""
         clock = self._now - self.source.idle_after
         if self._waiting:
             clock = min(clock, self._waiting[0].arrival)

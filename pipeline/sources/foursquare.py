@@ -26,7 +26,7 @@ _CHECK_IN = ("user", "place", "time")
 
 @dataclass(frozen=True, kw_only=True)
 class Foursquare(TextSource):
-    """Events from check-ins in one of three formats, which are told apart by their first line.
+    """Read events from check-ins in one of three formats, detected from the first line.
 
     * the publisher's ``dataset_TSMC2014_*.txt``: tab-separated, no header, Latin-1,
       ``Tue Apr 03 18:00:09 +0000 2012``;
@@ -62,7 +62,7 @@ class Foursquare(TextSource):
         return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns for user, place, coordinates and UTC time; raise `DataError` if one is missing."""
+        """Return the columns for user, place, coordinates and UTC time, or raise `DataError` if one is missing."""
         missing = [name for name in _WANTED if name not in columns]
         if missing:
             raise DataError(f"{file}: there is no column {missing[0]!r} (columns: {', '.join(columns)})")

@@ -15,7 +15,7 @@ from penstock.pipeline.sources.reading.tracks import TrackSource
 
 @dataclass(frozen=True, kw_only=True)
 class Geolife(TrackSource):
-    """Events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude, days, date and time (GMT).
+    """Read events from ``Data/<user>/Trajectory/*.plt``: latitude, longitude, 0, altitude, days, date, time (GMT).
 
     The user is the folder's name, as text. Altitudes and transport modes (``labels.txt``) are not read. One published
     latitude of 400.17 is rejected; points dated years off are events, which ``from`` and ``until`` leave out; repeated
@@ -47,6 +47,6 @@ class Geolife(TrackSource):
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows with the user given by their folder, and with date and time of day joined."""
+        """Return the rows with their folder's user, and with the date and the time of day joined."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.tracks import TrackSource
 
 @dataclass(frozen=True, kw_only=True)
 class Gowalla(TrackSource):
-    """Events from tab-separated check-ins without a header: user, time (UTC), latitude, longitude and place.
+    """Read events from tab-separated check-ins without a header: user, time (UTC), latitude, longitude and place.
 
     From a directory only files named like check-ins are taken, not the lists of venues and samples often kept beside
     them; a file given by its own path is taken whatever its name. Coordinates are those of the check-in: some places

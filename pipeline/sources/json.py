@@ -26,7 +26,7 @@ _BYTES = 400
 
 @dataclass(frozen=True, kw_only=True)
 class Json(MappedColumns, FileSource):
-    """Events from JSON: the objects of a list in a document, or one object per line.
+    """Read events from JSON: the objects of a list in a document, or one object per line.
 
     Names in ``columns`` are paths, such as ``start_location.lat``; numbers count the entries of lists from 0, and −1 is
     the last: ``route.features.-1.geometry.coordinates.0``. Trips of the Mobility Data Specification (MDS) have no
@@ -65,7 +65,7 @@ class Json(MappedColumns, FileSource):
         return sha256(self.files(), self.path)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span; the line of a reject is the 1-based index of its object."""
+        """Read the files of a span. The line number of a reject is the 1-based index of its object."""
         order = RowOrder(self, span.after)
         for file, stream in open_inputs(span.files, self.patterns):
             columns, row = dict[str, str](), 0
@@ -75,7 +75,7 @@ class Json(MappedColumns, FileSource):
                 row += len(objects)
 
     def objects(self, file: str, stream: IO[bytes]) -> Iterator[list[Any]]:
-        """Yield the objects of a file in batches; a line that is not an object is given as its text."""
+        """Yield the objects of a file in batches, with the text of any line that is not an object."""
         lists = lists_of(file, stream)
         records = self.records or next(iter(lists if len(lists) == 1 else ("",)))
         if records not in lists:
@@ -116,7 +116,9 @@ class Json(MappedColumns, FileSource):
 
 
 def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document by path; for a file with one object per line, its lines under ""."""
+    """Return the lists of objects in a document by path, or the lines of a file with one object per line under the
+    path "".
+    """
     lines = (line for line in stream if line.strip())
     head = list(islice(lines, 2))
     first = _parsed(head[0]) if head else ""
@@ -143,7 +145,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of the plain values in objects; a list contributes its first entry, or its first two numbers.
+    """Return the paths of the plain values in objects. A list contributes its first entry, or its first two numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']
@@ -162,7 +164,7 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
-    """Return the values at a path in objects as text, or null where there is no text or number."""
+    """Return the values at a path in objects as text, with null if there is no text or number."""
     values = (_at(name, each) for each in objects)
     return column_of("place", pl.String, [repr(value) if type(value) is float else value for value in values])
 

@@ -1,4 +1,4 @@
-"""Kafka topic as a live source, whose events are counted and released as they arrive."""
+"""A Kafka topic as a live source, whose events are counted and released as they arrive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka(KafkaSettings):
-    """Events from the messages of a Kafka topic.
+    """Read events from the messages of a Kafka topic.
 
     A row arrives when the broker appended its message (``message.timestamp.type=LogAppendTime``). Every partition has a
     clock: its latest timestamp, or at its end the time of day less ``idle_after``. The watermark is the earliest of
@@ -74,13 +74,15 @@ class Kafka(KafkaSettings):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield messages as they arrive; a journal kept with the run holds the decisions since the last checkpoint."""
+        """Yield messages as they arrive. A journal kept with the run holds the decisions since the last checkpoint."""
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of one reader for each partition at the start, up to ``run.max_readers``."""
+        """Return the initial position of each reader: one per partition at the start, but at most
+        ``run.max_readers``.
+        """
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -98,7 +100,7 @@ class Kafka(KafkaSettings):
                     raise consumer.lost_offsets_error(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identifier that the brokers gave the topic on creation, or None before it was first read."""
+        """Return the identifier that the brokers gave the topic on creation, or None if it has not been read yet."""
         path = run.spool / _TOPIC
         return path.read_text() if path.exists() else None
 
@@ -143,6 +145,6 @@ class Kafka(KafkaSettings):
         return words
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the topic's address, since its content has no end."""
+        """Return the SHA-256 digest of the topic's address, because its content is unbounded."""
         text = json.dumps([self.brokers, self.topic])
         return {f"kafka:{self.topic}": hashlib.sha256(text.encode()).hexdigest()}

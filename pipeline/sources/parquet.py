@@ -30,7 +30,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(MappedColumns, FileSource):
-    """Events from Parquet files, of which only the needed columns are read.
+    """Read events from Parquet files, loading only the columns that are needed.
 
     Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
     ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
@@ -77,7 +77,9 @@ class Parquet(MappedColumns, FileSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read row groups of one file, or several whole files; the line of a reject is its 1-based row number."""
+        """Read row groups of one file, or several whole files. The line number of a reject is its 1-based row
+        number.
+        """
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
@@ -139,7 +141,7 @@ class Parquet(MappedColumns, FileSource):
 
 
 def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive row groups, each with about ``n_rows`` rows in total."""
+    """Yield runs of consecutive row groups that have about ``n_rows`` rows in total."""
     start = stop = 0
     for size in groups:
         if stop > start and stop + size - start > n_rows:
@@ -150,7 +152,7 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Convert times to text, since Python's types cannot hold all of them; leave other values unchanged."""
+    """Convert times to text, since Python's types cannot hold all of them, and leave other values unchanged."""
     if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
         column = column.cast(pa.timestamp(column.type.unit))
     return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column

@@ -1,4 +1,4 @@
-"""Pub/Sub subscription as a live source, read by Beam's connector on runners that have one."""
+"""A Pub/Sub subscription as a live source, read by Beam's connector on runners that have one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.sources.reading.services import flaw
 
 @dataclass(frozen=True, kw_only=True)
 class Pubsub(MessageSettings):
-    """Events from the messages of a Pub/Sub subscription, for ``--runner dataflow``.
+    """Read events from the messages of a Pub/Sub subscription, for ``--runner dataflow``.
 
     A row arrives when the service published its message. The watermark is the service's: no message that was published
     before it waits to be read any more. The service keeps what was read and is not counted yet as state of the job, so
@@ -74,5 +74,5 @@ class Pubsub(MessageSettings):
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the subscription's name, since its content has no end."""
+        """Return the SHA-256 digest of the subscription's name, because its content is unbounded."""
         return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

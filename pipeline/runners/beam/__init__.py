@@ -39,7 +39,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
-    """Adapt a plan to remote workers: an absolute folder, users in shards, and small blocks.
+    """Return a plan adapted to remote workers, with an absolute folder, sharded users and small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
     source is not shared.
@@ -74,7 +74,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
-    """Raise `ConfigError` if an option is rejected by Beam or its runner, or is missing, before the folder is touched.
+    """Raise `ConfigError`, before the folder is touched, if an option is missing or is rejected by Beam or its runner.
 
     Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
     """
@@ -99,7 +99,7 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
-    """Return an empty pipeline; raise `ConfigError` if its runner is missing or lacks an option."""
+    """Return an empty pipeline, or raise `ConfigError` if its runner is missing or lacks an option."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -117,7 +117,7 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
-    """Run the graph of a plan; the parts of the output files are merged afterwards.
+    """Run the graph of a plan. The parts of the output files are merged afterwards.
 
     ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
     Returns None if the run came to its end; otherwise why a stream did not. What a step raised is raised again

@@ -106,14 +106,16 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
-        """Convert times to milliseconds since 1970 UTC, or null if unreadable."""
+        """Convert times to milliseconds since 1970 UTC, with null for unreadable times."""
         texts = pl.Series("time", [_text_of_time(time) for time in times], dtype=pl.String)
         numbers = pl.Series("time", [_instant(time) for time in times], dtype=pl.Int64)
         return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
 
 
 def _instant(time: Any) -> int | None:
-    """Return a time in milliseconds, given a whole number or a datetime with an offset; None for anything else."""
+    """Convert a whole number or a datetime with an offset to a time in milliseconds, and return None for anything
+    else.
+    """
     if isinstance(time, datetime) and time == time and time.tzinfo is not None:  # pandas' NaT is not itself
         return (time - _EPOCH) // timedelta(milliseconds=1)
     is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
@@ -129,14 +131,14 @@ def _plain_value(value: Any) -> Any:
 
 
 def _text_of_time(time: Any) -> str | None:
-    """Convert a datetime without an offset to text, and leave strings unchanged; None for anything else."""
+    """Convert a datetime without an offset to text, leave a string unchanged, and return None for anything else."""
     if isinstance(time, datetime) and time == time and time.tzinfo is None:
         return time.isoformat()
     return time if isinstance(time, str) else None
 
 
 class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Release counts of finite events under a configuration, with all transforms of a run in one.
+    """Release counts of finite events under a configuration, combining all transforms of a run.
 
     Everything that `penstock.run` writes into the folder of the run while it releases is written, charges first. No row
     leaves before all events are counted, and the pipeline fails if none of them could be used.
@@ -199,7 +201,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
 class _Rejects(Step):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
-        """Emit rejected rows as they appear in ``rejects.jsonl``; in a deployment, without their content."""
+        """Emit rejected rows as they appear in ``rejects.jsonl``, without their content in a deployment."""
         yield from (kept_reject(reject, self.plan).as_dict() for reject in named.block.rejects)
 
 
@@ -236,7 +238,7 @@ class _Rows(Step):
 
 
 def require_used(tally: bytes) -> dict[str, int]:
-    """Return row counts by outcome from the result of `TallyRows`; fail the pipeline if no row was used.
+    """Return row counts by outcome from the result of `TallyRows`, or fail the pipeline if no row was used.
 
     Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
     wrote after it has ended well.

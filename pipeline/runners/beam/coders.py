@@ -1,4 +1,5 @@
-"""Coders for all values that are sent between workers or kept in an engine's state: versioned bytes, never pickle.
+"""Coders for all values that are sent between workers or kept in an engine's state. They write versioned bytes, never
+pickles.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints, or refuses it.
@@ -118,7 +119,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decode bytes written by `encode`; raise `StateVersionError` if their layout is unknown."""
+    """Decode bytes written by `encode`, or raise `StateVersionError` if their layout is unknown."""
     state = FORMAT.decode(data)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
@@ -127,7 +128,7 @@ def decode(data: bytes) -> Any:
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
-    """Pack distinct contributions with their group of windows and the number of rows behind them.
+    """Pack distinct contributions with their group of windows and the number of rows they came from.
 
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
@@ -137,7 +138,7 @@ def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, int, memoryview]:
-    """Unpack the result of `pack` without copying; raise `StateVersionError` if its layout is different."""
+    """Unpack the result of `pack` without copying, or raise `StateVersionError` if its layout is different."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
@@ -145,8 +146,8 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Encode the counts of one group of windows and one shard of users; true counts are included only if they are
-    written.
+    """Encode the counts of one group of windows and one shard of users, with the true counts only if the run writes
+    them.
     """
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
@@ -179,7 +180,7 @@ def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
 
 
 def _as_json(value: Any, arrays: State) -> Any:
-    """Convert a value to its JSON form: scalars are unchanged, objects are given by class and non-default fields.
+    """Convert a value to its JSON form: scalars stay unchanged, and objects become their class and non-default fields.
 
     Arrays, frames and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and
     named.
@@ -219,7 +220,7 @@ def _of_json(value: Any, arrays: State) -> Any:
 
 
 class _ValueCoder(Coder):  # type: ignore[misc]
-    """Beam coder for one class of values; equal values have equal bytes."""
+    """Beam coder for one class of values, which encodes equal values to equal bytes."""
 
     kind: type
 

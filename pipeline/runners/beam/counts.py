@@ -118,7 +118,7 @@ class FindContributions(WritingStep):
 
     @redacted
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Emit ((lane, shard), contributions) and the row counts; write the rejects once, under the block's name."""
+        """Emit ((lane, shard), contributions) and the row counts. Rejects are written once, under the block's name."""
         self.running.append((named, instant, self.pool.submit(self._reduce, named)))
         if len(self.running) > N_THREADS:
             yield from self._next()
@@ -185,7 +185,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep contributions until their group is final; rows that arrive later count as late."""
+        """Keep contributions until their group is final. Rows that arrive later count as late."""
         group, n_rows, _ = coders.unpack(element[1])
         progress = _lane(lane)
         if group <= progress["counted"]:
@@ -238,7 +238,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Count groups in order, giving each the quotas left over by the one before."""
+        """Count groups in order, passing the remaining quotas from each group to the next."""
         works = {work[0]: work for work in final}
         before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
         for group in sorted(works.keys() | {group for group in before if after < group <= last}):
@@ -248,7 +248,7 @@ class CountWhenFinal(Step):
                 self._check_recount(shard, group, used)
 
     def _check_recount(self, shard: int, group: int, used: PeriodQuota) -> None:
-        """Exhaust all users' quotas for the period if the group was counted before from different rows."""
+        """Exhaust all users' quotas for the period if the group was previously counted from different rows."""
         path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
         if not atomic.write_first(path, digest) and path.read_bytes() != digest:
             window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
@@ -289,13 +289,13 @@ class WriteUsers(WritingStep):
 
     @redacted
     def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
-        """Write each user's numbers of cells and windows, without identity."""
+        """Write the numbers of cells and windows of each user, without the user's identity."""
         shard, visits = element
         self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """Read the progress of a lane: its last counted group and its number of pieces; a new lane has neither."""
+    """Read the progress of a lane: its last counted group, which is -1 for a new lane, and its number of pieces."""
     data = state.read()
     lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
     return lane

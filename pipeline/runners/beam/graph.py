@@ -1,4 +1,4 @@
-"""The Beam graph of a run on any runner: blocks of events in; releases, accounts and row counts out.
+"""The Beam graph of a run on any runner, from blocks of events to releases, accounts and row counts.
 
 The graph is the same for finite and endless input. What is final is decided by the watermark alone: each group of
 windows has its deadline on endless input (`final_at`), while all of them are final at the end of finite input, so that
@@ -95,7 +95,7 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
 
 
 def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
-    """Count, release, write and account for blocks of events; return the written releases and the tally of rows."""
+    """Count, release, write and account for blocks of events. Return the written releases and the tally of rows."""
     counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
     written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
@@ -145,7 +145,7 @@ def check_complete(plan: Plan, engine: str) -> None:
 
 @with_input_types(COUNTS)
 class ReleaseInOrder(PlanTransform):
-    """Step the mechanism through the windows in order, once each, including windows without events.
+    """Step the mechanism once through each window in order, including windows without events.
 
     Charges are in the ledger before the releases they are for leave.
 
@@ -283,7 +283,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep counts until their windows are final; rows that arrive later count as late."""
+        """Keep counts until their windows are final. Rows that arrive later count as late."""
         if element[1] == BEGIN:
             for group in range(_TIMERS_AHEAD if self.plan.streaming else 1):
                 self._set_timers(due, group)
@@ -337,7 +337,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Return the counts to release for a group; in a stream, those of the first attempt."""
+        """Return the counts to release for a group. In a stream these are the counts of the first attempt."""
         counts = nothing(group, self.plan)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
@@ -355,7 +355,7 @@ class ReleaseWhenDue(WritingStep):
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases; a live source waits for ``output.delay`` first."""
+    """Write batches of releases, waiting for ``output.delay`` first if the source is live."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
@@ -381,7 +381,7 @@ class AccountInOrder(WritingStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
-        """Create the writer; the loops are created on first use, because a part may hold many priors."""
+        """Create the writer. Loops are created on first use, because a part may hold many priors."""
         super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
@@ -476,7 +476,7 @@ def _position(batch: Batch) -> float:
 
 
 def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
-    """Take the counts of the next stretch of groups, and leave the rest in the bag."""
+    """Take the counts of the next range of groups, and leave the rest in the bag."""
     taken: list[bytes] = []
     later: list[bytes] = []
     for data in further.read():

@@ -77,7 +77,7 @@ def served(
     *,
     port: Callable[[], int] = free_port,
 ) -> Iterator[str]:
-    """Run a job server until the block or this process ends; yield its endpoint.
+    """Run a job server until the block or this process ends, and yield its endpoint.
 
     ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes. Raises
     `DataError` if it does not start; the message ends with its last words.
@@ -120,7 +120,7 @@ def _ending_with_this_process(
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait for the job server to answer; return False if it does not."""
+    """Wait for the job server to answer, and return whether it did."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -140,7 +140,7 @@ def submit(
     look: Callable[[], None] | None = None,
     renewal: Renews | None = None,
 ) -> Outcome:
-    """Submit a plan as a single job; the parts of the output files are merged afterwards.
+    """Submit a plan as a single job. The parts of the output files are merged afterwards.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def submit(
 
 
 def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
-    """Wait until a bounded job ends or a streaming job is complete; the job is cancelled on exit."""
+    """Wait until a bounded job ends or a streaming job is complete, and cancel the job on exit."""
     stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():

@@ -33,7 +33,7 @@ class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
         self.started: set[str] = set()
 
     def StartWorker(self, request: Any, context: Any) -> Any:
-        """Start a worker; the method name is fixed by Beam's service."""
+        """Start a worker. Beam's service prescribes the name of this method."""
         self.started.add(request.worker_id)
         return super().StartWorker(request, context)
 
@@ -45,7 +45,7 @@ class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
 
 @contextmanager
 def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator[str]:
-    """Serve Python workers until the block ends; yield the address for ``--environment_config``.
+    """Serve Python workers until the block ends, and yield the address for ``--environment_config``.
 
     Parameters
     ----------

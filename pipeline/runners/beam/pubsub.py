@@ -53,7 +53,9 @@ class ReadMessages(PlanTransform):
 
 
 def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
-    """Return Beam's connector for a plan's subscription; raise `MissingLibrary` if its libraries are not installed."""
+    """Return Beam's connector for a plan's subscription, or raise `MissingLibrary` if its libraries are not
+    installed.
+    """
     from apache_beam.io.gcp.pubsub import ReadFromPubSub
 
     try:
@@ -66,7 +68,7 @@ def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
 
 
 def source_of(plan: Plan) -> Pubsub:
-    """Return the subscription of a plan; raise `TypeError` for any other source."""
+    """Return the subscription of a plan, or raise `TypeError` for any other source."""
     source = plan.config.source
     if not isinstance(source, Pubsub):
         raise TypeError(f"{type(source).__name__} is not a subscription")

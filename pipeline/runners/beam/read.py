@@ -66,7 +66,8 @@ TURN_WINDOWS = 64
 
 
 class ReadEvents(PlanTransform):
-    """Read the source of a plan: spans of files or rows in order, or one reader for each share of a live source.
+    """Read the source of a plan, either as ordered spans of files or rows or, if it is live, through the readers that
+    share it.
 
     Parameters
     ----------
@@ -129,7 +130,7 @@ class Readers(Step):
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
-    """Restriction tracker for the input from a cursor onward; it cannot be divided, only resumed.
+    """Restriction tracker for the input from a cursor onward, which can be resumed but not divided.
 
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
@@ -144,21 +145,21 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
-        """Move past a micro-batch; return False if the remainder was split off."""
+        """Move past a micro-batch, or return False if the remainder was split off."""
         if self._left:
             return False
         self._cursor = position
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
-        """Split off the unclaimed remainder; fractions of it are undefined, since the input may be endless."""
+        """Split off the whole unclaimed remainder. Fractions of it are undefined, since the input may be endless."""
         if fraction_of_remainder != 0 or self._left or self._cursor.ended:
             return None
         self._left = True
         return replace(self._cursor, ended=True), self._cursor
 
     def check_done(self) -> None:
-        """Raise `ValueError` unless the restriction was completed or its remainder split off."""
+        """Raise `ValueError` unless the restriction was completed or its remainder was split off."""
         if not (self._left or self._cursor.ended):
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
@@ -172,7 +173,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
 
 
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
-    """Restriction provider in which each element is the encoded first cursor of one reader."""
+    """Restriction provider for elements that each encode the first cursor of one reader."""
 
     def initial_restriction(self, element: bytes) -> Cursor:
         """Return the initial position of a reader."""
@@ -245,8 +246,8 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """The seconds until the current micro-batch is due: at least `IDLE` if it is not due yet, otherwise not
-        positive.
+        """The seconds until the current micro-batch is due: at least `IDLE` if it is not due yet, and otherwise zero
+        or less.
         """
         if self.piece is None:
             return IDLE
@@ -257,7 +258,7 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """The clock of the stream while idle; it advances up to the next row if the time of that row is known."""
+        """The clock of the stream while idle, which advances up to the time of the next row if that time is known."""
         if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
@@ -269,7 +270,7 @@ class _OpenReaders(dict[int, Reader]):
 
 
 class Replay(Step):
-    """Read a live source endlessly, in turns of a second; the engine keeps the position and the watermark."""
+    """Read a live source endlessly in turns of one second, while the engine keeps the position and the watermark."""
 
     def __init__(self, plan: Plan, *, turn: float = TURN) -> None:
         super().__init__(plan)
@@ -343,7 +344,7 @@ class Replay(Step):
         return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Advance the watermark; rows with exactly that time may still arrive."""
+        """Advance the watermark. Rows with exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)
@@ -351,7 +352,7 @@ class Replay(Step):
             watermark.set_watermark(instant)
 
     def _record_turn(self, reader: Reader) -> None:
-        """Record the position of a reader, and count one more turn since the driver began counting."""
+        """Record the watermark of a reader, and count one more turn since the driver began counting."""
         path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
         n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
         watermark = whole_second(max(0, reader.time - live_source(self.plan).disorder))

@@ -26,7 +26,7 @@ PATIENCE = 5.0
 
 
 def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
-    """Run a stream as a job of a managed service; the parts of the output files are merged afterwards.
+    """Run a stream as a job of a managed service. The parts of the output files are merged afterwards.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
     process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on.
@@ -65,7 +65,9 @@ def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
 
 
 def _watch(plan: Plan, job: Any) -> bool:
-    """Wait until a job is complete and then cancel it; return False if this process is asked to stop first."""
+    """Wait until a job is complete, then cancel it and return True, or return False if this process is asked to stop
+    first.
+    """
     stopped = threading.Event()
     with stopping(stopped.set):
         while not stopped.is_set():

@@ -1,4 +1,6 @@
-"""Base of all steps of the graph: the plan they carry, their errors and metrics, and the deadlines they share."""
+"""Base classes for the steps of the graph, with the plan they carry, their errors and metrics, and their common
+deadlines.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ _MARGIN = 4000
 
 
 class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Base for transforms that carry the plan of the run."""
+    """Base class for transforms that carry the plan of the run."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -40,7 +42,7 @@ class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
-    """Base for steps that carry the plan of the run.
+    """Base class for steps that carry the plan of the run.
 
     The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
     no file.
@@ -54,7 +56,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         return self.__dict__ | {"plan": _Packed(self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
-        """Unpack the plan, read the noise key if it was not shipped, and call `prepare`."""
+        """Unpack the plan, read the noise key if it was not shipped with it, and call `prepare`."""
         if isinstance(self.plan, _Packed):
             self.plan = self.plan.opened()
         self._listening = ExitStack()
@@ -70,7 +72,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
 
 class WritingStep(Step):
-    """Base for steps that write to the folder of the run."""
+    """Base class for steps that write to the folder of the run."""
 
     def prepare(self) -> None:
         """Create the writer."""
@@ -84,7 +86,7 @@ class _Packed(NamedTuple):
     data: bytes
 
     def opened(self) -> Plan:
-        """Unpack the plan, recording any failure in the folder of the run."""
+        """Unpack the plan, and record any failure in the folder of the run."""
         try:
             plan: Plan = pickle.loads(self.data)
             return plan.opened()
@@ -145,7 +147,9 @@ def final_at(plan: Plan, group: int) -> int:
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Return the last group that is final when a group is counted; for finite input, the last of the run."""
+    """Return the index of the last group that is final when a group is counted, which is the run's last group for
+    finite input.
+    """
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
@@ -170,7 +174,7 @@ def timestamp(instant: int) -> Timestamp:
 
 
 def typed(collection: Any, kind: Any) -> Any:
-    """Declare the type of a tagged output, which Beam does not infer, so that key coders agree everywhere."""
+    """Declare the type of a tagged output, which Beam does not infer, so that the same key coder is used everywhere."""
     collection.element_type = convert_to_beam_type(kind)
     return collection
 

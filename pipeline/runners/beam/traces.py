@@ -49,7 +49,7 @@ class FindPoints(WritingStep):
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
-        """Emit (shard, points) and the row counts; write the rejects once, under the block's name."""
+        """Emit (shard, points) and the row counts. Rejects are written once, under the block's name."""
         counts, points = points_of(named.block, self.plan)
         yield from ((shard, encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
@@ -68,7 +68,7 @@ class ReleaseShard(WritingStep):
 
     @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
-        """Write the parts of a shard, keeping the first write of each, and emit the shard number."""
+        """Write the parts of a shard, keeping the first version of each, and emit the index of the shard."""
         shard, pieces = element
         n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))

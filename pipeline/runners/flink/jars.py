@@ -26,7 +26,9 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner, best first: that of the installed Beam, then tested ones."""
+    """Return the usable versions of Beam's Flink runner, best first: the version of the installed Beam, then the
+    tested versions.
+    """
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
@@ -37,7 +39,9 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, or else the best one fetched; raise `ConfigError` if there is none."""
+    """Return the version with which a job began, or else the best version fetched. Raise `ConfigError` if there is
+    none.
+    """
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -45,13 +49,12 @@ def version(begun_with: str | None = None) -> str:
 
 
 def class_path(begun_with: str | None = None) -> str:
-    """Return the Java class path of a version; raise `ConfigError` if no jars have been fetched."""
+    """Return the Java class path of a version, or raise `ConfigError` if no jars have been fetched."""
     return f"{folder_of(version(begun_with))}/*"
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Return the runner version, or None for a custom jar without one, and the Java arguments that start its job
-    server.
+    """Return the runner version (None if a custom jar states none) and the Java arguments that start its job server.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
@@ -75,7 +78,7 @@ def keeps_one_state(version: str) -> bool:
 
 
 def java() -> str:
-    """Return the path of the Java command; raise `ConfigError` if it is missing."""
+    """Return the path of the Java command, or raise `ConfigError` if it is missing."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not path or not Path(path).exists():
@@ -110,7 +113,7 @@ def _copy(folder: Path, version: str) -> None:
 
 
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
-    """Fetch the jars with Maven unless they are cached; either all of them are stored, or none.
+    """Fetch the jars with Maven unless they are cached, storing either all of them or none.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
 

@@ -128,8 +128,8 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Record the graph and the Flink runner version of a run ("" for a service); raise `StateVersionError` if it had
-    another.
+    """Record the graph and the Flink runner version of a run ("" for a service). Raise `StateVersionError` if another
+    version is recorded.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -161,7 +161,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel the jobs of a run on a cluster and wait for them to end; their checkpoints are kept.
+    """Cancel the jobs of a run on a cluster and wait for them to end, keeping their checkpoints.
 
     Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
@@ -202,8 +202,8 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the response of the REST service, empty for a job that is unknown or has ended; raise `OSError` for other
-    errors.
+    """Return the response of the REST service, which is empty for a job that is unknown or has ended. Raise
+    `OSError` for other errors.
     """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
@@ -219,7 +219,7 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mappi
 
 
 def _state(service: str, job: str) -> str:
-    """Return the state of a job; an unknown job counts as cancelled."""
+    """Return the state of a job, treating an unknown job as cancelled."""
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
@@ -237,7 +237,9 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically into this process's metrics; embedded Flink has none."""
+    """Counters and gauges of a job, copied periodically into this process's metrics. An embedded Flink provides
+    none.
+    """
 
     def __init__(self, plan: Plan, master: str) -> None:
         self._plan, self._service, self._next = plan, service_of(master), 0.0

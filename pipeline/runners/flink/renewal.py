@@ -60,7 +60,9 @@ class Renewal:
         return max(names, default="none")
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder; return False if Flink makes none and the job continues."""
+        """Stop the job with a savepoint in the run's folder, or return False if Flink makes none and the job
+        continues.
+        """
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

@@ -58,7 +58,7 @@ STREAMING = {
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
-    """Run a plan on Flink; the parts of the output files are merged afterwards.
+    """Run a plan on Flink. The parts of the output files are merged afterwards.
 
     ``plan`` is as `pipeline.runners.beam.distributed` makes it; a resumed stream goes on from the latest checkpoint.
     Without ``--job_endpoint`` among the options a job server is started from the cached jars. Returns whether the run
@@ -123,7 +123,9 @@ def _run_job(
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan on a job server started with the given command; None selects an existing endpoint."""
+    """Run one job of a plan on a job server started with the given command, or on an existing endpoint if the
+    command is None.
+    """
     given = _options_by_name(beam_options)
     if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
@@ -166,7 +168,8 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
 
 def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
-    """Return the URI of the checkpoint from which an embedded Flink resumes, or None at the beginning and on a cluster.
+    """Return the URI of the checkpoint from which an embedded Flink resumes, or None if there is none or the job runs
+    on a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
@@ -188,7 +191,7 @@ def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
 
 
 def _turn_limit_caution(version: str | None) -> str:
-    """Return a caution about a runner that accumulates one state for every turn of a reader."""
+    """Return a warning about a runner that accumulates one state for every turn of a reader."""
     from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 
     runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
@@ -223,7 +226,7 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
 
 
 def _options_by_name(beam_options: Sequence[str]) -> dict[str, str]:
-    """Return the options by name; flags have an empty value."""
+    """Return the options by name, with an empty value for each flag."""
     options: dict[str, str] = {}
     name = ""
     for word in beam_options:

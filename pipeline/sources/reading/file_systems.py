@@ -1,4 +1,4 @@
-"""Files on a local disk, or on any file system that Beam supports: object stores, HDFS."""
+"""Files on a local disk, or on any file system that Beam supports, such as object stores and HDFS."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class File(NamedTuple):
 
 
 class Unanswered(DataError):
-    """Raised when files cannot be listed or read at present, although another attempt may succeed."""
+    """Raised if files cannot be listed or read at present but another attempt may succeed."""
 
 
 class LocalFiles:
@@ -114,7 +114,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def listing(self) -> dict[str, File]:
-        """Return the existing files by name; raise `Unanswered` if they cannot be listed."""
+        """Return the existing files by name, or raise `Unanswered` if they cannot be listed."""
         listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -221,7 +221,7 @@ Files = LocalFiles | RemoteFiles
 
 
 def _patterns(source: Any) -> tuple[str, ...]:
-    """Return the file name patterns of a source, with archives included if the source unpacks them."""
+    """Return the file name patterns of a source, including those of archives if the source unpacks them."""
     patterns: tuple[str, ...] = source.patterns
     return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
 

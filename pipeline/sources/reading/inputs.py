@@ -108,8 +108,8 @@ def _digest(file: str) -> str:
 
 
 class Limits(NamedTuple):
-    """Limits on what one file may unpack to: a fixed number of bytes plus a multiple of its size, and a number of
-    members.
+    """Limits on what a file may unpack to: a number of bytes, as a fixed part plus a multiple of its size, and a
+    number of members.
     """
 
     free_bytes: int = 64 << 20
@@ -140,7 +140,7 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Open the inputs one after another; each must be consumed before the next.
+    """Open the inputs one after another. Each must be consumed before the next is opened.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -178,7 +178,7 @@ class _Allowance:
         self.max_members = self.members = limits.members
 
     def spend(self, name: str, n_bytes: int) -> None:
-        """Count unpacked bytes; raise `DataError` if there are too many."""
+        """Count unpacked bytes, and raise `DataError` if there are too many."""
         self.left -= n_bytes
         if self.left < 0:
             raise DataError(
@@ -187,7 +187,9 @@ class _Allowance:
             )
 
     def enter(self, file: str, member: str) -> None:
-        """Count a member of an archive; raise `DataError` if there are too many, or if it points outside."""
+        """Count a member of an archive, and raise `DataError` if there are too many or if it points outside the
+        archive.
+        """
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
@@ -250,5 +252,5 @@ def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
 
 
 def single_line(error: BaseException) -> str:
-    """Return an error message of a library as one printable line."""
+    """Return a library's error message as one printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__

@@ -81,7 +81,7 @@ def events_of(
     arrivals: NDArray[np.int64],
     place: Callable[[int], tuple[str, int]],
 ) -> EventBlock:
-    """Return the events of some messages, with a column ``arrival``; every message is either parsed or rejected.
+    """Return the events of some messages, with a column ``arrival``. Every message is either parsed or rejected.
 
     ``arrivals``, of shape (n_messages,): when each arrived, in milliseconds since 1970. ``place``: file and line that
     stand for a message, by its number here, in a reject.

@@ -20,7 +20,7 @@ class OffsetRange(NamedTuple):
 
 
 def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
-    """Join ranges that touch or overlap, ordered by partition and offset.
+    """Merge ranges that touch or overlap, and order them by partition and offset.
 
     >>> joined_ranges([(0, 5, 9, 4), (0, 0, 5, 5), (1, 3, 4, 1)])  # doctest: +NORMALIZE_WHITESPACE
     [OffsetRange(partition=0, first=0, end=9, records=9, twice=0, is_last=0),
@@ -84,7 +84,7 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ranges for the operator's manifest, which counts offsets without a record separately."""
+        """Return the ranges for the operator's manifest, which counts offsets that hold no record separately."""
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 

@@ -18,7 +18,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
-    """Raised for a message without a valid event; the reason quotes none of its content."""
+    """Raised for a message that contains no valid event. The reason quotes none of its content."""
 
 
 # Avro: one record a message; the schema bounds its size.
@@ -112,7 +112,7 @@ def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _flat(schema: Any) -> dict[str, Any]:
-    """Return a schema without logical types; raise `ValueError` unless it is a record of plain fields."""
+    """Return a schema without logical types, or raise `ValueError` if it is not a record of plain fields."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ValueError("the schema must be a record")
     fields = [{"name": field["name"], "type": _flat_type(field["type"])} for field in schema["fields"]]
@@ -188,7 +188,7 @@ def _without_id(parse: Parser, value: bytes) -> Any:
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
-    """Return the rows of some messages in order; an unreadable message only adds an entry to the problems.
+    """Return the rows of some messages in order, and record a problem for each unreadable message.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)
@@ -217,8 +217,8 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert one part of some events to a typed column; values of another type become null, including ``True`` and
-    ``"7"``.
+    """Convert one part of some events to a typed column, in which values of another type become null, including
+    ``True`` and ``"7"``.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
     ['ann', '7', None]

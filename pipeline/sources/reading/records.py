@@ -107,8 +107,8 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return whether each quote opens or closes a field or is doubled inside one; lines with an odd number of quotes
-    fail.
+    """Return whether each quote opens or closes a field or is doubled inside one, and is on a line with an even
+    number of quotes.
     """
     if not len(quotes):
         return np.zeros(0, bool)

@@ -42,7 +42,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Resolve a value: to an environment variable, to the first line of a file, or to the value itself.
+    """Resolve a value to an environment variable, to the first line of a file, or to the value itself.
 
     Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
     can read too.
@@ -81,7 +81,7 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """Outage of a service: attempts are repeated, and the run ends if the service stays unreachable for too long.
+    """An outage of a service. Attempts are repeated, and the run ends if the service stays unreachable for too long.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
     there. Attempts that fail are repeated after 1, 2, 4 … seconds.
@@ -133,7 +133,7 @@ class Outage:
         return self._clock() >= self._next_attempt
 
     def goes_on(self, reason: str) -> None:
-        """Record a failed attempt; raise `DataError` if the service has been unreachable for too long."""
+        """Record a failed attempt, and raise `DataError` if the service has been unreachable for too long."""
         now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:
             self.since = now

@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Whole records from files in one dialect, and where they came from.
+    """Whole records from files in one dialect, and the files and lines that they came from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
@@ -150,7 +150,7 @@ def _parts(
 
 
 class Recoded:
-    r"""A stream in another encoding, read as UTF-8 bytes; invalid bytes become replacement characters.
+    r"""A stream in another encoding, read as UTF-8 bytes in which invalid input becomes replacement characters.
 
     ``head``: what has been read of the stream.
 
@@ -165,7 +165,7 @@ class Recoded:
         self._is_final = False
 
     def read(self, n_bytes: int) -> bytes:
-        """Return up to ``n_bytes`` bytes; there are fewer only at the end."""
+        """Return ``n_bytes`` bytes, or fewer only at the end of the stream."""
         while len(self._ready) < n_bytes and not self._is_final:
             data = self._stream.read(n_bytes)
             self._is_final = not data
@@ -184,7 +184,7 @@ def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
 
 
 def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
-    """Return the whole records, or None if the text has no quotes, and their size in bytes."""
+    """Return the whole records and their size in bytes. The records are None if the text has no quotes."""
     if format.quote and format.quote.encode() in data:
         return split(data, format.separator, format.quote)
     return None, data.rfind(b"\n") + 1
@@ -207,8 +207,8 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return a mask of the floats that are exact integers; from 2⁵³ on (2²⁴ in single precision) several integers share
-    one float.
+    """Return a mask of the floats that stand for exactly one integer, which excludes those from 2⁵³ on (2²⁴ in single
+    precision).
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -235,9 +235,7 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
-    """Return the valid rows of a parsed frame with their row numbers, and the reason for each invalid row by its
-    number.
-    """
+    """Return the valid rows of a parsed frame, their row numbers, and the reason for each invalid row by row number."""
     is_sound = sound_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
@@ -246,8 +244,8 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Return an expression that describes rows with a zero latitude or longitude, which devices report without a
-    position.
+    """Return an expression for the problem of rows with a zero latitude or longitude, which devices report if they
+    have no position.
     """
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
@@ -273,7 +271,7 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """The parsed rows of a batch with valid structure, and the records whose structure is invalid."""
+    """The parsed rows of a batch, and the records whose structure is invalid."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
     records: Records | None  # outline of the batch, None if every line is a row
@@ -310,7 +308,7 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
-    """Parse some columns of a batch; the other columns are only checked for structure."""
+    """Parse some columns of a batch. The other columns are only checked for structure."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
@@ -350,7 +348,7 @@ def to_blocks(
     events: pl.DataFrame,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows; the first block holds the rejects.
+    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows, the first of which holds the rejects.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what the source knows is wrong with a row.
@@ -382,7 +380,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers, allowing surrounding blanks and a typographic minus sign; null if it is not a number.
+    """Parse text as numbers, allowing surrounding blanks and a typographic minus sign, with null for anything else.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]
@@ -477,7 +475,7 @@ _BATCH_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource(FileSource):
-    """Base for sources of delimited text; a subclass defines the columns and converts them to events.
+    """Base class for sources of delimited text. A subclass defines the columns and converts them to events.
 
     A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so
     that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
@@ -494,11 +492,12 @@ class TextSource(FileSource):
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns to parse, with their types; raise `DataError` if one is missing."""
+        """Return the columns to parse, with their types, or raise `DataError` if one is missing."""
 
     @abstractmethod
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the columns of an `EventBlock` from ``rows.raw``: same rows, same order, null for invalid values.
+        """Return the columns of an `EventBlock` for the rows of ``rows.raw`` in the same order, with null for invalid
+        values.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
@@ -512,7 +511,7 @@ class TextSource(FileSource):
         return share_out(self.files(), self.block_rows * self.bytes_per_row)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span in batches, and parse these in order."""
+        """Read the files of a span in batches, and parse the batches in order."""
         order = RowOrder(self, span.after)
         for batch in self.batches(span):
             row = 0
@@ -533,7 +532,7 @@ class TextSource(FileSource):
         return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Parse a batch into blocks; a subclass whose rows hold several events overrides this."""
+        """Parse a batch into blocks. A subclass whose rows hold several events overrides this."""
         rows = self.parse(batch)
         return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 
