@@ -34,9 +34,7 @@ Pair = tuple[Array | None, Array | None]
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothedIdentity(Checked):
-    """A chain that mostly stays in its state (Laplacian smoothing of the identity); see
-    `laplacian_smoothing_matrix`.
-    """
+    """A chain that mostly keeps its state (Laplacian smoothing of the identity); see `laplacian_smoothing_matrix`."""
 
     n: int = parameter(2, doc="number of states", at_least=1)
     s: float = parameter(doc="strength of the smoothing: the smaller, the stronger the correlation", at_least=0)
