@@ -1,4 +1,4 @@
-"""Atomic and durable writes of single files, each as private as its folder."""
+"""Atomic and durable writes of single files with the same privacy as their folder."""
 
 from __future__ import annotations
 
@@ -24,25 +24,27 @@ def is_private(folder: Path) -> bool:
 
 
 def make_folder(path: Path, private: bool = False) -> None:
-    """Create a folder and its parents; it is owner-only if it belongs to the operator or if ``private`` is set."""
+    """Create a folder and its parents. The folder is owner-only if it belongs to the operator or if ``private`` is
+    set.
+    """
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file on behalf of `open`; a new file in the operator's folder is owner-only."""
+    """Open a file on behalf of `open`, making any new file in the operator's folder owner-only."""
     return os.open(path, flags, 0o600 if is_private(Path(path).parent) else 0o666)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file on behalf of `open`; a new file is owner-only."""
+    """Open a file on behalf of `open`, making any new file owner-only."""
     return os.open(path, flags, 0o600)
 
 
 @contextmanager
 def replacing(path: Path, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` on success; readers see either the old file or the new one.
+    """Yield a temporary path that replaces ``path`` on success, so that readers see either the old file or the new one.
 
     ``private``: for its owner alone, whatever its folder.
     """
@@ -73,7 +75,7 @@ def write_text(path: Path, text: str, private: bool = False) -> None:
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably unless it already exists; the first writer wins.
+    """Create a file atomically and durably unless it already exists, so that the first writer wins.
 
     Returns
     -------

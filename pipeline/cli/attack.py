@@ -1,5 +1,5 @@
-"""``penstock attack`` runs inference and reconstruction attacks; ``penstock audit`` bounds a person's loss
-from below.
+"""``penstock attack`` runs inference and reconstruction attacks, and ``penstock audit`` bounds a person's privacy
+loss from below.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MINUTES = 10
 
 
 def _games() -> dict[str, tuple[type, str]]:
-    """Return the parameter class of each attack, and the question that the attack asks."""
+    """Return the parameter class of each attack and the question that it answers."""
     from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
 
     return {
@@ -58,7 +58,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add the arguments that attacks share, leaving out those that this attack does not use."""
+    """Add the arguments that attacks share, except those that this attack does not use."""
     add = parser.add_argument
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
@@ -94,7 +94,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
-    """Return a listener that shows the completed attacks and the estimated time for the remaining ones."""
+    """Return a listener that shows the number of completed attacks and the estimated time for the remaining ones."""
     first: list[tuple[int, float]] = []
 
     def listener(done: int, total: int) -> None:
@@ -131,7 +131,7 @@ def _foresee(attack: str, seconds: float) -> None:
 def _attack(
     config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
-    """Run the attacks; return their outcomes by name, and the reason for each attack that was left out."""
+    """Run the attacks and return their outcomes by name, along with the reason for each attack that was skipped."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
     from penstock.pipeline.experiments.games.membership import AttackListener, attack

@@ -60,7 +60,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
 
         def begun(task: str, n_trials: int) -> None:
-            """Announce a stage and its number of trials."""
+            """Announce a stage and the number of its trials."""
             nonlocal total
             if not (quiet or total):
                 print(f"penstock: {LOOKED}", file=sys.stderr)
@@ -69,7 +69,7 @@ def _execute(arguments: argparse.Namespace) -> int:
                 print(f"penstock: {task}: {total} trials", file=sys.stderr)
 
         def listener(done: int, failed: int, n_read: int) -> None:
-            """Show the progress and the number of failures."""
+            """Show the progress and the number of failed trials."""
             progress(done + failed, total, f"{failed} failed" if failed else "")
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
@@ -136,9 +136,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
 
 
 def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
-    """Describe the advantage over the most exposed people for each attacked candidate, and whether the candidate was
-    refused.
-    """
+    """Describe, for each attacked candidate, the advantage over the most exposed people and whether it was refused."""
     if not chosen.attacked:
         return []
     lines = [

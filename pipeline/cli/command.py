@@ -47,7 +47,7 @@ def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add one option for each key of a dataclass, derived from its declaration; `of_fields` reads them back."""
+    """Add one option for each key of a dataclass, as declared there. `of_fields` reads the options back."""
     from penstock.pipeline.config.build import alternatives, fields_of
 
     for field in fields_of(kind):
@@ -64,7 +64,7 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
 
 
 def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
-    """Build a dataclass from the options that were given; raise a `ParameterError` that names the offending option."""
+    """Build a dataclass from the given options, or raise a `ParameterError` that names the offending option."""
     from dataclasses import fields
 
     from penstock.mechanisms.core.plugin import ParameterError
@@ -77,12 +77,12 @@ def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add ``-q`` and ``--quiet``, which do not silence errors."""
+    """Add the options ``-q`` and ``--quiet``. They do not suppress errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
-    """Add ``--jobs``, which defaults to None."""
+    """Add the option ``--jobs`` with a default of None."""
     parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
 
 
@@ -93,7 +93,7 @@ def _above_zero(text: str) -> int:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for the folder of a finished run or experiment."""
+    """Add the argument for the folder of a completed run or experiment."""
     parser.add_argument("folder", metavar="DIR")
 
 
@@ -102,7 +102,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines; on a terminal, colour the warnings unless NO_COLOR is set."""
+    """Print lines, and colour the warnings if the output is a terminal and NO_COLOR is not set."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)
@@ -116,7 +116,7 @@ def print_json(value: Any) -> None:
 
 
 def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> None:
-    """Print a value as JSON with ``--json``, otherwise print lines unless ``--quiet`` is given."""
+    """Print a value as JSON if ``--json`` is given. Otherwise print the lines, unless ``--quiet`` is given."""
     if arguments.json:
         print_json(value)
     elif not getattr(arguments, "quiet", False):
@@ -130,7 +130,8 @@ def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> N
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar on standard error; yield a function that takes the steps done, the total steps and a remark.
+    """Show a progress bar on standard error, and yield a function that takes the completed steps, the total and a
+    remark.
 
     ``piped``: a line for every tenth in place of the bar, for logs.
     """
@@ -141,7 +142,7 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         tenths = -1
 
         def line(done: int, total: int | None, remark: str) -> None:
-            """Print a line for each tenth of the work."""
+            """Print one line for each tenth of the work that is done."""
             nonlocal tenths
             now = 10 * done // (total or 1)
             if now != tenths:
@@ -158,7 +159,7 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         task = bar.add_task("", total=None)
 
         def move(done: int, total: int | None, remark: str) -> None:
-            """Move the bar."""
+            """Advance the progress bar."""
             bar.update(task, completed=done, total=total, description=remark and f" · {remark}")
 
         yield move

@@ -25,7 +25,7 @@ DATA_WAS_READ = "a look at the data: a deployment takes it from public data, or 
 
 
 def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write all events of a source to one Parquet file, and rejected rows to ``<out>.rejects.jsonl``.
+    """Write all events of a source to one Parquet file, and write its rejected rows to ``<out>.rejects.jsonl``.
 
     The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
     timestamp in milliseconds UTC. Both files appear under their names only when they are complete.

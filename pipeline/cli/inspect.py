@@ -26,9 +26,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Return the name, promise and parameters of every plug-in of a kind, from its docstring; mechanisms also have a
-    guarantee.
-    """
+    """Return the name, promise and parameters of every plug-in of a kind, and also the guarantee of each mechanism."""
     if kind == "metrics":
         from penstock.evaluation.utility import metric_called, metric_names
 
@@ -170,7 +168,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """Describe a status in words; ``now`` is in seconds since 1970.
+    """Describe a run's status in words. ``now`` is given in seconds since 1970.
 
     >>> from penstock.pipeline.monitoring.status import Status
     >>> status = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)

@@ -1,4 +1,4 @@
-"""``penstock key`` manages noise keys; it never prints a secret."""
+"""``penstock key`` manages noise keys without ever printing a secret."""
 
 from __future__ import annotations
 

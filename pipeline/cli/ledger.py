@@ -52,7 +52,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Return a ledger's terms, runs and costs by period, after checking its chain and head.
+    """Check a ledger's chain and head, and return its terms, its runs and its costs by period.
 
     Raises `DataError` if there is no ledger, or its chain is broken.
     """
@@ -93,7 +93,7 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
-    """Yield the charges, the most expensive unit's cost and the total for each budget period or UTC day."""
+    """Yield the charges, the cost of the most expensive unit and the total cost of each budget period or UTC day."""
     from penstock.pipeline.releasing.charge_table import ChargeTable
     from penstock.pipeline.windows.calendar import format_time
 
@@ -112,7 +112,7 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
 
 
 def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return an upper bound on the total cost over several ledgers, by measure."""
+    """Return an upper bound on the total cost over several ledgers, for each privacy measure."""
     costs: dict[str, float] = {}
     for ledger in ledgers:
         measure = ledger["terms"]["measure"]
@@ -122,7 +122,7 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifest: Path) -> None:
-    """Report a fault unless one of the ledgers contains the head named in a run's manifest."""
+    """Report an error unless one of the ledgers contains the head that a run's manifest names."""
     from penstock.pipeline.releasing.ledger import Ledger
 
     head = _head_in(manifest)
@@ -134,7 +134,7 @@ def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifes
 
 
 def _head_in(path: Path) -> str:
-    """Return the ledger head at the end of a run, read from either of its manifests."""
+    """Return the head of the ledger at the end of a run, as recorded in either of the run's manifests."""
     from penstock.mechanisms.core.plugin import DataError
 
     try:
@@ -174,7 +174,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _remaining(budget: float, spent: float) -> float:
-    """Return the remaining budget, or 0 if it is within the rounding error of the sums.
+    """Return the remaining budget, or 0 if the remainder is within the rounding error of the sums.
 
     >>> _remaining(1.0, 0.75), _remaining(1.0, 1 - 4e-16), _remaining(1e-12, 5e-13), _remaining(1.0, 1.5)
     (0.25, 0.0, 5e-13, 0.0)
@@ -184,7 +184,7 @@ def _remaining(budget: float, spent: float) -> float:
 
 
 def _odds(spent: float, measure: str) -> str:
-    """Describe a cost in some measure as odds."""
+    """Describe a privacy cost in the given measure as odds."""
     from penstock.mechanisms.core.concentrated import epsilon_at
     from penstock.pipeline.output.loss import DELTA, even_odds
 

@@ -39,7 +39,7 @@ def _shells(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    """Print a shell completion script built from the options that every command lists in ``--help``."""
+    """Print a shell completion script that offers the options listed in the ``--help`` of each command."""
     options: dict[str, list[str]] = {}
     for name, command in COMMANDS.items():
         parser = argparse.ArgumentParser(name, add_help=False)
@@ -78,7 +78,7 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 on success, 1 on failure, 2 on wrong use, 3 if a budget stopped it, 4 if
+    """Run the command line. Return 0 on success, 1 on failure, 2 on wrong use, 3 if a budget stopped it, or 4 if
     interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
@@ -118,14 +118,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether Ctrl-C caused an error, directly or as its cause or context."""
+    """Return whether an error was caused by Ctrl-C, directly or through its cause or context."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the argument parser; only the selected subcommands get their arguments."""
+    """Build the argument parser, adding arguments only to the selected subcommands."""
     parser = argparse.ArgumentParser(
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",

@@ -132,7 +132,7 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """Describe the cost and error to expect of a run, from public facts alone, before it begins."""
+    """Describe the expected cost and error of a run before it begins, using public facts alone."""
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, losses_in_words
     from penstock.pipeline.output.rehearsal import (
@@ -222,7 +222,7 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    """Run the quick start that ships with the package, and print the path of its report last."""
+    """Run the quick start that ships with the package, and finally print the path of its report."""
     from importlib.resources import as_file, files
 
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:

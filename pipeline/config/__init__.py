@@ -1,1 +1,1 @@
-"""Configuration: YAML parsed into frozen dataclasses, with each problem reported in one line, and the plan of a run."""
+"""The configuration, parsed from YAML into frozen dataclasses with one line per problem, and the plan of a run."""

@@ -58,7 +58,7 @@ class Field:
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """Return the keys of a section, that is, the fields declared with `parameter`, in declaration order.
+    """Return the keys of a section in declaration order: the fields that `parameter` declares.
 
     >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
@@ -85,7 +85,7 @@ def defaults_of(cls: type) -> dict[str, Any]:
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union (None as NoneType), or the hint alone if it is not a union.
+    """Return the members of a union, with None as NoneType, or the hint alone if it is not a union.
 
     >>> alternatives(int | None)
     (<class 'int'>, <class 'NoneType'>)
@@ -150,7 +150,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Read a scalar as the given type; raise `WrongValue` if it does not fit.
+    """Read a scalar as the given type, or raise `WrongValue` if it does not fit.
 
     ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
     durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
@@ -196,7 +196,7 @@ ALSO_CALLED = {
 
 
 class Builder:
-    """A builder that turns nodes into dataclasses and collects the problems.
+    """A builder that turns nodes into dataclasses and collects any problems.
 
     ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
     ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
@@ -270,7 +270,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Construct a dataclass; if it rejects a value, report that on the line of the offending field."""
+        """Construct a dataclass. If it rejects a value, report the problem on the line of the offending field."""
         if FAILED in values.values():
             return FAILED
         try:
@@ -310,7 +310,7 @@ class Builder:
         return value
 
     def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as a type; if the type is a union, use the first member that fits."""
+        """Read a node as the given type or, for a union, as the first member that fits."""
         members = alternatives(hint)
         if isinstance(node, Scalar) and node.value is None and type(None) in members:
             return None
@@ -351,7 +351,7 @@ class Builder:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a list; treat a single value or section as a list with one entry."""
+        """Read a list, treating a single value or section as a list with one entry."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
             if hints[-1] is not Ellipsis or not self.is_one(node, hints[0]):
@@ -366,7 +366,7 @@ class Builder:
         return FAILED if FAILED in values else tuple(values)
 
     def is_one(self, node: Node, hint: Any) -> bool:
-        """Return whether a node that is not a list may stand for a list with one entry."""
+        """Return whether a node that is not a list may be read as a list with one entry."""
         return any(self.fits(node, member) for member in alternatives(hint)) and not (
             isinstance(node, Scalar) and node.value is None
         )
@@ -381,7 +381,7 @@ class Builder:
 
 
 def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Locate the value that a dataclass rejected, on the line of the field or list entry named in the error."""
+    """Locate a value that a dataclass rejected, on the line of the field or list entry that the error names."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list
@@ -444,7 +444,7 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return advice on a removed key or value, or None if nothing was removed.
+    """Return advice on a key or value that is no longer supported, or None if it was never removed.
 
     Parameters
     ----------
@@ -474,7 +474,7 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
 
 
 def replaced_plugin(kind: str, name: str) -> str | None:
-    """Return advice on a removed plug-in, or None for any other name."""
+    """Return advice on a plug-in that is no longer supported, or None for any other name."""
     sentence = REMOVED.get(f"{kind} {name}")
     return sentence and f"{name!r} was removed; {sentence}"
 
@@ -493,7 +493,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from the plain values of its section; error messages place the section at ``path`` in ``file``.
+    """Build a plug-in from the plain values of its section. Error messages locate the section at ``path`` in ``file``.
 
     Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
     """
@@ -501,7 +501,7 @@ def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
 
 
 def _build_section(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
-    """Build the plug-in that a section configures; raise a `ConfigError` that lists every problem."""
+    """Build the plug-in that a section configures, or raise a `ConfigError` that lists every problem."""
     builder = Builder(UNIONS, None)
     plugin = builder.plugin(node, base, path)
     if wrong := [*problems, *builder.problems]:

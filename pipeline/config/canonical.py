@@ -1,4 +1,4 @@
-"""The canonical form of a configuration: plain values for manifests, and the digest that keys the noise."""
+"""The canonical form of a configuration: plain values for manifests, and the digest on which the noise depends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], st
 
 
 def digest(config: RunConfig) -> bytes:
-    """Return the SHA-256 digest of exactly those settings that affect released values, except the noise key.
+    """Return the SHA-256 digest of exactly the settings that affect released values, excluding the noise key.
 
     Left out: names, accountants, metrics, output, how sources are cut and ordered (``block_rows``, ``disorder``). In a
     simulation of the source only ``from`` and ``until`` count, so that the same events release the same bytes from
@@ -62,7 +62,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """Return the SHA-256 of a file, or of the file names and contents of a folder in sorted order; return an address
+    """Return the SHA-256 of a file, or of a folder's file names and contents in sorted order. Return an address
     unchanged.
     """
     if not os.path.exists(path):
@@ -77,7 +77,7 @@ def content_digest(path: str) -> str:
 def _plain_value(
     value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
 ) -> Any:
-    """Return a value as written in YAML; ``input_path`` and ``output_path`` convert paths of those kinds."""
+    """Return a value as written in YAML, converting input and output paths with ``input_path`` and ``output_path``."""
     if is_section(type(value)):
         return _plain_section(value, input_path, output_path)
     if isinstance(value, tuple):
@@ -94,7 +94,7 @@ def _plain_value(
 
 
 def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
-    """Return a section under sorted keys, omitting the keys that are None by default."""
+    """Return a section under sorted keys, without the keys that are None by default."""
     values = {}
     for field in fields_of(type(section)):
         value = getattr(section, field.name)

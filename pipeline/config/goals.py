@@ -1,4 +1,4 @@
-"""Plan the noise that meets a goal: which key of a configuration to set, and to what value."""
+"""Plan the noise that meets a goal by finding the key of the configuration to set and its value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.pipeline.counting.presence import training_part
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLine:
-    """The planned value of a key, with the promise that it keeps."""
+    """The planned value of a key, and the promise that this value keeps."""
 
     section: str  # such as mechanism[0]
     key: str
@@ -37,7 +37,7 @@ class PlannedLine:
     remark: str = ""
 
     def line(self) -> str:
-        """Return the line of YAML for the section, with a remark.
+        """Return the line of YAML for the section, followed by a remark.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'
@@ -48,8 +48,8 @@ class PlannedLine:
 
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
-    """Find the largest ε (for adding or removing one cell of a person) at which no window's total temporal loss exceeds
-    a goal.
+    """Find the largest ε (for adding or removing one cell of a person) that keeps each window's total temporal loss
+    within a goal.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
-    """Plan noise on traces so that no chosen secret point has a conditional inferential loss above a goal.
+    """Plan the noise on traces so that the conditional inferential loss of each chosen secret point stays within a
+    goal.
 
     No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
     then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.

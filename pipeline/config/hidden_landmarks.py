@@ -77,12 +77,12 @@ class LandmarkChoice(Checked):
 
     @property
     def whole_epsilon(self) -> float:
-        """The privacy loss about all landmarks together, in nats."""
+        """The privacy loss about all landmarks taken together, in nats."""
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Return the probability that the public set contains 0, 1, …, k of the landmarks, shape (k + 1,), for any k
-        landmarks.
+        """Return the probability, for any k landmarks, that the public set contains 0, 1, …, k of them, shape (k +
+        1,).
         """
         overlap = np.arange(self.size + 1)
         rest = self.shown - overlap
@@ -94,7 +94,7 @@ class LandmarkChoice(Checked):
         return np.asarray(np.exp(weight - logsumexp(weight)))
 
     def choose(self, landmarks: ArrayLike, key: bytes) -> NDArray[np.bool_]:
-        """Draw the public set as a mask of shape (N,), given the true landmarks as a mask of k windows.
+        """Sample the public set as a mask of shape (N,), given a mask of the k true landmarks.
 
         `key`: secret. The same landmarks and key give the same set, so that choosing again tells no more; any other
         landmarks an independent one.
@@ -116,8 +116,8 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the largest sum of amounts over L and any one window, for sets L of ``size`` windows, at least ``covered``
-    of them chosen.
+    """Return the largest sum of amounts over one window and a set L of ``size`` windows that contains at least
+    ``covered`` chosen windows.
 
     `amounts`: ε or ρ of each window, (N,). `chosen`: mask of the public set.
 
@@ -140,7 +140,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def choice_of(config: RunConfig) -> LandmarkChoice | None:
-    """Return the choice that made the landmarks of a configuration, or None if they hide no others."""
+    """Return the choice that selected a configuration's landmarks, or None if they do not hide private landmarks."""
     landmarks = config.landmarks
     n_windows = config.windows.calendar(config.source.from_, config.source.until).n_windows
     if landmarks is None or landmarks.hidden is None or n_windows is None:
@@ -150,7 +150,9 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Describe, in one sentence each, what a choice costs and what releases cost the private landmarks."""
+    """Describe the privacy cost of the choice, and that of the releases for the private landmarks, in one sentence
+    each.
+    """
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -197,7 +199,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the largest amount spent over L and any one window, given the least number of covered landmarks."""
+    """Return the largest amount spent over L and any one window, given the minimum number of covered landmarks."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)
@@ -207,7 +209,7 @@ def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, cov
 
 
 def _read(path: Path, n_windows: int) -> NDArray[np.bool_]:
-    """Read a mask of the windows that a file lists."""
+    """Read a file that lists windows, and return a mask of these windows."""
     mask = np.zeros(n_windows, bool)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,6 @@
-"""The kinds of scalar values, with their YAML form, parsing, formatting, description and JSON Schema."""
+"""The kinds of scalar values, and how each is written in YAML, parsed, formatted, described and expressed in JSON
+Schema.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from penstock.pipeline.windows.calendar import format_time
 
 
 def find(text: str, folder: Path | None) -> str | None:
-    """Resolve an input path, first against the working directory and then against the configuration's folder.
+    """Resolve an input path, trying the working directory first and then the configuration's folder.
 
     An address with a scheme (``gs://…``) is taken as it is; None if nothing exists.
 
@@ -35,7 +37,7 @@ def find(text: str, folder: Path | None) -> str | None:
 
 
 def exists(path: str) -> bool:
-    """Return whether a path exists or, as a pattern, matches any file."""
+    """Return whether a path exists or, if it is a pattern, whether it matches any file."""
     if not path or "\0" in path:
         return False
     return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
@@ -59,7 +61,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into milliseconds; raise a ValueError that describes the expected form.
+    """Parse a duration into milliseconds, or raise a ValueError that describes the expected form.
 
     >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
     [250, 600000, 5400000, 5400000, 604800000]
@@ -75,7 +77,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format a duration; weeks are written as days.
+    """Format a duration, writing weeks as days.
 
     >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
     ('1h30m', '0s', '7d')
@@ -89,7 +91,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Parse an ISO 8601 time into milliseconds since 1970 UTC; raise a ValueError that describes the expected form.
+    """Parse an ISO 8601 time into milliseconds since 1970 UTC, or raise a ValueError that describes the expected form.
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000
@@ -115,7 +117,7 @@ def parse_time(text: str) -> int:
 
 
 class WrongValue(Exception):
-    """Raised if a value cannot be read as its kind; ``expected`` refines the kind's own phrase."""
+    """Raised if a value cannot be read as its kind. ``expected`` refines the kind's own description."""
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected
@@ -213,7 +215,7 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return the kind of a field from its declaration, or else from its type; None if any value is allowed.
+    """Return the kind of a field, from its declaration or else from its type, or None if any value is allowed.
 
     >>> kind_of(int, Parameter(doc="", kind="duration", above=0)).phrase(Parameter(doc="", above=60_000))
     'a duration such as 10m, 1h30m or 7d, above 1m'
@@ -222,7 +224,7 @@ def kind_of(hint: Any, declared: Parameter) -> Kind | None:
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Format a value of a declared kind as in YAML; return any other value unchanged.
+    """Format a value of a declared kind as in YAML, and return any other value unchanged.
 
     >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
     ('1h30m', 3)
@@ -252,7 +254,7 @@ def _bounds(declared: Parameter) -> dict[str, float]:
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a number, which may be infinite if it has no upper bound."""
+    """Return the schema of a number. A number without an upper bound may be infinite."""
     bounds = _bounds(declared)
     if bounds.keys() & {"maximum", "exclusiveMaximum"}:
         return {"type": "number"} | {word: limit for word, limit in bounds.items() if math.isfinite(limit)}

@@ -23,7 +23,7 @@ from penstock.pipeline.windows.timestamps import Timestamps
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(CoreSpec):
-    """The immutable, picklable plan of a run that its workers receive.
+    """The immutable, picklable plan of a run, as sent to the workers.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Plan(CoreSpec):
     noise_choice: NoiseChoice | None = None
 
     def opened(self) -> Self:
-        """Return the run with its noise key, which a worker reads again; raise `PenstockError` if there is no key.
+        """Return the plan with its noise key, read again by each worker. Raise `PenstockError` if there is no key.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
@@ -63,7 +63,7 @@ COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
-    """Return the noise key of a configuration: from its seed or, in a deployment, from the secret in ``env:NAME`` or a
+    """Return the noise key of a configuration, made from its seed or from a deployment's secret in ``env:NAME`` or a
     file.
     """
     if config.mode == "simulation":
@@ -75,7 +75,8 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration, reading the source only if cells or an accountant's prior come from the data.
+    """Resolve a configuration into a plan, reading the source only if cells or an accountant's prior come from the
+    data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
@@ -146,7 +147,9 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Return the measure of a deployment's ledger, or of the budget stated for it; None if neither fixes one."""
+    """Return the measure of a deployment's ledger, or of the budget stated for it, or None if neither fixes a
+    measure.
+    """
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -158,13 +161,15 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Return the folder of ledgers that have no configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """Return the default folder for ledgers that have no configured path, in ``XDG_STATE_HOME`` or
+    ``~/.local/state``.
+    """
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the path of a run's ledger; a deployment keeps it outside the run's folder, so that copies of the folder
-    share it.
+    """Return the path of a run's ledger. A deployment keeps it outside the run's folder, so that copies of the
+    folder share it.
     """
     output = plan.config.output
     if plan.config.mode == "simulation":

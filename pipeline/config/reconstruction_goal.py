@@ -1,4 +1,6 @@
-"""Plan a budget, a noise scale or a set of sensors under which at most a given fraction of people can be retraced."""
+"""Plan a budget, noise scale or set of sensors that limits the fraction of people whose trajectories can be
+reconstructed.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ NOT_COVERED = (
 
 
 def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
-    """Plan a release from which an informed adversary retraces at most a fraction of people, in any stretch of windows.
+    """Plan a release from which an informed adversary can retrace at most a given fraction of people in any stretch of
+    windows.
 
     She knows everybody else's cells, a Markov prior of the target and all releases up to the end of the stretch of T
     windows (`horizon`), and succeeds with at most s of them wrong (`tolerance`): the terms of the run's accountant
@@ -119,7 +122,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """The people with their priors, and the stretches of windows to retrace."""
+    """The people with their priors, and the stretches of windows in which they may be retraced."""
 
     known: KnownTargets
     tolerance: int
@@ -142,13 +145,13 @@ class _Crowd:
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Return a bound on the fraction retraced from the releases of a plan, in the worst stretch."""
+        """Return a bound on the fraction of people retraced from a plan's releases in the worst stretch."""
         releasing = Releasing(plan.chain.reader, plan.steps)
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success over people in any stretch, one per window; for a sample, the mean's upper
+        """Return the largest mean success over people in any stretch. For a sample of people, use the mean's upper
         limit.
         """
         is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
@@ -166,7 +169,7 @@ class _Crowd:
         return max(means.values())
 
     def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound the success against the windows from ``index`` onward; 0 stands for any window of a
+        """Bound the success of retracing from window ``index`` onward. An index of 0 means any window of a
         stationary prior.
         """
         if index == 1:  # nothing was released before
@@ -178,7 +181,9 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets whose prior can be learned, or a sample of them; a single one if all share a prior."""
+    """Return the targets whose prior can be learned, or a sample of them. If all share one prior, return a single
+    target.
+    """
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None
     if prior.estimate is None:
@@ -199,7 +204,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
 
 
 def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float] | None:
-    """Plan the ε, ρ or σ of the releasing step; return None if it has no such parameter."""
+    """Plan the ε, ρ or σ of the releasing step, or return None if the step has no such parameter."""
     reader = plan.chain.reader
     key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
     if key is None:
@@ -207,7 +212,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
     position, sign = plan.steps.index(reader), _KEYS[key]
 
     def share_at(value: float, seed: int = _SEARCH) -> float:
-        """Return the fraction of people retraced at a value of the key."""
+        """Return the fraction of people retraced if the key has the given value."""
         step = replace(reader, **{key: value})
         steps = (*plan.steps[:position], step, *plan.steps[position + 1 :])
         return crowd.share_of(replace(plan, steps=steps, chain=Chain.of(steps, plan.chain.groups)), seed)
@@ -230,7 +235,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
 
 
 def _round_digits(value: float, sign: int) -> float:
-    """Round to three digits, downwards if the sign is positive and upwards if it is negative.
+    """Round to three digits: downwards if the sign is positive, upwards if it is negative.
 
     >>> _round_digits(0.12345, 1), _round_digits(0.12345, -1)
     (0.123, 0.124)
@@ -240,7 +245,7 @@ def _round_digits(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells publish exact counts, starting with the most visited."""
+    """Plan how many cells may publish exact counts, starting with the most visited cells."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")

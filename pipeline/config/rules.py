@@ -41,7 +41,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True)
 class Finding:
-    """A violated rule: its location, the value found (None if missing) and the value expected.
+    """A violation of a rule: its location, the value found (None if missing) and the value expected.
 
     ``is_whole``: ``expected`` says by itself what is wrong, and what would be right.
     """
@@ -64,7 +64,7 @@ def rule(check: Rule) -> Rule:
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
-    """Check all rules whose sections could be built; return the problems with the lines that they concern."""
+    """Check all rules whose sections could be built, and return each problem with its line."""
     problems = []
     for check in rules:
         names = inspect.signature(check).parameters
@@ -90,7 +90,7 @@ MAX_WINDOWS = 10_000_000
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
-    """Return the windows of a finite run if they can be numbered and are not too many, or None otherwise."""
+    """Return the windows of a finite run, or None if they cannot be numbered or are too many."""
     if source.until is None or any(windows_can_be_numbered(source, windows)):
         return None
     return windows.calendar(source.from_, source.until)
@@ -98,7 +98,7 @@ def _calendar(source: Source, windows: Windows) -> Calendar | None:
 
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
-    """Reject too many windows, and windows that cannot be numbered from the start of the source or an origin."""
+    """Reject a run with too many windows, or whose windows cannot be numbered from the source's start or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -113,15 +113,15 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
 
 @rule
 def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding]:
-    """Reject a key in a simulation, where the noise comes from the seed."""
+    """Reject a noise key in a simulation, where the noise comes from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
 def source_has_an_end(source: Source) -> Iterator[Finding]:
-    """Require a finite source to state its end, so that the public number of windows does not come from
-    private data.
+    """Require a finite source to state its end, so that the public number of windows is not derived from private
+    data.
     """
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
@@ -167,8 +167,8 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
-    """Check that a budget period holds a window, that a ledger span is a whole number of windows, and that a delay is
-    shorter than one.
+    """Check that a budget period holds a window, a ledger span is a whole number of windows, and a delay is shorter
+    than a window.
     """
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
@@ -200,7 +200,7 @@ def landmark_mechanisms_have_landmarks(
 def endless_budgets_have_a_period(
     source: Source, mechanism: tuple[ChainStep, ...], budget_period: int | None
 ) -> Iterator[Finding]:
-    """Require a budget period on an endless stream, and a number of windows if noise covers whole periods."""
+    """Require a budget period on an endless run if its mechanism has a landmark budget or protects whole periods."""
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
@@ -240,7 +240,7 @@ def unread_keys(config: Any) -> tuple[str, ...]:
 
 @rule
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
-    """Check that all listed landmark windows and times lie within the run."""
+    """Check that all listed landmarks, whether windows or times, lie within the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
         return
@@ -262,7 +262,7 @@ def hidden_landmarks_have_a_price(
     mechanism: tuple[ChainStep, ...],
     budget_period: int | None,
 ) -> Iterator[Finding]:
-    """Reject hidden landmarks unless a schedule on counts prices them within one budget period."""
+    """Reject hidden landmarks unless a schedule on counts can price them within one budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
     calendar, path = _calendar(source, windows), ("landmarks", "hidden")
@@ -277,7 +277,7 @@ def hidden_landmarks_have_a_price(
 
 @rule
 def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
-    """Check that sensors are cells of the space, if the cells are known without reading data."""
+    """Check that sensors are cells of the space, if the cells are known before any data are read."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
         return
     cells = set(space.cells)
@@ -294,7 +294,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 
 @rule
 def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
-    """Reject identical accountants, which would write every row twice."""
+    """Reject identical accountants, since they would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
@@ -316,7 +316,9 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 @rule
 def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Reject repeated metrics, metrics of counts on traces and metrics of traces on counts."""
+    """Reject repeated metrics, metrics of counts in a release of traces, and metrics of traces in a release of
+    counts.
+    """
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -325,7 +327,9 @@ def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str
 
 
 def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
-    """Return which metrics to use instead of daily ones, and why, if the run has no whole day; None otherwise."""
+    """Return which metrics to use instead of daily ones, and why, if the run has no whole day, or None if it has
+    one.
+    """
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -339,7 +343,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 @rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
-    """Check that metrics of daily totals have windows that add up to days, and at least one whole day."""
+    """Check that metrics of daily totals have at least one whole day and windows that add up to days."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
         for i in daily:
@@ -348,7 +352,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
 
 @rule
 def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
-    """Reject an output folder that is also an input."""
+    """Reject an output folder that is also used as an input."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
     if os.path.realpath(output.path) in inputs:
         yield Finding(("output", "path"), output.path, "another folder than the inputs")
@@ -358,7 +362,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 @rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Check that outlines can be read and lie on the map of the cells."""
+    """Check that the outlines can be read and lie on the map of the cells."""
     if output.outlines is None:
         return
     corners = _corners(space)
@@ -374,8 +378,8 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
 
 
 def _corners(space: Space) -> NDArray[np.float64]:
-    """Return the corners of the cells that have a location, shape (n, 2); empty if the cells are taken from
-    the data.
+    """Return the corners of the cells that have a location, shape (n, 2), or none if the cells are taken from the
+    data.
     """
     places = () if space.derived_from_data else space.geometry()
     rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
@@ -389,7 +393,7 @@ def _corners(space: Space) -> NDArray[np.float64]:
 
 @rule
 def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
-    """Check the order of the steps: steps on events first, one step on true counts, then only post-processing."""
+    """Check the order of the steps: first steps on events, then one step on true counts, then only post-processing."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
     for position, expected in misplaced(mechanism):
@@ -398,7 +402,7 @@ def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
 
 @rule
 def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> Iterator[Finding]:
-    """Check that traces have positions, and that coarse cells have locations or groups named by the space."""
+    """Check that the space provides positions for traces, and locations or named groups for coarse cells."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
     for i, step in enumerate(mechanism):
@@ -413,8 +417,8 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 @rule
 def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
-    """Check that bounds over blocks or periods have a unit that prices them, and that sensors have a step that allows
-    them.
+    """Check that bounds over blocks or periods have a unit that prices them, and that the steps and bounds permit
+    sensors.
     """
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
@@ -441,7 +445,9 @@ def _by_period(step: ChainStep) -> bool:
 
 @rule
 def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
-    """Check the noise scale against its limits; schedules, which divide their budget, are checked by a dry run."""
+    """Check the noise scale against its limits. Schedules divide their budget and are therefore checked by a dry
+    run.
+    """
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -465,7 +471,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 def accountants_know_the_mechanism(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
 ) -> Iterator[Finding]:
-    """Reject accountants that have no theorem for counts, for traces or for some kind of release."""
+    """Reject accountants that have no theorem for the release, whether it consists of counts or of traces."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -488,7 +494,9 @@ def accountants_know_the_mechanism(
 def landmark_budgets_share_a_measure(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
-    """Reject budgets in both ε and ρ; the smallest one is binding, and the two cannot be compared."""
+    """Reject a mix of budgets in ε and ρ, because the smallest budget is binding and the two measures cannot be
+    compared.
+    """
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):
@@ -516,7 +524,7 @@ def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
 def traces_are_no_counts(
     mechanism: tuple[ChainStep, ...], windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Iterator[Finding]:
-    """Reject event steps and bounds in a release of traces, since they concern counts."""
+    """Reject event steps and contribution bounds in a release of traces, since they apply to counts."""
     if not on_points(mechanism):
         if windows.per_event:
             expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
@@ -534,7 +542,7 @@ def traces_are_no_counts(
 
 @rule
 def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
-    """Reject landmarks that are found or drawn on each trace in a release of counts."""
+    """Reject landmarks that are found or drawn on each trace if the run releases counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
             yield Finding(("landmarks", name), value, f"left out: counts have no {noun}")

@@ -97,7 +97,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a configuration file; raise `ConfigError` if it does not exist."""
+    """Read a configuration file, or raise `ConfigError` if it does not exist."""
     if Path(path).suffix in (".csv", ".gz"):
         raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
@@ -189,7 +189,7 @@ def from_document(
 
 
 def _add_plugins(root: Mapping, builder: Builder) -> None:
-    """Register the plug-ins in extra folders; invalid folders are reported later."""
+    """Register the plug-ins in extra folders. Invalid folders are reported later."""
     field = next(field for field in fields_of(RunConfig) if field.name == "plugins")
     if "plugins" in root.items:
         trial = Builder(builder.unions, builder.folder)

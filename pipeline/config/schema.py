@@ -1,4 +1,4 @@
-"""JSON Schema and reference tables of the configuration, generated from the declarations that check it."""
+"""The JSON Schema and the reference tables of the configuration, generated from the declarations that validate it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SHARED_BY = 2
 
 
 def reference_markdown() -> str:
-    """Return the reference of every section and plug-in: keys, kinds, defaults and meanings.
+    """Return the reference of every section and plug-in, with the kind, default and meaning of each key.
 
     >>> print(reference_markdown()[:36])
     ### A run
@@ -84,7 +84,7 @@ def _summary(cls: type) -> str:
 
 
 def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
-    """Return the rows that several plug-ins share, by key, taking the most common row of each key."""
+    """Return the rows that several plug-ins share, by key, using the most common row for each key."""
     counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
     common: dict[str, str] = {}
     for (key, row), n in counted.most_common():
@@ -94,7 +94,7 @@ def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
 
 
 def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
-    """Return a table of a plug-in's keys; keys that several types share appear by name only."""
+    """Return a table of a plug-in's keys. Keys that several types share appear by name only."""
     rows = {field.key: _row(field) for field in fields_of(plugin)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
@@ -112,7 +112,7 @@ def _row(field: Field) -> str:
 
 
 def _kind(field: Field) -> str:
-    """Return a short description of a value's kind or, for a section, a link to its keys."""
+    """Return a short description of a value's kind or, if it is a section, a link to its keys."""
     kinds = []
     for hint in alternatives(field.hint):
         member = typing.get_args(hint)[0] if is_tuple(hint) else hint
@@ -128,7 +128,7 @@ def _kind(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """Format a default as in YAML; return an empty text for one that means "not given"."""
+    """Format a default as in YAML, or return an empty text if the default means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "; required"
@@ -169,7 +169,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a dataclass; ``properties`` are additional mandatory keys."""
+    """Return the schema of a dataclass. ``properties`` gives additional mandatory keys."""
     fields = fields_of(cls)
     schema = {
         "type": "object",
@@ -219,7 +219,7 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a list, which accepts a lone entry as a list with one entry."""
+    """Return the schema of a list. The schema also accepts a single entry in place of a list with one entry."""
     entries = typing.get_args(hint)
     if entries[-1] is Ellipsis:
         entry = _union(entries[0], declared)

@@ -25,12 +25,12 @@ UNIONS: dict[type, Registry[Any]] = {
 
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
-    """Load every plug-in of a family by its name."""
+    """Load every plug-in of a family, and return them by name."""
     return {name: family.get(name) for name in family.names()}
 
 
 def add_folder(folder: str) -> None:
-    """Register the files in a folder as plug-ins; they cannot replace the project's own plug-ins.
+    """Register the files in a folder as plug-ins. They cannot replace the project's own plug-ins.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` for a path in an object store, which would become a folder named ``gs:``, or with too long
-    a name.
+    """Raise `ParameterError` if a path has too long a name or is in an object store, where ``gs:`` would become a
+    folder.
 
     >>> check_local("path", "runs/example")
     >>> check_local("path", "gs://bucket/run")

@@ -1,4 +1,4 @@
-"""YAML documents in which every node has a file, line and column, and overrides by `--set`."""
+"""YAML documents in which every node has a file, line and column, and overrides given by `--set`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Scalar:
-    """A scalar value; ``text`` is its source text."""
+    """A scalar value and its source text."""
 
     place: Place
     value: bool | int | float | str | None
@@ -77,7 +77,7 @@ Node = Scalar | Sequence | Mapping
 
 
 def dotted(path: Path) -> str:
-    """Return a path in dotted notation, as people write it.
+    """Return a path in dotted notation, as users write it.
 
     >>> dotted(("mechanism", 0, "epsilon"))
     'mechanism[0].epsilon'
@@ -125,7 +125,7 @@ def nodes(value: Any, place: Place) -> Node:
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
-    """Return the location of the deepest existing part of a path, and the node if the whole path exists.
+    """Return the location of the deepest part of a path that exists, and the node if the whole path exists.
 
     A step ``0`` into something that is not a list stays where it is: one value may stand for a list of one.
     """
@@ -199,7 +199,7 @@ class _Stop(Exception):
 
 
 class _NodeReader:
-    """A reader that turns parser events into nodes; aliases are copied, so that limits apply to the expanded
+    """A reader that turns parser events into nodes. Aliases are copied, so that limits apply to the expanded
     document.
     """
 
@@ -248,7 +248,7 @@ class _NodeReader:
         return node
 
     def count(self, place: Place, path: Path) -> None:
-        """Count a node, and reject a document that is too deep or too large once its aliases are expanded."""
+        """Count a node, and reject the document if it is too deep or too large after its aliases are expanded."""
         self.n_nodes += 1
         if len(path) > MAX_DEPTH:
             raise _Stop(place, path[:3], f"nested more than {MAX_DEPTH} levels deep")
@@ -275,7 +275,7 @@ class _NodeReader:
         return Sequence(self.place(start), items)
 
     def mapping(self, start: Any, path: Path) -> Mapping:
-        """Read a section; if keys are repeated, the first one counts."""
+        """Read a section. If a key is repeated, its first value counts."""
         mapping = Mapping(self.place(start), {}, {})
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.node(event, path)
@@ -291,7 +291,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Copy an anchored node in place of its alias, counting the nodes this adds."""
+        """Copy an anchored node in place of its alias, and count the nodes that this adds."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -363,7 +363,7 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
 
 def _remove(root: Node, steps: Path) -> bool:
-    """Remove the value at a key path; return False if there is none."""
+    """Remove the value at a key path, or return False if there is no value."""
     _, parent = locate(root, steps[:-1])
     step, name = steps[-1], str(steps[-1])
     if isinstance(parent, Mapping) and name in parent.items:
@@ -390,7 +390,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path, creating sections as needed; return the problem if that is impossible.
+    """Set the value at a key path, creating sections as needed, or return the problem if that is impossible.
 
     ``done``: the steps that lead to the node itself.
     """
@@ -415,7 +415,7 @@ def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | No
 
 
 def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path) -> Problem | None:
-    """Replace an entry of a list or append one."""
+    """Replace an entry of a list, or append one."""
     n = len(node.items)
     if index > n:
         entries = "1 entry" if n == 1 else f"{n} entries"
@@ -430,5 +430,5 @@ def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path
 
 
 def _empty(step: str | int, place: Place) -> Node:
-    """Return a new section or list, whichever the next step needs."""
+    """Return an empty section or list, depending on the next step of the path."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})

@@ -74,7 +74,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if ``max_cells`` is unset in a section ``bounding``, or None if it is set or there is only one
+    """Return a warning if a section ``bounding`` leaves ``max_cells`` unset, or None if it is set or there is only one
     cell.
 
     >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
@@ -89,8 +89,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 
 def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
-    """Describe the bound that a section ``bounding`` sets per budget period of a given length; None means the whole
-    run.
+    """Describe the bound that a section ``bounding`` sets per budget period. A period of None means the whole run.
 
     >>> over_time({"max_per_period": 20}, "1d")
     '20 memberships (cell × window) in each 1d, the earliest first.'
@@ -128,7 +127,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Rank the cells of a window by preference; the smallest rank is preferred."""
+    """Rank the cells of a window by preference, giving the preferred cell the smallest rank."""
     if keep != "hash":
         return _to_signed(_marks(memberships, keep), keep)
     hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
@@ -163,7 +162,7 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Exhaust every user's quota for a budget period; return False if it was already exhausted."""
+        """Exhaust every user's quota for a budget period, or return False if it was already exhausted."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
@@ -220,7 +219,7 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """The bounds on one user's contributions that counting enforces, and the sensitivity that follows from them.
+    """The bounds on one user's contributions that counting enforces, and the resulting sensitivity.
 
     Parameters
     ----------
@@ -251,8 +250,8 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Return the memberships available to a user up to each window of a period; ``elapsed`` gives the fraction of
-        it before each.
+        """Return the memberships available to a user by each window of a period. ``elapsed`` gives the fraction of the
+        period before a window.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -273,7 +272,7 @@ class CountingBounds(Bounds):
 
     @property
     def over_periods(self) -> bool:
-        """Return whether contributions are bounded over budget periods; windows are then counted in order, with a
+        """Return whether contributions are bounded over budget periods. If so, windows are counted in order with a
         `PeriodQuota`.
         """
         return self.max_per_period is not None
@@ -301,7 +300,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
 
 def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
-    """Return the identities as columns for hashing, independent of how they are encoded."""
+    """Return the identities as columns for hashing, independently of how the identities are encoded."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
@@ -332,8 +331,8 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return which rows are among the first ``limit`` of their unit by preference, then by tie; units must be in
-    ascending order.
+    """Return a mask of the first ``limit`` rows of each unit by preference, then by tie. Units must be in ascending
+    order.
     """
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
@@ -359,7 +358,7 @@ def _marks(memberships: ContributionRows, keep: str) -> Integers:
 
 
 def _to_signed(mark: Integers, keep: str) -> Integers:
-    """Convert marks to signed ranks of which the smallest is kept first."""
+    """Convert marks to signed ranks, of which the smallest is kept first."""
     return mark if keep == "first" else -mark
 
 
@@ -392,7 +391,8 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and adds little error to that of the noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and whose error is small compared with the
+    noise.
 
     Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
     interval knows of. Where there is little noise more has to be kept.
@@ -415,7 +415,7 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_negligible(n: int) -> bool:
-        """Return whether the bias of a bound is small compared with its noise."""
+        """Return whether the bias caused by a bound is small compared with its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MAX_CUT_SHARE * deviation(n)) ** 2)
 

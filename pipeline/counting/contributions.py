@@ -48,7 +48,7 @@ def sorted_order(columns: Sequence[Integers]) -> Integers:
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
-    """Return a mask of the rows that differ from the row before them; the first row always counts as different.
+    """Return a mask of the rows that differ from the previous row. The first row always counts as different.
 
     >>> starts_of([np.array([1, 1, 2])])
     array([ True, False,  True])
@@ -62,7 +62,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Return the distinct rows in lexicographic order, with the merged mark of each if there are marks.
+    """Return the distinct rows in lexicographic order and, if there are marks, the merged mark of each row.
 
     >>> [column.tolist() for column in distinct_marked([np.array([2, 1, 2]), np.array([5, 7, 5])], None, "hash")[0]]
     [[1, 2], [7, 5]]
@@ -96,7 +96,7 @@ class ContributionRows:
 
 
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
-    """Return the union of contributions without duplicates, ordered by user, window and cell.
+    """Return the union of contributions, with no duplicates and ordered by user, window and cell.
 
     ``parts``: at least one; all with a mark or all without; identities of equally many columns. ``keep``: how marks of
     the same contribution merge.
@@ -132,7 +132,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Pad identities to ``width`` columns; a plain integer is padded with zeros.
+    """Pad identities to ``width`` columns. A plain integer is padded with zeros.
 
     >>> widened(np.array([[7]]), 2).tolist()
     [[7, 0]]
@@ -147,7 +147,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """The numbers of bits that window and cell take in a key; the user takes the rest.
+    """The numbers of bits that the window and the cell take in a key. The remaining bits are for the user.
 
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
@@ -165,7 +165,7 @@ class KeyLayout:
 
     @property
     def place_bits(self) -> int:
-        """The number of bits for window and cell together."""
+        """The number of bits for the window and the cell together."""
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
@@ -174,8 +174,8 @@ class KeyLayout:
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds`; the counts of a larger group, at 8 bytes per window and cell, would fit no
-        machine.
+        """Raise `DataError` unless `holds`. The counts of a larger group, at 8 bytes per window and cell, would fit
+        no machine.
         """
         if not self.holds(users):
             n_users = int(users.max()) + 1
@@ -185,7 +185,7 @@ class KeyLayout:
             )
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
-        """Pack users, windows and cells into keys; ``window`` counts from 0 within its group."""
+        """Pack users, windows and cells into keys. ``window`` counts from 0 within its group."""
         key = user << (self.place_bits - self.cell_bits)
         key |= window
         key <<= self.cell_bits
@@ -207,8 +207,8 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct ones; ``in_runs`` selects a merge sort for keys made of a few sorted
-    pieces.
+    """Sort keys in place and return the distinct keys. ``in_runs`` selects a merge sort for keys made of a few
+    sorted pieces.
     """
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
@@ -216,7 +216,7 @@ def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Yield each group with the indices of its rows, using a single sort of narrow integers.
+    """Yield each group with the indices of its rows, using a single sort of small integers.
 
     >>> [(number, np.array([5, 6, 7])[rows].tolist()) for number, rows in split_groups(np.array([1, 0, 1]))]
     [(0, [6]), (1, [5, 7])]
@@ -230,7 +230,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Return the rows of users in more than ``max_cells`` cells of one window, in order.
+    """Return, in order, the rows of users who are in more than ``max_cells`` cells of one window.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -259,7 +259,7 @@ class UserTable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class IdentityTable:
-    """A table of identities indexed by code, which serves as a `UserTable`."""
+    """A table of identities indexed by code, for use as a `UserTable`."""
 
     identities: Integers  # shape (n_users, 1) or (n_users, 2)
 
@@ -290,7 +290,7 @@ class Contributions:
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
-        """Unpack the keys into columns; ``first`` is the first window of the group.
+        """Unpack the keys into columns. ``first`` is the first window of the group.
 
         >>> layout = KeyLayout(n_windows=4, n_cells=1000)
         >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
@@ -306,7 +306,8 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Restrict the table to the users that occur.
+        """Return a user table and contributions that refer to it, without unused users if the table is larger than the
+        contributions.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -324,7 +325,7 @@ class Contributions:
         return users, Contributions(keys, users, self.marks)
 
     def encode(self, layout: KeyLayout) -> bytes:
-        """Encode the contributions as bytes for the shuffle and for state."""
+        """Encode the contributions as bytes for shuffling and for state."""
         if self.users is None and self.marks is None:
             return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
         users, piece = self.tabled(layout)
@@ -347,7 +348,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge distinct contributions to one group of windows, whether they hold ids or a table of users.
+    """Merge distinct contributions to one group of windows, whether they store identities or a table of users.
 
     ``pieces``: at least one; all with marks or all without.
     """
@@ -365,7 +366,7 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Return one user table for all pieces, and the keys of the pieces, in order, recoded to that table."""
+    """Return one user table for all pieces, and the keys of the pieces, in order, rewritten to use that table."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}

@@ -38,7 +38,9 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return the cells of each user in a group of windows, merged into one window; the marks are numbers of windows."""
+    """Return the cells of each user in a group of windows, merged into one window and marked with the number of
+    windows.
+    """
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -55,7 +57,7 @@ def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Return each user's number of distinct cells and active windows over the run, from the visits of every group.
+    """Return each user's number of distinct cells and active windows over the run, given the visits of every group.
 
     >>> week = visits(Contributions(np.array([0b00010, 0b00111, 0b01000])), KeyLayout(n_windows=2, n_cells=4))
     >>> summarise_users([week, week], 4)
@@ -182,8 +184,8 @@ def released_counts(
 def released_memberships(
     memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> ContributionRows:
-    """Return the memberships behind `released_counts`, with coarse cells numbered and merged windows labelled by their
-    first.
+    """Return the memberships that `released_counts` counts, with coarse cells numbered and merged windows labelled
+    by their first window.
     """
     chain, bounding = plan.chain, plan.bounds
     if chain.groups is not None or chain.together > 1:
@@ -202,7 +204,9 @@ def released_memberships(
 
 
 def _coarsen(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
-    """Merge memberships into distinct ones of coarse cells and longer windows, each labelled by its first window."""
+    """Merge memberships into distinct memberships of coarse cells and longer windows, labelled by their first
+    window.
+    """
     if len(memberships) == 0:
         return memberships
     cell = memberships.cell if groups is None else groups[memberships.cell]
@@ -257,7 +261,7 @@ class GroupCounts:
         )
 
     def narrowed(self) -> GroupCounts:
-        """Convert the counts to the smallest integer type that holds them; `as_type` reverses this."""
+        """Convert the counts to the smallest integer type that can hold them. `as_type` reverses this."""
         return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
@@ -271,7 +275,7 @@ class GroupCounts:
 
 
 def nothing(group: int, plan: CoreSpec) -> GroupCounts:
-    """Return counts of zero for a group of windows."""
+    """Return zero counts for a group of windows."""
     zeros = np.zeros((plan.batching.windows_of(group), plan.grid.n_cells), np.int64)
     return GroupCounts(group * plan.batching.group + 1, zeros, zeros, 0)
 
@@ -279,7 +283,7 @@ def nothing(group: int, plan: CoreSpec) -> GroupCounts:
 def count_group(
     group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count distinct users of one window group and user shard exactly, before and after bounding; also return visits if
+    """Count the distinct users of one window group and user shard before and after bounding, and return visits if
     requested.
 
     ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are

@@ -1,4 +1,4 @@
-"""Assign rows to windows and cells: pseudonyms, lateness, and row counts by outcome."""
+"""Assignment of rows to windows and cells, with pseudonyms, lateness and row counts by outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
 
 @dataclass
 class RowCounts:
-    """The number of rows with each outcome; every row has exactly one outcome.
+    """The number of rows with each outcome. Every row has exactly one outcome.
 
     ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
     own. ``offsets`` are the ranges that the rows are all of, where the input has offsets.
@@ -69,7 +69,8 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
-    """Return a block; in a deployment, without user ids and rejected rows and, for counts, without positions.
+    """Return a block as ingested: in a deployment, without user ids, the content of rejected rows or, for counts,
+    positions.
 
     Doing it twice changes nothing. A hash for each distinct user of the block.
 
@@ -93,8 +94,8 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Return a reject in the form to keep: in a simulation with its row, in a deployment with only its location and
-    reason.
+    """Return a rejected row in the form to keep: whole in a simulation, and reduced to its location and reason in a
+    deployment.
 
     A file that is named after a person is named by a digest in a deployment.
     """
@@ -125,7 +126,7 @@ class Located:
 
 
 def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None = None) -> Located:
-    """Decide the outcome of each row: out of time, out of the area, late or used; the block already holds its rejects.
+    """Decide whether each row is out of time, out of the area, late or used. The block already holds its rejected rows.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """

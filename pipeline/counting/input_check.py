@@ -1,4 +1,4 @@
-"""Check the input for usable rows, common reasons for rejection with their cures, and doubtful data."""
+"""Check the input for usable rows, common reasons for rejection with their fixes, and suspicious data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 
 
 def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, list[EventBlock]]:
-    """Return the row outcomes up to the first block that has a usable row, and a sample of blocks.
+    """Return the row outcomes up to the first block with a usable row, and a sample of blocks.
 
     Reads one block where the input is sound, and all of it where nothing can be used. Lateness plays no part.
     """
@@ -54,7 +54,7 @@ def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, 
 
 
 def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
-    """Return the first blocks, until they have enough rows in which to look for a cure."""
+    """Return the first blocks, until they have enough rows from which to suggest a fix."""
     sample, n_rows = [], 0
     for block in blocks:
         sample.append(block)
@@ -73,7 +73,7 @@ OUTCOMES = {
 
 
 def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the row counts by outcome to explain if at least half of the rows were lost, or None otherwise.
+    """Return the row counts by outcome if at least half of the rows were lost, or None otherwise.
 
     Of a run on a part of its input only the rows in its time count.
 
@@ -88,8 +88,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
-    """Explain the most common reason for unused rows and the likely cure in a sentence or two, without quoting any
-    row's values.
+    """Explain, without quoting any row's values, the most common reason for unused rows and how to fix it.
 
     ``equation``: rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason. ``sample``
     has blocks to look for a cure in; none where the input can be read only once.
@@ -136,7 +135,7 @@ def _for_rejects(reason: str) -> str:
 
 
 def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
-    """Suggest a likely cure for rows that are in no cell."""
+    """Suggest a likely fix for rows that are in no cell."""
     if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     n_rows, frame = len(frame), frame.filter(cells_of(frame, plan) < 0)
@@ -203,7 +202,7 @@ _ROWS = 1000
 
 
 def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: Mapping[str, int]) -> list[str]:
-    """Return doubts about the rows of a finite input, one sentence each, without personal values.
+    """Return warnings about suspicious rows of a finite input, one sentence each, without personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
 
@@ -223,7 +222,7 @@ def _share_in_words(n: int, frame: pl.DataFrame) -> str:
 
 
 def _users(frame: pl.DataFrame) -> Iterator[str]:
-    """Describe a user with too many rows, giving the name only if it is a placeholder."""
+    """Warn of suspicious users, such as one with too many rows, giving a name only if it is a placeholder."""
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
     words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(PLACEHOLDERS))
     for user, n in words.rows():
@@ -256,7 +255,7 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
 
 
 def _cells_alike(cells: Sequence[str]) -> Iterator[str]:
-    """Name two cells whose names differ only in case."""
+    """Report two cells whose names differ only in case."""
     seen = dict[str, str]()
     for name in cells:
         if (first := seen.setdefault(spelling(name).casefold(), name)) != name:
@@ -265,7 +264,7 @@ def _cells_alike(cells: Sequence[str]) -> Iterator[str]:
 
 
 def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:
-    """Describe the rows outside the named cells, with a likely cure."""
+    """Describe the rows outside the named cells, and suggest a likely fix."""
     cell = cells_of(frame, plan)
     n_outside = int(np.count_nonzero(cell < 0))
     if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not plan.on_points:

@@ -1,4 +1,4 @@
-"""Individual-level reads: presence matrices for attacks and training data for accountants. None of it is written."""
+"""Reading of individual-level data, never written: presence matrices for attacks and training data for accountants."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
 
 
 def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
-    """Return the distinct memberships of the first windows, the sparse form of `read_presence`; raise the
-    same errors.
+    """Return the distinct memberships of the first windows in sparse form, raising the same errors as
+    `read_presence`.
     """
     calendar = plan.grid.calendar
     if plan.keys.users is not None:
@@ -97,7 +97,7 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
 
 
 def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the row of each wanted identity among all users, who must include it."""
+    """Return the row of each wanted identity among all users. Every wanted identity must be among them."""
     _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
     rows: NDArray[np.intp] = code.ravel()[len(users) :]
     return rows
@@ -116,7 +116,7 @@ def training_part(
     max_triples: int = MAX_TRIPLES,
     max_entries: int = MAX_TRAINING_ENTRIES,
 ) -> Training:
-    """Read which cells people were in during the first windows of a run.
+    """Read the cells that people were in during the first windows of a run.
 
     One pass over the source, vectorised: a sort of each block.
 
@@ -167,7 +167,9 @@ class _KeptRows:
             self.merged()
 
     def merged(self) -> ContributionRows:
-        """Merge the contributions into at most `max_triples` rows, halving the people until they fit."""
+        """Merge the contributions into at most `max_triples` rows, repeatedly dropping half of the people until the
+        rows fit.
+        """
         rows = merge(self.pieces, self.keep)
         while len(rows) > self.max_triples:
             rows = self.halved(rows)
@@ -191,7 +193,7 @@ def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:
     training = training_part(plan, max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
-        """Return the first windows of the training data, with the rows of the users that an accountant names."""
+        """Return the first windows of the training data, and the rows of the users that an accountant names."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, plan.keys.users)

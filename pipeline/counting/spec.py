@@ -1,4 +1,4 @@
-"""The specification of counting and releasing, resolved once: windows, cells, bounds, steps and keys."""
+"""The specification of counting and releasing, resolved once into windows, cells, bounds, steps and keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDERED_WINDOWS = 64
 
 @dataclass(frozen=True)
 class RunKeys:
-    """The noise key of a run and the keys derived from it; immutable and picklable.
+    """The noise key of a run and the keys derived from it, in an immutable and picklable object.
 
     Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
     anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
@@ -55,17 +55,17 @@ class RunKeys:
 
     @cached_property
     def run_id(self) -> str:
-        """The run's name in a shared ledger; empty in a simulation, which can be repeated."""
+        """The run's name in a shared ledger. It is empty in a simulation, since a simulation can be repeated."""
         return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
 
     @cached_property
     def users(self) -> bytes | None:
-        """The key of the digests that replace user ids at ingestion; None in a simulation."""
+        """The key of the digests that replace user ids at ingestion, or None in a simulation."""
         return None if self.noise_key.simulation else self.pseudonyms
 
     @cached_property
     def pseudonyms(self) -> bytes:
-        """The key of the pseudonyms of users in traces, which simulations have too."""
+        """The key of the pseudonyms of users in traces. Simulations have this key too."""
         return self.noise_key.subkey("pseudonym")
 
     @cached_property
@@ -81,7 +81,7 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class Batching:
-    """The grouping of windows that are counted and released together, and the shards of users; neither changes a
+    """The grouping of windows that are counted and released together, and the shards of users. Neither changes any
     result.
 
     >>> batching = Batching.of(n_windows=10, n_cells=5, unit=1, streaming=False)
@@ -99,15 +99,15 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered`` means rows arrive in
-        time order.
+        """Return the batching of a run whose mechanism takes ``unit`` windows at once. ``ordered`` means that rows
+        arrive in time order.
         """
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:
-        """Return the number of windows in a group; the last group may have fewer."""
+        """Return the number of windows in a group. The last group may be smaller than the others."""
         return self.group if self.n_windows is None else min(self.group, self.n_windows - group * self.group)
 
     @property
@@ -179,7 +179,7 @@ class CoreSpec:
 
     @property
     def on_points(self) -> bool:
-        """Return whether traces are released rather than counts."""
+        """Return whether the run releases traces rather than counts."""
         return self.points is not None
 
     @property
@@ -191,12 +191,12 @@ class CoreSpec:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The chain of steps, or its only step."""
+        """The chain of steps, or the only step if there is just one."""
         return self.chain.reader if self.chain.simple else self.chain
 
     @property
     def bounds_span_windows(self) -> bool:
-        """Return whether contribution bounding chooses among a person's events in several windows."""
+        """Return whether contribution bounding chooses among a person's events in more than one window."""
         return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
 
     @cached_property

@@ -1,4 +1,6 @@
-"""Targets: the few people whose cells an accountant needs, looked up among all memberships during counting."""
+"""The targets: the few people whose cells an accountant needs. They are looked up among all memberships during
+counting.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,12 @@ class PrivateFacts:
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
-        """Append the facts of the following windows."""
+        """Return these facts extended by the facts of the windows that follow."""
         counts = np.concatenate([self.counts, later.counts])
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
     def after(self, window: int) -> PrivateFacts:
-        """Drop all windows up to and including the given one."""
+        """Return the facts of the windows after the given one."""
         first = max(self.first, window + 1)
         return PrivateFacts(
             first, self.counts[first - self.first :], self.target_cells[self.target_cells[:, 0] >= first]
@@ -64,11 +66,11 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """The number of targets of all accountants; a person followed by two accountants counts twice."""
+        """The number of targets of all accountants. A person whom two accountants follow counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """Find the targets' contributions to a group of windows, and the person behind each, in O(n log n).
+        """Find the targets' contributions to a group of windows, and the person who made each, in O(n log n) time.
 
         ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
@@ -104,7 +106,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return rows (window, target, cell) with the cell that bounding keeps for each target in a window.
+    """Return rows (window, target, cell) that give the cell kept by bounding for each target in a window.
 
     ``contributions`` is of `Targets.among`.
     """
@@ -121,8 +123,8 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Return the targets of all accountants; ``prepared`` holds the data of each of their shards
-    (`Accountant.shards`).
+    """Return the targets of all accountants. ``prepared`` holds the data of each of their shards (see
+    `Accountant.shards`).
     """
     identities: list[Integers] = []
     numbers: list[Integers] = []
@@ -147,7 +149,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Return people's identities (n, 2) as they appear in counting, and the index in ``users`` of each.
+    """Return people's identities in the form that counting uses, shape (n, 2), and the index of each in ``users``.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
@@ -180,7 +182,9 @@ def _identities(name: int | str) -> Iterable[tuple[int, int]]:
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Return the row of each named person among identities (n, 1) or (n, 2), or -1 if the person is missing."""
+    """Return the row of each named person among identities of shape (n, 1) or (n, 2), or -1 if the person is
+    missing.
+    """
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

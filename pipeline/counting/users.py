@@ -1,6 +1,4 @@
-"""The users of a block: a small code for each row and, for each code, an identity, either an integer or a 128-bit
-digest.
-"""
+"""The users of a block: a small code for each row, and an identity (an integer or a 128-bit digest) for each code."""
 
 from __future__ import annotations
 
@@ -64,7 +62,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """A hash table with open addressing that gives text ids the same code in successive blocks.
+    """An open-addressing hash table that gives each text id the same code in successive blocks.
 
     A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
     below n²/2¹²⁹, as they share a digest.
@@ -119,7 +117,7 @@ class TextTable:
         return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
     def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-        """Return whether the slot that was looked up holds another text."""
+        """Return whether the slot that was looked up holds a different text."""
         pairs = zip(self._hashes, hashes)
         is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
         return (codes >= 0) & (is_other[0] | is_other[1])
@@ -147,7 +145,7 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Return events with 16-byte digests in place of users; `user_codes` gives the same table for both.
+    """Return events whose users are replaced by 16-byte digests. `user_codes` returns the same table for both forms.
 
     Users stay as they are without a key, and digests always.
 
@@ -178,7 +176,7 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the offsets of the texts in their shared buffer, including the end of the last one, and the buffer."""
+    """Return the offsets of the texts in their shared buffer, including the end of the last text, and the buffer."""
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)

@@ -1,4 +1,4 @@
-"""Choose a mechanism for given data: try every candidate with the requested guarantee, and write the best one.
+"""Choose a mechanism for given data by trying every candidate with the requested guarantee and writing the best one.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
 are those of any other experiment. With a limit on an adversary's advantage another experiment attacks them first.
@@ -80,7 +80,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """The purpose of a release: the measure that ranks settings, and the default limits."""
+    """The purpose of a release, with the measure that ranks settings and the default limits."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -115,7 +115,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceRequest(Checked):
-    """A request to `choose`: the protected unit and the limits of the release.
+    """A request to `choose`, with the protected unit and the limits of the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
     keep.
@@ -166,7 +166,7 @@ class ChoiceRequest(Checked):
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """The limits from ``at_least`` and ``at_most``, or else the defaults of the purpose."""
+        """The limits given by ``at_least`` and ``at_most``, or else the defaults of the purpose."""
         limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
         return {"at_least": limits.at_least, "at_most": limits.at_most}
 
@@ -179,7 +179,7 @@ class ChoiceRequest(Checked):
 def candidates(
     w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return the configuration changes for every candidate within the budget, by candidate name.
+    """Return, by name, the configuration changes of each candidate within the budget.
 
     Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
     windows is independent. Where noise can be chosen, it is the one that has less, or each.
@@ -225,7 +225,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
-    """Return the sweep that attacks the candidates' releases before post-processing, once per distinct release.
+    """Return the sweep that attacks each distinct release of the candidates once, before post-processing.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -243,7 +243,7 @@ def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
-    """Return the name of a candidate without the post-processing that ends its title."""
+    """Return the name of a candidate, without the post-processing named at the end of its title."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
@@ -256,7 +256,7 @@ def cost_in_words(attack: Sweep) -> str:
 
 
 def event_size(experiment: Sweep) -> int:
-    """Return the size of an injected event: `EVENT` standard deviations of the smallest constant noise."""
+    """Return the size of an injected event, which is `EVENT` standard deviations of the smallest constant noise."""
     minimum = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
@@ -362,14 +362,14 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """Return the experiment of a document with the given variants; paths are relative to the configuration's folder."""
+    """Return the experiment in a document with the given variants. Paths are relative to the configuration's folder."""
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
 
 
 def n_windows(config: RunConfig, protect: str) -> int:
-    """Return the number of windows in the protected stretch, at least one.
+    """Return the number of windows in the protected stretch (at least one).
 
     Raises `ParameterError` if it is no duration, or not a whole number of windows.
     """
@@ -403,7 +403,7 @@ class Choice:
 
     @property
     def best(self) -> Path:
-        """The configuration file of the best candidate, which does not exist if none meets all limits."""
+        """The configuration file of the best candidate. The file does not exist if no candidate meets all limits."""
         return self.folder / f"best{self.suffix}.yaml"
 
     @property
@@ -485,7 +485,7 @@ def choose(
 
 
 def _suffix(folder: Path, question: dict[str, Any]) -> str:
-    """Return the suffix of a request's files: empty for the first request in a folder, then -2, -3, …"""
+    """Return the suffix of a request's files: empty for the first request in a folder, and then -2, -3, …"""
     for suffix in ("" if number == 1 else f"-{number}" for number in count(1)):
         path = folder / f"choice{suffix}.json"
         if not path.is_file() or json.loads(path.read_text(encoding="utf-8"))["asked"] == question:
@@ -498,8 +498,8 @@ def _grid_folder(folder: Path, number: int) -> Path:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return each attacked release with its result, and whether the result or a failed trial means that it
-    is refused.
+    """Return each attacked release with its result, and whether it is refused because of that result or a failed
+    trial.
     """
     path = folder / "frontier.parquet"
     table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
@@ -514,21 +514,23 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _without_refused(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
-    """Return the experiment without the candidates whose noisy counts are refused, or None if none remain."""
+    """Return the experiment without the candidates whose noisy counts were refused, or None if no candidates remain."""
     variants = experiment.written["variants"]
     kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
     return with_variants(experiment.written, path, kept) if kept else None
 
 
 def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
-    """Return an experiment with the measures of injected events added."""
+    """Return the experiment extended by the measures of injected events."""
     events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
     written = experiment.written
     return with_variants(written | {"measures": [*written["measures"], *events]}, path, written["variants"])
 
 
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """Return an experiment that ranks trials nearly as accurate as the best by how visible injected events are."""
+    """Return an experiment that ranks the trials that are nearly as accurate as the best by the visibility of
+    injected events.
+    """
     written, limits = experiment.written, experiment.written["choose"]
     maximum = NEARLY_AS_GOOD * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
     at_most = {"relative_mae": min(maximum, limits["at_most"].get("relative_mae", maximum))}
@@ -538,7 +540,7 @@ def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Swe
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return an experiment's candidates, best first, and the choice in its manifest; the table is empty if nothing was
+    """Return the table of candidates, best first, and the choice in the manifest. The table is empty if nothing was
     run.
     """
     if outcome is None:

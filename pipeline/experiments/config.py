@@ -54,7 +54,7 @@ class FigureSpec(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """An expected result, and the number that confirms or refutes it.
+    """An expected result, stated as limits on a number that confirm or refute it.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
     settings of ``over`` (the other keys of ``where`` apply to both sides).
@@ -76,7 +76,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """The limits on a setting, and the measure that ranks the settings within them.
+    """The limits that a setting must meet, and the measure that ranks the settings that meet them.
 
     The less favourable end of a setting's interval over seeds must keep them too.
     """
@@ -134,7 +134,7 @@ class ExperimentHeader(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(ExperimentHeader):
-    """The configuration of a sweep, apart from its base configuration and grid."""
+    """The configuration of a sweep, without its base configuration and grid."""
 
     seeds: int = parameter(1, at_least=1, doc="number of seeds: 1, 2, …; every setting runs with each")
     group_size: int | None = parameter(
@@ -173,7 +173,7 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """The game of the attacks that are measured, or None if none is."""
+        """The game of the attacks that are measured, or None if no attack is measured."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 

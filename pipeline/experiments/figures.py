@@ -1,4 +1,4 @@
-"""Draw the figures of an experiment as SVG or PNG; matplotlib is an optional extra, imported only here."""
+"""Draw the figures of an experiment as SVG or PNG. Matplotlib is an optional extra that is imported only here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def installed() -> bool:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Write the data of every figure to ``figures/`` as CSV and draw it; return the files and titles."""
+    """Draw every figure, write its data to ``figures/`` as CSV, and return the files and titles."""
     written = []
     for figure in config.figures:
         rows, means = matching(results, figure.where), matching(summary, figure.where)
@@ -51,7 +51,7 @@ def write_figures(
 
 
 def _data(figure: FigureSpec, results: pl.DataFrame, summary: pl.DataFrame) -> pl.DataFrame:
-    """Return the data of a figure: the value of each seed for a box plot, otherwise means and intervals."""
+    """Return the data of a figure: the values of each seed for a box plot, or means with intervals for other plots."""
     if figure.type == "box":
         return results.filter(pl.col("measure") == figure.y).drop("mean", "low", "high", *PROVENANCE)
     return wide_summary(summary, figure.measures)
@@ -65,7 +65,7 @@ def draw(
     folder: Path,
     annotate: Callable[[Any], None] = lambda axes: None,
 ) -> None:
-    """Draw one figure and write it atomically; ``annotate`` may add to its axes."""
+    """Draw one figure and write it atomically. The function ``annotate`` may add to its axes."""
     import matplotlib
 
     # Text stays text, and the same results give the same file.
@@ -121,7 +121,7 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
 def _groups(
     figure: FigureSpec, config: ExperimentConfig, frame: pl.DataFrame
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """Return each group's label, colour and marker with its rows, in the order of the grid."""
+    """Return the label, colour and marker of each group together with its rows, in the order of the grid."""
     values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
     groups = []
     for value, colour, marker in zip(values, cycle(COLOURS), cycle(MARKERS)):
@@ -143,7 +143,7 @@ def _means(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
 def _line(
     axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame
 ) -> None:
-    """Draw means with intervals; a horizontal axis of words keeps the order of the grid."""
+    """Draw means with intervals. If the horizontal axis shows words, keep them in the order of the grid."""
     for style, group in _groups(figure, config, wide_summary(summary, (figure.y,))):
         x = [config.label(value) if isinstance(value, str) else value for value in group[figure.x]]
         y, along = _means(group, figure.y)
@@ -160,7 +160,7 @@ def _scatter(
 
 
 def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame) -> None:
-    """Draw the spread over seeds as quartiles, whiskers of 1.5 interquartile ranges, and outliers."""
+    """Draw the spread over seeds as a box plot: quartiles, whiskers of 1.5 interquartile ranges, and outliers."""
     frame = results.filter(pl.col("measure") == figure.y)
     places = frame[figure.x].unique(maintain_order=True).to_list()
     groups = _groups(figure, config, frame)
@@ -179,7 +179,9 @@ def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, results: pl.Da
 
 
 def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.DataFrame, folder: Path) -> str | None:
-    """Draw utility against risk for every setting; return None without two measures or without matplotlib."""
+    """Draw utility against risk for each setting, or return None if there are not two measures or matplotlib is
+    missing.
+    """
     choose = config.choose
     assert choose is not None
     useful, risky = [*choose.at_least], [*choose.at_most]
@@ -191,7 +193,7 @@ def draw_frontier(config: ExperimentConfig, summary: pl.DataFrame, table: pl.Dat
     figure = FigureSpec(file="frontier.svg", type="scatter", x=x, y=y, by=by)
 
     def limits(axes: Any) -> None:
-        """Draw lines at the limits, and rings around the settings that meet all limits."""
+        """Draw lines at the limits, and circles around the settings that meet all of them."""
         for name, line in ((x, axes.axvline), (y, axes.axhline)):
             line((choose.at_least | choose.at_most)[name], color="black", linewidth=0.8, linestyle=":")
         for kept, size, width in (("allowed", 110, 0.8), ("best", 260, 1.6)):

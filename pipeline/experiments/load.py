@@ -1,4 +1,6 @@
-"""Load an experiment file into its grid and one checked configuration per trial; report every problem with its line."""
+"""Load an experiment file into its grid and one checked configuration per trial, and report every problem with its
+line.
+"""
 
 from __future__ import annotations
 
@@ -63,21 +65,21 @@ class Change:
     path: yaml.Path
 
     def apply(self, root: Node) -> Problem | None:
-        """Write a copy of the value into a document; return the problem if that is impossible."""
+        """Write a copy of the value into a document, or return the problem if that is impossible."""
         problem = write(root, self.steps, copy.deepcopy(self.node))
         return problem and Problem(self.node.place, self.path, problem.text)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of a grid or of one of its axes: a value for each table column, and the changes in order."""
+    """A point of a grid or of one of its axes, with a value for each table column and the ordered changes."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
 
 
 class ParameterGrid:
-    """The axes in an experiment's ``set``, ``variants`` and ``grid``; ``problems`` collects every error.
+    """The axes in an experiment's ``set``, ``variants`` and ``grid``. ``problems`` collects every error.
 
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: [x, y]}", "e.yaml")
@@ -101,7 +103,7 @@ class ParameterGrid:
         self._check_columns(root)
 
     def settings(self) -> Iterator[Setting]:
-        """Yield every combination of settings; the last axis varies fastest."""
+        """Yield every combination of settings, varying the last axis fastest."""
         for point in itertools.product(*self.axes):
             values = {column: value for choice in point for column, value in choice.values.items()}
             yield Setting(values, self.fixed + tuple(change for choice in point for change in choice.changes))
@@ -114,7 +116,7 @@ class ParameterGrid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """Parse a section into changes; record a problem for every key that is not a key path."""
+        """Parse a section into changes, and record a problem for every key that is not a key path."""
         changes = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -138,7 +140,7 @@ class ParameterGrid:
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """Return the settings of a varied key, or none if its values are not a list."""
+        """Return the settings of a varied key, or no settings if its values are not a list."""
         node = change.node
         if not isinstance(node, Sequence) or not node.items:
             self._refuse(node, change.path, "a list of values")
@@ -161,14 +163,14 @@ class ParameterGrid:
 
 
 def _table_value(node: Node) -> Any:
-    """Return a value as shown in tables: scalars unchanged, sections as JSON."""
+    """Return a value as shown in tables, leaving scalars unchanged and writing sections as JSON."""
     value = plain(node)
     return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned trial of a sweep: one setting with one seed."""
+    """A planned trial of a sweep, which is one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -213,7 +215,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
 def _check_setting(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
-    """Return the checked configuration of one setting, or None after adding the errors to the lists."""
+    """Return the checked configuration of one setting. If it has errors, add them to the lists and return None."""
     document = copy.deepcopy(base)
     wrong = [problem for change in setting.changes if (problem := change.apply(document))]
     problems += wrong
@@ -234,7 +236,7 @@ def _check_setting(
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
-    """Report the keys that the base or a change sets but no trial reads."""
+    """Report the keys that the base or a change sets but that no trial reads."""
     unread = {key for config in configs for key in unread_keys(config)}
     unread -= {
         key
@@ -256,7 +258,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 
 
 def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
-    """Return the reasons why a valid configuration cannot be a trial."""
+    """Return the reasons why a valid configuration cannot be run as a trial."""
     problems = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
@@ -317,7 +319,7 @@ def loads_experiment(
     overrides: Iterable[str] = (),
     reduced: bool = False,
 ) -> Sweep:
-    """Load an experiment from YAML text; the other arguments are those of `load_experiment`.
+    """Load an experiment from YAML text. The other arguments are those of `load_experiment`.
 
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
@@ -363,7 +365,7 @@ def _changes_the_setting(override: str) -> bool:
 
 
 def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Replace the file name under ``base`` with the file's content; return the folder to which its paths are
+    """Replace the file name under ``base`` with the file's content, and return the folder to which its paths are
     relative.
     """
     node = root.items.get(BASE)
@@ -386,7 +388,7 @@ def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) ->
 
 
 def reduce(root: Mapping, problems: list[Problem]) -> None:
-    """Apply the keys under ``reduced`` to the experiment; sections are merged key by key."""
+    """Apply the keys under ``reduced`` to the experiment, merging sections key by key."""
     changes = root.items.get(REDUCED)
     if not isinstance(changes, Mapping):
         text = "missing; it must be a section with what a reduced run changes"

@@ -1,4 +1,4 @@
-"""The measures of a trial: utility metrics, account values, fractions of actions, and any function by name."""
+"""The measures of a trial: utility metrics, account values, fractions of actions, and any function given by name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], Any]] = {"max": np.max, "mi
 
 @dataclass(frozen=True)
 class TrialMeasure:
-    """A measure of a finished trial."""
+    """A measure of a completed trial."""
 
     name: str  # its name in the experiment's file
     compute: Callable[[Trial], float]
@@ -106,7 +106,7 @@ def _epsilon(trial: Trial) -> float:
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
-    """Return the largest ε spent in ``n_windows`` successive windows, a w-event sum that needs no accountant."""
+    """Return the largest ε spent in ``n_windows`` successive windows. This w-event sum needs no accountant."""
     charges = _require_counts(trial).charges
     if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
@@ -126,8 +126,8 @@ def _epsilon_stated(trial: Trial) -> float:
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
-    """Return an account value: a summary over all windows and subjects, or else the largest value in the
-    last window.
+    """Return an account value, either a summary over all windows and subjects or the largest value in the last
+    window.
     """
     rows = [row for row in trial.accounts[accountant] if row.name == name]
     if not rows:
@@ -278,7 +278,7 @@ def trial_record(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Record:
-    """Return every measure of a trial with its unit, and the provenance of the numbers, for JSON."""
+    """Return every measure of a trial with its unit, and the provenance of the numbers, for storage as JSON."""
     wanted = [measure(name) for name in names]
     # Accounts cost more than releases; only a function may read some that no measure names.
     read = None if any(":" in name for name in names) else {one.accountant for one in wanted if one.accountant}

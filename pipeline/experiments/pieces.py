@@ -1,4 +1,4 @@
-"""Independent pieces of work, computed in worker processes and cached under the digest of their inputs."""
+"""Independent pieces of work, which are computed in worker processes and cached under the digest of their inputs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def digest_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """A folder of records, each named by the digest of its inputs."""
+    """A folder of records, each of which is named by the digest of its inputs."""
 
     folder: Path
 
@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass
 class Made:
-    """The records and failure reasons, each keyed by the number of its piece."""
+    """The records and the reasons for failures, each keyed by the number of its piece."""
 
     records: dict[int, Record] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Made:
 def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
-    """Run every piece that has no recorded result; failures are isolated, and calling again resumes."""
+    """Run every piece that has no recorded result. Failures are isolated, and calling again resumes the work."""
     kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
@@ -104,7 +104,7 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Yield the number of each task as it finishes, with the reason if it failed.
+    """Yield the number of each task as it finishes, and the reason if it failed.
 
     Tasks are module-level functions with their arguments. With one job they run in this process; else in worker
     processes, which register ``plugins`` before they unpickle a task. Where a process dies, the tasks that were not
@@ -150,14 +150,14 @@ def prepare(plugins: Sequence[str]) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this worker process once its parent has ended, since a killed parent does not end its children."""
+    """End this worker process when its parent ends, since killing a parent does not end its children."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         signal.raise_signal(signal.SIGKILL)
 
 
 def attempt(task: Task) -> str | None:
-    """Run a task, and return the reason if it fails."""
+    """Run a task, and return the reason if the task fails."""
     function, arguments = task
     try:
         function(*arguments)

@@ -1,4 +1,6 @@
-"""Result tables with intervals over seeds, verdicts on expectations, advice, and the small tables to be saved."""
+"""The results of an experiment: tables with intervals over seeds, verdicts on expectations, advice, and small tables
+to save.
+"""
 
 from __future__ import annotations
 
@@ -92,12 +94,12 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
-    """Return the smallest and largest possible values of a measure, if both are finite."""
+    """Return the smallest and largest possible values of a measure, or None unless both are finite."""
     return measure(name).limits or LIMITS.get(unit)
 
 
 def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Return the mean, Student's interval and spread of independent numbers.
+    """Return the mean, Student's t interval and spread of independent numbers.
 
     With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
     it does not leave them, and is Student's where the spread is small.
@@ -135,8 +137,8 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def _logit_interval(mean: float, half: float, minimum: float, maximum: float) -> tuple[float, float]:
-    """Return the ends of an interval centred on the mean on the logit scale, with a half-width equivalent to ``half``
-    at the mean.
+    """Return the ends of an interval that is symmetric on the logit scale and whose half-width matches ``half`` at
+    the mean.
     """
     share = (mean - minimum) / (maximum - minimum)
     step = half / (maximum - minimum) / (share * (1 - share))
@@ -145,7 +147,7 @@ def _logit_interval(mean: float, half: float, minimum: float, maximum: float) ->
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows with the given column values; in columns of mixed values a number matches its text."""
+    """Return the rows with the given column values. In columns of mixed values, a number matches its text."""
     for name, value in where.items():
         column = pl.col(name)
         frame = frame.filter(column == (str(value) if frame.schema[name] == pl.String else value))
@@ -165,7 +167,7 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
 
 
 def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
-    """Return a column of varied values, numeric if all values are and text otherwise."""
+    """Return a column of varied values. Its type is numeric if all values are numbers, and text otherwise."""
     if dtype is not None:
         return pl.Series(name, values, dtype=dtype)
     kinds = {type(value) for value in values}
@@ -215,7 +217,7 @@ def _judge(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
-    """Compute the number behind a claim for each seed: a mean over settings, or the ratio of two such means.
+    """Compute the number that a claim is about for each seed: a mean over settings, or the ratio of two such means.
 
     Seeds are paired: both sides of a ratio use the same seed, so that what they share does not widen the interval.
     """
@@ -231,13 +233,13 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean for each seed that has all settings; after failed trials a seed may lack some."""
+    """Return the mean for each seed that has all settings. After failed trials, a seed may lack some of them."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Return whether all, part or none of a number's interval agrees with a claim.
+    """Return whether a number's whole interval, part of it, or none of it agrees with a claim.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -254,7 +256,7 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
 
 
 def _number(claim: Expectation) -> str:
-    """Describe the number behind a claim."""
+    """Describe the number that a claim is about."""
 
     def settings(where: dict[str, Any]) -> str:
         """Describe the values that all the settings have in common."""
@@ -317,8 +319,8 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tupl
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
-    """Return the settings with ``allowed`` (meets every limit), ``frontier`` (not Pareto-dominated) and ``best`` (best
-    on the preferred measure among those allowed).
+    """Return the settings with columns ``allowed`` (meets all limits), ``frontier`` (not Pareto-dominated) and ``best``
+    (best allowed setting by preferred measure).
 
     ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
@@ -341,7 +343,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return each setting's relative excess over each limit, which is positive if the limit is missed.
+    """Return each setting's relative excess over each limit. The excess is positive if the setting misses the limit.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -359,8 +361,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the limit that alone excludes the best setting outside the limits or, if no setting meets them all, the
-    one that the nearest setting misses by most.
+    """Return the limit that alone excludes the best of the excluded settings. If no setting meets all limits, return
+    the one that the nearest setting misses by most.
 
     Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
     all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None if none does). None
@@ -398,7 +400,7 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the values of a measure, with the sign changed if necessary so that larger is better."""
+    """Return the values of a measure, negated if smaller values are better."""
     gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 

@@ -1,4 +1,4 @@
-"""Run experiments: trials in worker processes, resumed if interrupted, followed by tables, figures and a report."""
+"""Run experiments: run trials in worker processes, resume interrupted ones, and write tables, figures and a report."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def run_one(
 
 @lru_cache(maxsize=1)
 def _people(path: Path) -> People:
-    """Return the people in a file, cached for the next trial."""
+    """Return the people in a file, and cache them for the next trial."""
     return read_people(path)
 
 
@@ -110,14 +110,14 @@ def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str,
 
 
 class _Inputs:
-    """The digests of the inputs of configurations; each source and file is read only once."""
+    """The digests of the inputs of configurations. Each source and file is read only once."""
 
     def __init__(self) -> None:
         self._sources: dict[str, dict[str, str]] = {}
         self._files: dict[str, str] = {}
 
     def of(self, config: RunConfig) -> dict[str, str]:
-        """Return the SHA-256 of the source's files and of other files that the configuration names, by name."""
+        """Return, by name, the SHA-256 of the source's files and of the other files that the configuration names."""
         source = json.dumps(resolved(config)["source"], sort_keys=True)
         if source not in self._sources:
             self._sources[source] = config.source.digests()
@@ -179,7 +179,7 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
-    """Return the first keys of the manifest; ``written`` is the whole file as plain values."""
+    """Return the first keys of the manifest. ``written`` is the whole experiment file as plain values."""
     return {
         "name": config.name,
         "question": config.question,
@@ -198,7 +198,7 @@ def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
 
 
 def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
-    """Write the tables, figures, claims and advice of the finished trials; return the manifest."""
+    """Write the tables, figures, claims and advice of the completed trials, and return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)
     manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {

@@ -42,7 +42,9 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return the part of a configuration that determines the trajectories; trials with an equal part share one pass."""
+    """Return the part of a configuration that determines the trajectories. Trials in which it is equal share one
+    pass.
+    """
     return replace(
         config,
         name="people",
@@ -99,7 +101,7 @@ class TrialCounts:
 
 
 def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> TrialCounts:
-    """Count everybody or a random group, which the run's seed draws uniformly among all users."""
+    """Count everybody, or a random group that is drawn uniformly among all users with the run's seed."""
     if group_size is not None:
         users, number = np.unique(people.user, axis=0, return_inverse=True)
         if len(users) < group_size:
@@ -114,7 +116,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
-    """Release a whole run in batches that are byte-identical to those of the pipeline."""
+    """Release a whole run, in batches that are byte-identical to those of the pipeline."""
     loop = ReleaseLoop(plan)
     state = loop.start()
     step = max(1, PART_ROWS // plan.grid.n_cells)
@@ -150,7 +152,7 @@ COUNTS_PER_EVENT, MAX_EVENTS = 500, 100
 
 @dataclass(frozen=True)
 class EventFigures:
-    """The visibility of injected events in their windows."""
+    """The measures of how visible injected events are in their windows."""
 
     recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
     alarms: float  # share of events whose value has an alarm
@@ -158,7 +160,7 @@ class EventFigures:
 
 
 def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
-    """Release counts again with injected events, each of `size` people in one cell and window.
+    """Release the counts again with injected events, each of which consists of `size` people in one cell and window.
 
     Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
     shorter run), so that there is a usual count to differ from.
@@ -180,7 +182,7 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished trial, from which its measures are computed."""
+    """A completed trial, from which its measures are computed."""
 
     #: The run.
     plan: Plan
@@ -228,7 +230,7 @@ class Trial:
         return {}
 
     def with_events(self, size: int) -> EventFigures:
-        """Return the figures of injected events of ``size`` people in a second release of the counts."""
+        """Return the figures of injected events of ``size`` people, based on a second release of the counts."""
         assert self.counts is not None
         if size not in self._events:
             self._events[size] = events_shown(self.plan, self.counts, size)
@@ -247,8 +249,8 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account one configuration for people read earlier, with all of its accountants or only the named
-    ones.
+    """Release and account for one configuration, given people read earlier, with all of its accountants or only the
+    named ones.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.
@@ -300,7 +302,7 @@ def _accounts(
 
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
-    """Release traces and account for them in a single shard."""
+    """Release traces and account for them, using a single shard."""
     pieces = [piece for _, piece in points_of(EventBlock(events, len(events), ()), plan)[1]]
     if not pieces:
         raise DataError("nothing was released")

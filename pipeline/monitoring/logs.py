@@ -1,4 +1,4 @@
-"""Structured logs of a run, with one event per line as JSON or text.
+"""Structured logs of a run, with one event per line, as JSON or text.
 
 An event has a name and facts, which are public or identify no one. Messages of other libraries may quote a row of the
 input; a deployment redacts them to their place in the code.
@@ -21,12 +21,12 @@ _logger = logging.getLogger(NAME)
 
 
 def event(name: str, /, **facts: Any) -> None:
-    """Log an event in the run."""
+    """Log an event of the run."""
     _logger.info(name, extra={"facts": facts})
 
 
 def caution(text: str) -> None:
-    """Log a caution for the operator; it goes to standard error if no logging is set up."""
+    """Log a warning for the operator, on standard error if no logging is set up."""
     _logger.warning(text)
 
 

@@ -1,4 +1,4 @@
-"""Metrics and health of a run: how they are defined, who can see them and how they are recorded.
+"""The metrics and health of a run: how they are defined, who can see them and how they are recorded.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
@@ -109,16 +109,16 @@ MEASURES = (
 
 
 class Listener:
-    """Base class of listeners to the events of a run, which ignores all of them.
+    """Base class for listeners to the events of a run. The base class ignores all events.
 
     As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
     """
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Record an increase in a counter, the level of a gauge or an observation of a histogram."""
+        """Record an increase of a counter, the level of a gauge, or an observation of a histogram."""
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Record the level of a counter or gauge that the workers of a cluster keep."""
+        """Record the level of a counter or gauge that the workers of a cluster maintain."""
 
     def enter(self, state: str) -> None:
         """Record the state of the run: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
@@ -133,7 +133,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners for the duration of a block; if several are equal, only one is notified."""
+    """Register listeners for the duration of a block. If several listeners are equal, only one is notified."""
     _LISTENERS.extend(listeners)
     try:
         yield
@@ -174,7 +174,7 @@ class RunMetrics(Listener):
             metric.observe(amount)
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Set a gauge or counter to the figure that a cluster's workers report."""
+        """Set a counter or gauge to the value that the workers of a cluster report."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
             if level < before:  # the engine went back to an earlier checkpoint
@@ -184,12 +184,12 @@ class RunMetrics(Listener):
         self.record(measure, level, value)
 
     def value(self, measure: MetricDefinition, value: str = "") -> float | None:
-        """Return one value of a counter or gauge, or None before its first value."""
+        """Return the value of a counter or gauge for one label value, or None if it has no value yet."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
     def total(self, measure: MetricDefinition) -> float:
-        """Return the sum over all values of the label."""
+        """Return the sum of a metric over all values of its label."""
         return sum(self.value(measure, value) or 0.0 for value in measure.values or ("",))
 
     def _metric(self, measure: MetricDefinition, value: str = "") -> Any:
@@ -235,13 +235,13 @@ class Health(Listener):
         self._beat: float | None = None
 
     def enter(self, state: str) -> None:
-        """Record the state of the run; once ended, a run needs no heartbeat."""
+        """Record the state of the run. A run that has ended needs no heartbeat."""
         self.state = state
         if state == "ended":
             self._beat = None
 
     def beat(self) -> None:
-        """Record a heartbeat; after the first one, each is expected within `PATIENCE` of the last."""
+        """Record a heartbeat. After the first heartbeat, each one is expected within `PATIENCE` of the last."""
         self._beat = self._clock()
 
     @property
@@ -266,14 +266,14 @@ def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
-    """Pass on the counts of a cluster's workers to all listeners."""
+    """Pass on a value reported by the workers of a cluster to all listeners."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.take_over(measure, level, value)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Report the beginning and end of a run around a block."""
+    """Report the beginning of a run when the block starts, and its end when the block ends."""
     _enter("running")
     try:
         yield
@@ -284,7 +284,7 @@ def running() -> Iterator[None]:
 
 
 def draining() -> None:
-    """Report that the run has been asked to stop and is finishing its work in progress."""
+    """Report that the run has been asked to stop and is completing the work in progress."""
     _enter("draining")
 
 
@@ -300,7 +300,7 @@ def beat() -> None:
 
 
 def read_rows(counts: RowCounts) -> None:
-    """Count rows by outcome; this is called once for each block of events."""
+    """Count rows by outcome. This function is called once for each block of events."""
     amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
@@ -308,7 +308,7 @@ def read_rows(counts: RowCounts) -> None:
 
 
 def released(batch: Batch, last_end: int) -> None:
-    """Record a batch of releases; ``last_end`` is the end of its last window in milliseconds since 1970."""
+    """Record a batch of releases. ``last_end`` is the end of its last window in milliseconds since 1970."""
     if not batch.releases:
         return
     for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
@@ -329,7 +329,7 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record the delay of a stream's releases on disk; ``final_at`` is the end of their last window in seconds since
+    """Record the delay of a stream's releases on disk. ``final_at`` is the end of their last window in seconds since
     1970.
     """
     if final_at is not None:
@@ -337,7 +337,7 @@ def written(final_at: float | None) -> None:
 
 
 def reached(time_of_event: int, watermark: int) -> None:
-    """Record the latest event and the watermark of a local stream, in milliseconds since 1970."""
+    """Record the time of the latest event and the watermark of a local stream, in milliseconds since 1970."""
     if time_of_event > 0:
         record(LATEST_EVENT, time_of_event / 1000)
         record(WATERMARK, watermark / 1000)

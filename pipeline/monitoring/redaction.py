@@ -1,4 +1,4 @@
-"""Redact unexpected errors in deployments: report their type and location, never their message."""
+"""Redaction of unexpected errors in deployments: their type and location are reported, but never their message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import PenstockError
 
 
 class UnforeseenError(PenstockError):
-    """The redacted form of an unexpected error: its type and its location in the code."""
+    """An unexpected error in redacted form, with only its type and its location in the code."""
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def explained() -> Iterator[None]:
 
 
 def _of_disk(error: OSError) -> DiskError | None:
-    """Return a failed write as a `DiskError`, or None for any other error."""
+    """Return a failed write as a `DiskError`, or None if the error is of any other kind."""
     match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
     number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:
@@ -81,7 +81,7 @@ def _of_disk(error: OSError) -> DiskError | None:
 
 
 def redact(error: Exception) -> Exception:
-    """Return an error unchanged if its message cannot quote a row; otherwise reduce it to its type and location.
+    """Return an error unchanged if its message cannot quote a row. Otherwise reduce it to its type and location.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 

@@ -1,4 +1,4 @@
-"""The HTTP server of a run: its metrics, its health and its live page."""
+"""The HTTP server of a run, for its metrics, its health and its live page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Answer:
-    """A page as a WSGI application: status, text, media type, and whether the browser reloads it after a second."""
+    """A page as a WSGI application, with its status, text and media type, and whether the browser reloads it after a
+    second.
+    """
 
     status: int
     text: str
@@ -48,7 +50,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is reachable only from this machine; raise `ParameterError` if it is not an IP address.
+    """Return whether an address is reachable only from this machine. Raise `ParameterError` if it is not an IP address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -61,12 +63,12 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages while the block runs and yield the server's address; raise `OSError` if the port is taken (0 picks
-    any).
+    """Serve pages while the block runs, and yield the server's address. Raise `OSError` if the port is taken (0
+    picks any port).
     """
 
     class Server(ThreadingMixIn, WSGIServer):
-        """A server with one thread per request; the threads end with the process."""
+        """A server with one thread per request. The threads end with the process."""
 
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -82,10 +84,10 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 
 
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
-    """Return all pages as one application, which answers only GET and forbids caching."""
+    """Return all pages as one application that answers only GET requests and forbids caching."""
 
     def page(environ: WSGIEnvironment) -> WSGIApplication:
-        """Choose the page for a request, or refuse the request."""
+        """Choose the page for a request, or reject the request."""
         # A web site whose name resolves to this machine could otherwise read a page through a browser here.
         if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
             return Answer(403, "this page is served to this machine only")
@@ -108,12 +110,12 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Do not log requests, since standard error belongs to the run."""
+        """Suppress the logging of requests, since standard error belongs to the run."""
 
 
 def health_pages(health: Health) -> Pages:
-    """Return ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while running); otherwise
-    503.
+    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while
+    running). They return 503 otherwise.
     """
 
     def page(is_good: bool) -> Answer:

@@ -18,7 +18,7 @@ from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """The state and progress of a run; unknown values are None, and times are in seconds."""
+    """The state and progress of a run. Unknown values are None, and times are in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
@@ -38,7 +38,7 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Return the status of the run in a folder, reading only its files and taking no lock.
+    """Return the status of the run in a folder by reading only its files and without taking a lock.
 
     Raises `DataError` if no run was begun there. Raises `StateVersionError` if another version of penstock has written
     the checkpoint.
@@ -72,7 +72,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:
-    """Return the latest released window and its end from a merged file; a run of traces has none."""
+    """Return the latest released window and its end from a merged file. Both are None in a run of traces."""
     if not path.exists():
         return None, None
     window, end = pl.scan_parquet(path).select(pl.col("window", "window_end").max()).collect().row(0)
@@ -89,7 +89,7 @@ def _of_parts(folder: Path) -> tuple[int | None, float | None]:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """Read the figures in a local stream's checkpoint; empty if there is none."""
+    """Read the figures in a local stream's checkpoint, or return an empty dictionary if there is none."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())
@@ -107,7 +107,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 
 
 def _of_cluster(folder: Path) -> dict[str, Any]:
-    """Read the figures that the workers of a cluster have written, if any."""
+    """Read any figures that the workers of a cluster have written."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := _read(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}

@@ -1,4 +1,4 @@
-"""Verify a finished run from its files alone: row equation, windows or points, ledger, budget and digests."""
+"""Verify a completed run from its files alone: the row equation, windows or points, ledger, budget and digests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check: its name, outcome and detail."""
+    """The result of a check, with its name, outcome and detail."""
 
     name: str
     passed: bool
@@ -76,7 +76,7 @@ def _rows(manifest: dict[str, Any]) -> Check:
 
 
 def _offsets(manifest: dict[str, Any]) -> list[Check]:
-    """Check the counted offsets against the brokers; other inputs are skipped."""
+    """Check the counted offsets against the brokers, or return no checks if the input has no offsets."""
     if "offsets" not in manifest:
         return []
     read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source
@@ -97,7 +97,7 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 
 def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
-    """Check released counts: every window in order, every cell once, every charge in the ledger."""
+    """Check released counts: every window is in order, every cell appears once, and every charge is in the ledger."""
     columns = ["window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
     per_window = releases.group_by("window", maintain_order=True).agg(
@@ -120,7 +120,7 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
 
 
 def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
-    """Describe the first gap in the windows of a run; windows without active sensors do not count as gaps."""
+    """Describe the first gap in the windows of a run. Windows that have no active sensors do not count as gaps."""
     try:
         plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
         check_windows(plan, released, complete=manifest["exit"]["complete"])
@@ -130,7 +130,9 @@ def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str
 
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
-    """Check released traces: every point once and in order, every charge in the ledger, every user's budget."""
+    """Check released traces: each point must appear once and in order, each charge in the ledger, and each user
+    within the budget.
+    """
     plan = make_plan(_config(manifest), folder)
     # What a budget in ρ has spent has no ε.
     measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
@@ -187,7 +189,7 @@ def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
 
 
 def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
-    """Check that the ledger still holds the heads of both manifests."""
+    """Check that the ledger still contains the heads recorded in both manifests."""
     head = manifest["ledger"]["head"]
     try:
         heads = Ledger(_ledger_path(folder, manifest)).heads()

@@ -1,4 +1,4 @@
-"""The cells of a run as GeoJSON, written when the run begins and read for its maps."""
+"""The cells of a run as GeoJSON. The file is written when the run begins and read for its maps."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def cell_names(folder: Path) -> dict[str, str]:
 
 
 def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
-    """Return all rings of a polygon or multipolygon; a point counts as a ring.
+    """Return all rings of a polygon or multipolygon, treating a point as a ring.
 
     >>> rings_of({"type": "Point", "coordinates": [8.5, 47.4]})
     [[[8.5, 47.4]]]

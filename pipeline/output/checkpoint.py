@@ -1,4 +1,4 @@
-"""The identity of the run in a folder, its checkpoints, and how to resume from the latest one."""
+"""The identity of the run in a folder, its checkpoints, and resumption from the latest checkpoint."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def read(plan: Plan) -> State | None:
 
 
 def position_of(state: State | None) -> State:
-    """Return the position from which the source of a stream resumes, which is empty at the beginning."""
+    """Return the position from which a stream's source resumes, or an empty state at the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
@@ -76,7 +76,7 @@ def account_key(number: int, shard: int) -> str:
 
 
 def run_digest(plan: Plan) -> str:
-    """Return the SHA-256 of the settings that determine a run's files; runs with equal digests may resume each other.
+    """Return the SHA-256 of the settings that determine a run's files. Runs with equal digests may resume each other.
 
     The key is not in it: a continued run may have a key with more epochs.
     """
@@ -84,7 +84,7 @@ def run_digest(plan: Plan) -> str:
 
 
 def public_name(plan: Plan) -> str:
-    """Return a digest that identifies a run to sinks and reveals neither key, nonce nor configuration.
+    """Return a digest that identifies a run to sinks without revealing its key, nonce or configuration.
 
     Simulations of the same configuration have the same one, and release the same.
     """
@@ -104,7 +104,7 @@ MAY_DIFFER = ("source.speed", "source.checkpoint", "allow_empty", "typical_count
 
 
 def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
-    """Return the key paths at which two configurations differ, except for keys that have no effect on a run's files.
+    """Return the key paths at which two configurations differ, ignoring keys that have no effect on a run's files.
 
     >>> differing_keys({"seed": 3, "mechanism": [{"epsilon": 1}]}, {"mechanism": [{"epsilon": 2}]})
     ['mechanism[0].epsilon', 'seed']
@@ -119,7 +119,7 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Return the nonce of a deployment: a fresh one for a new run, the stored one for a resumed run.
+    """Return the nonce of a deployment: a new one for a new run, or the stored one for a resumed run.
 
     The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
     simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
@@ -132,7 +132,7 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Plan a run for a third-party pipeline; a deployment begins or resumes in its folder.
+    """Plan a run for a third-party pipeline. If it is a deployment, begin or resume it in its folder.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Record the run durably in its folder: its nonce, and the key and configuration that it begins with.
+    """Record the run durably in its folder, with its nonce and its initial key and configuration.
 
     The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
     ledger, which the first one gives its terms.
@@ -184,7 +184,7 @@ def begin(plan: Plan) -> str | None:
         mark["traces"] = traces.VERSION
 
     def write_mark() -> None:
-        """Mark the folder as belonging to the run, before the run is registered in the ledger."""
+        """Mark the folder as belonging to the run, before registering the run in the ledger."""
         if not atomic.write_first(_mark(plan), _encode(mark)):
             raise holds_a_run(plan)
 
@@ -192,14 +192,16 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Return the error for a folder that already holds another run, which may have to be continued."""
+    """Return the error for a folder that already holds another run. The message suggests `--resume` if that run is
+    unfinished.
+    """
     resumes = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
 
 
 def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger lost entries of the run in the folder; register a run that was killed before
-    doing so.
+    """Raise `DataError` if the ledger lost entries of the run in the folder. Register a run that was killed before
+    it was registered.
     """
     if registration.is_entered(plan):
         return
@@ -216,12 +218,12 @@ def _encode(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Return whether a folder holds a deployment's run, which must not be replaced."""
+    """Return whether a folder holds a deployment's run. Such a run must not be replaced."""
     return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` unless the folder holds a run of the same configuration, finished or not.
+    """Raise `ConfigError` unless the folder holds a run of the same configuration, whether or not it is complete.
 
     Raises `StateVersionError` if another version would have made other traces of the same rows.
     """
@@ -292,7 +294,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """Return the operator's manifest of a finished run, or None if the run is unfinished."""
+    """Return the operator's manifest of a completed run, or None if the run is not complete."""
     manifest = plan.folder / "operator" / "manifest.json"
     if not manifest.exists():
         return None
@@ -301,7 +303,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Roll a stream's folder back to its checkpoint, except for releases and true counts.
+    """Restore a stream's folder to its checkpoint, except for releases and true counts.
 
     These stay: of two parts with the same windows the first one counts.
     """
@@ -318,7 +320,7 @@ def go_back(plan: Plan) -> None:
 
 
 def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
-    """Return the last window of each part of each accountant in the checkpoint.
+    """Return the last window in the checkpoint for each part of each accountant.
 
     Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
     """

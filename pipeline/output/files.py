@@ -1,4 +1,4 @@
-"""The files of a run: atomic writes, parts of which the first write wins, merging, and the lock of a folder."""
+"""The files of a run: atomic writes, parts for which the first write wins, merging, and the lock of a folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other runs while the block runs; the lock is released if the process dies.
+    """Lock a folder against other runs while the block runs. The lock is released if the process dies.
 
     The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
     """
@@ -47,7 +47,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return the process that holds a folder's lock, if it is alive.
+    """Return the process that holds a folder's lock, or None if no live process holds it.
 
     Takes no lock, so that a run which begins just now is not kept out.
     """
@@ -95,7 +95,7 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write one part durably; the first write under a name wins, so that repeating the execution changes nothing.
+    """Write one part durably. The first write under a name wins, so that repeating an execution changes nothing.
 
     Returns what the part holds: the table, or what was written before.
     """
@@ -108,7 +108,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Return the name of a part from its windows; a resumed run may be divided into different parts.
+    """Return the name of a part, given its windows. A resumed run may be divided into different parts.
 
     >>> part_name(3, 3), part_name(3, 12)
     ('000000000003', '000000000003~000000000012')
@@ -117,7 +117,7 @@ def part_name(first: int, last: int) -> str:
 
 
 def windows_of(stem: str) -> range:
-    """Return the windows of a part, read from its name.
+    """Return the windows of a part, as given by its name.
 
     >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12))
     (range(3, 4), range(3, 13))
@@ -141,7 +141,7 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
-    """Merge all parts in a folder, in order of their names, into one file; return the number of rows.
+    """Merge all parts in a folder, in order of their names, into one file, and return the number of rows.
 
     The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
     from part to part (``window``): rows of a later part that do not go beyond the earlier ones were written
@@ -171,7 +171,9 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk whose dictionaries hold only the values that occur, in order of first appearance."""
+    """Combine rows into one chunk in which each dictionary holds only the values that occur, in order of first
+    appearance.
+    """
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         column = table.column(index)
@@ -219,5 +221,5 @@ def parts_folder(plan: Plan, kind: str) -> Path:
 
 
 def has_truth(plan: Plan) -> bool:
-    """Return whether true counts or traces are kept for the operator, which is never so in a deployment."""
+    """Return whether true counts or traces are kept for the operator. A deployment never keeps them."""
     return plan.config.mode == "simulation" and plan.config.output.truth

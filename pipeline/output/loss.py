@@ -1,4 +1,4 @@
-"""The privacy loss of a person from a release, a day and a run, as sums of charges and in words."""
+"""The privacy loss of a person from one release, a day and a run, as sums of charges and in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEAK, VERY_WEAK = 5.0, 10.0
 
 
 def short(value: float) -> str:
-    """Format a number with three digits or, if it is at least 100, as a whole number.
+    """Format a number with three digits, or as a whole number if it is at least 100.
 
     >>> short(0.0417), short(3.8), short(1203.7)
     ('0.0417', '3.8', '1,204')
@@ -32,7 +32,7 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """The cost and time of each release of counts, as columns with one entry per release.
+    """The privacy cost and time of each release of counts, as columns with one entry per release.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Paid(NamedTuple):
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
-    """Return the largest loss of a person from one release, from a day and from the run, as sums of charges.
+    """Return the largest privacy loss of a person from one release, from a day and from the run, as sums of charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
     events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
@@ -112,7 +112,7 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the first row of each release in ``public/releases``, which keeps the rows of a release together."""
+    """Return the first row of each release in ``public/releases``, in which the rows of a release are adjacent."""
     import polars as pl
 
     return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
@@ -159,7 +159,7 @@ def _gaussian(paid: Paid) -> NDArray[np.float64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the ε of amounts given in ε, in ρ and, if there is a third, in μ²/2 of Gaussian noise.
+    """Return the ε of amounts that are given in ε, in ρ and optionally in μ²/2 of Gaussian noise.
 
     Where one ε is infinite all are the smallest that the others have at δ.
     """
@@ -176,7 +176,7 @@ def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def even_odds(epsilon: float) -> str:
-    """Return an upper bound on the posterior probability, starting from even odds, for a given ε.
+    """Return an upper bound on the posterior probability, as text, for a given ε and even prior odds.
 
     >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
     ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
@@ -186,7 +186,7 @@ def even_odds(epsilon: float) -> str:
 
 
 def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
-    """Describe the result of `losses` or `expected_losses` in a sentence; ``one`` is what to call the holder of an id.
+    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the word for the holder of an id.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
@@ -209,7 +209,7 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:
-    """Return a caution about the result of `losses`, or None if a day is sufficiently protected or unbounded.
+    """Return a warning about the result of `losses`, or None if the loss is small enough or has no bound.
 
     >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'

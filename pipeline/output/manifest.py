@@ -1,5 +1,5 @@
-"""The public and the operator's manifest of a run: guarantee, versions, digests, row equation, summaries,
-key epochs.
+"""The public and operator's manifests of a run: guarantee, versions, digests, row equation, summaries and key
+epochs.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """Return the SHA-256 of penstock's source files below a folder; a cached result is valid only for
-    unchanged code.
+    """Return the SHA-256 of penstock's source files below a folder. A cached result is valid only if the code is
+    unchanged.
     """
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
@@ -76,12 +76,12 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """Return the versions and code digest, which together with configuration and input determine a result."""
+    """Return the versions and the code digest. With the configuration and the input, they determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
 
 def lateness_in_words(source: Source) -> str:
-    """Describe the lateness rule; the text begins with ``shared`` if other people's rows affect it."""
+    """Describe the lateness rule. The text begins with ``shared`` if other people's rows can make a row late."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -90,8 +90,7 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Return a mechanism's guarantee in words and as a figure; there is none if other rows decide whether a row is
-    late.
+    """Return a mechanism's guarantee in words and as a figure. There is no guarantee if other rows can make a row late.
 
     ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.
     """
@@ -111,7 +110,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Return the guarantees of all steps; the mechanism's guarantee is that of the run."""
+    """Return the guarantees of all steps. The guarantee of the mechanism is that of the run."""
     reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
     return [
         guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
@@ -120,7 +119,7 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
-    """Describe the losses of landmarks that hide among the public ones."""
+    """Describe the privacy losses of the landmarks that are hidden among the public ones."""
     if plan.config.landmarks is None or plan.config.landmarks.hidden is None:
         return {}
     from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
@@ -131,7 +130,7 @@ def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
-    """Return the head of the ledger's chain, and the number of the run in the ledger.
+    """Return the head of the ledger's chain and the run's name in the ledger.
 
     Of a deployment with ``others``: whether other ledgers over the same event source are known; and ``series``: what
     all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`), and ``choices`` of
@@ -163,7 +162,7 @@ def note_unverified(plan: Plan, engine: str) -> None:
 
 
 def unverified_in_words(engine: str) -> str:
-    """Return a caution for a run on an unverified engine."""
+    """Return a warning about a run on an unverified engine."""
     return (
         f"{engine}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that windows may "
         "have been released before all of their rows were read"
@@ -175,7 +174,7 @@ def _unverified_note(plan: Plan) -> Path:
 
 
 def _engine(plan: Plan) -> dict[str, str]:
-    """Return a manifest entry that cautions about an unverified engine, empty if the engine is verified."""
+    """Return a manifest entry that warns of an unverified engine, or an empty dictionary if the engine is verified."""
     path = _unverified_note(plan)
     return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
 
@@ -183,7 +182,8 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest published with the releases; it holds no secret, and depends on the data only through them.
+    """Return the manifest to publish with the releases. It holds no secret, and depends on the data only through the
+    releases.
 
     ``accounts``: every accountant's figures (`account_summaries`); those that are not public are left out. ``ledger``:
     head of the ledger at the end of the run, and what all runs on it have cost (`ledger_head`). The head is the digest
@@ -236,7 +236,9 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return the SHA-256 of every input by name; a single digest in a deployment whose files are named after people."""
+    """Return the SHA-256 of every input by name, or a single digest in a deployment whose files are named after
+    people.
+    """
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
@@ -245,7 +247,7 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
-    """Return the operator's manifest; ``facts`` are the figures of the finished run."""
+    """Return the operator's manifest. ``facts`` are the figures of the completed run."""
     key = plan.keys.noise_key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
@@ -269,7 +271,7 @@ def counted_rows(plan: Plan) -> RowCounts:
 
 
 def row_equation(plan: Plan) -> dict[str, Any]:
-    """Return the row counts by outcome over the whole run; raise `RowEquationError` if they do not balance."""
+    """Return the row counts by outcome over the whole run. Raise `RowEquationError` if they do not balance."""
     total = counted_rows(plan)
     memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
     equation = as_equation(total) | {"duplicates": total.used - memberships}
@@ -280,7 +282,8 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Return the counted offsets of a run compared with those of the brokers, or None if the input has no offsets.
+    """Compare the counted offsets of a run with those of the brokers, and return the result, or None if the input has
+    no offsets.
 
     ``complete``: the run has come to its end, up to which everything had to be read.
     """
@@ -293,7 +296,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Describe input that was never counted or was counted twice, and why brokers were not asked."""
+    """Describe any input that was skipped or counted twice, and the reason if the brokers could not be asked."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -315,7 +318,9 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Return the number of users, and the spread of their cells and active windows or of their points and landmarks."""
+    """Return the number of users, and the distribution of their cells and active windows or of their points and
+    landmarks.
+    """
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -343,7 +348,7 @@ def users_in_words(users: Mapping[str, Any]) -> str:
 
 
 def _spread(values: list[int]) -> dict[str, float]:
-    """Return the mean, standard deviation, extremes and median; empty if there are no values."""
+    """Return the mean, standard deviation, extremes and median, or an empty dictionary if there are no values."""
     if not values:
         return {}
     array = np.asarray(values)
@@ -362,7 +367,7 @@ def account_summaries(plan: Plan) -> list[dict[str, Any]]:
 
 
 def stopped(plan: Plan) -> str | None:
-    """Return the reason why the run stopped before its last window, if it did."""
+    """Return the reason why the run stopped before its last window, or None if it did not."""
     path = parts_folder(plan, "stopped") / "stopped.json"
     return str(json.loads(path.read_text())) if path.exists() else None
 
@@ -385,7 +390,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Read the columns that all rows of a release share, one row per release, in the order of the file."""
+    """Read the columns that all rows of a release share, and return one row per release in the order of the file."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
@@ -416,7 +421,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Return the epochs of the noise key with their fingerprint, beginning and first window (traces have none).
+    """Return the fingerprint, beginning and first window of each epoch of the noise key (traces have no window).
 
     An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
     between two starts of windows, covers none.
@@ -444,7 +449,7 @@ def _first_window(plan: Plan, start: int) -> int | None:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return why a run cannot resume with the plan's key, or None if it can; ``begun_with`` holds its initial key
+    """Return why a run cannot resume with the plan's key, or None if it can. ``begun_with`` holds its initial key
     fingerprints.
 
     Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
@@ -465,7 +470,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 
 def _last_charged(plan: Plan) -> int | None:
-    """Return the end of the last charged window; for a block, that of the block's last window."""
+    """Return the end of the last charged window or, if a block was charged, the end of the block's last window."""
     postings = [entry for entry in Ledger(ledger_path(plan)).postings() if entry.run == plan.keys.run_id]
     if not postings:
         return None
@@ -475,7 +480,7 @@ def _last_charged(plan: Plan) -> int | None:
 
 
 def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, including each window once, and the rejected rows."""
+    """Merge the parts of every table, including each window once, and merge the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
     if plan.on_points:
         merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
@@ -498,6 +503,6 @@ def merge_outputs(plan: Plan) -> None:
 
 
 def clear_parts(plan: Plan) -> None:
-    """Remove the parts and checkpoints of a finished run."""
+    """Remove the parts and checkpoints of a completed run."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
         shutil.rmtree(plan.folder / folder, ignore_errors=True)

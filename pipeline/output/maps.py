@@ -40,8 +40,7 @@ _COARSE = 1 / 2000
 
 
 def write_outlines(folder: Path, path: str) -> str | None:
-    """Write ``public/outlines.geojson`` beside the cells of a run, and return a caution about lines that are off the
-    map.
+    """Write ``public/outlines.geojson`` beside the cells of a run, and return a warning if any lines are off the map.
 
     **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
     published.
@@ -70,8 +69,8 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 
 def read_outlines(folder: Path) -> list[Line]:
-    """Read the lines of longitude and latitude, shape (n, 2), from the published file of a run; none if it has no such
-    file.
+    """Read the outlines of a run from its published file, as lines of longitude and latitude, shape (n, 2). Without
+    a file there are no lines.
     """
     path = folder / "public" / OUTLINES
     if not path.is_file():
@@ -81,7 +80,7 @@ def read_outlines(folder: Path) -> list[Line]:
 
 
 def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
-    """Simplify lines to the resolution of a map.
+    """Simplify lines to the resolution of the map.
 
     ``lines``: shape (n, 2) each: longitude and latitude. ``minimum``, ``maximum``: south-western and north-eastern
     corner of the map. Returns the pieces on the map, without positions within a 2000th of its extent from the line
@@ -111,7 +110,7 @@ def _parts_near(line: Line, minimum: NDArray[np.float64], maximum: NDArray[np.fl
 
 
 def _simplify_line(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
-    """Simplify a line by dropping positions that are within the tolerance of the result; the ends are kept."""
+    """Simplify a line by dropping positions within the tolerance of the result, except for its ends."""
     shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
     return np.asarray(shapely.get_coordinates(shape) / squeeze)
 
@@ -161,7 +160,7 @@ Geometries = dict[str, dict[str, Any] | None]
 
 
 def _geometries(folder: Path, form: str) -> Geometries:
-    """Return the geometry of each cell; empty if the run has none and the format does not need it."""
+    """Return the geometry of each cell, or an empty dictionary if the run has none and the format does not need it."""
     cells = read_cells(folder)
     if cells is not None:
         return cells
@@ -177,7 +176,7 @@ def _time_zone(folder: Path) -> str:
 
 
 def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]:
-    """Yield the exported columns, a batch of rows at a time."""
+    """Yield the exported columns in batches of rows."""
     with pq.ParquetFile(source) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(cs.categorical().cast(pl.String))
@@ -249,6 +248,6 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
 
 
 def _shapes(cells: Geometries) -> NDArray[Any]:
-    """Return the geometry of each cell, shape (n_cells,), with None for cells without a location."""
+    """Return the geometry of each cell, shape (n_cells,), or None for cells that have no location."""
     texts = [None if geometry is None else json.dumps(geometry) for geometry in cells.values()]
     return np.asarray(shapely.from_geojson(texts), object)

@@ -1,4 +1,4 @@
-"""Register runs in the ledger of their event source: its location, its terms, and how runs begin and resume."""
+"""Registration of runs in the ledger of their event source: its location, its terms, and how runs begin and resume."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
 
 
 def promise(plan: Plan) -> Guarantee:
-    """Return the guarantee of a run, in which noise of a given scale is priced under the run's bounds."""
+    """Return the guarantee of a run. It prices noise of a given scale under the run's bounds."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
     promised = plan.chain.guarantee
@@ -190,7 +190,7 @@ def check_terms(terms: Terms, plan: Plan) -> None:
 
 
 def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
-    """Return the first landmark of the run that is an ordinary window in its ledger."""
+    """Return the first landmark of the run that the ledger treats as an ordinary window."""
     if {terms.kind, needed.kind} != {"landmarks"}:
         return None
     calendar = plan.grid.calendar
@@ -218,7 +218,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run, which a deployment created when it started.
+    """Open the ledger of a run. In a deployment, it was created when the run started.
 
     Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
     worker does not see it.
@@ -239,7 +239,7 @@ def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
 
 
 def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
-    """Register a run and, durably, its nonce in its ledger, which takes its terms from the first run.
+    """Register a run and its nonce durably in its ledger. The ledger takes its terms from the first run.
 
     ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
     ledgers, so that of two first runs at the same time the second knows the ledger of the first.
@@ -267,7 +267,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
 
 
 def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
-    """Register a run, and charge for a choice of landmarks and for mechanisms that are charged as a whole."""
+    """Register a run, and charge for its choice of landmarks and for mechanisms whose cost is charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
     if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
@@ -291,8 +291,7 @@ def _entry(plan: Plan, others: bool) -> dict[str, Any]:
 
 
 def resume_run(plan: Plan) -> None:
-    """Draw a new nonce for the remaining windows of a deployment, and store it durably in the ledger before any noise
-    is drawn.
+    """Draw a new nonce for the remaining windows of a deployment, and store it durably before any noise is drawn.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
@@ -319,7 +318,7 @@ def resume_run(plan: Plan) -> None:
 
 
 def note_end(plan: Plan) -> None:
-    """Record how many entries a deployment's ledger has when a run ends."""
+    """Record the number of entries in a deployment's ledger at the end of a run."""
     if plan.keys.run_id:
         known = KnownLedgers(plan)
         with known.locked():
@@ -327,7 +326,7 @@ def note_end(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge a run of traces with what it promises, in every slot that it overlaps."""
+    """Charge a run of traces the promised amount in every slot that it overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -337,20 +336,20 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
 
 
 def is_entered(plan: Plan) -> bool:
-    """Return whether the ledger contains a run; raise `DataError` if the ledger has lost entries."""
+    """Return whether the ledger contains a run. Raise `DataError` if the ledger has lost entries."""
     runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).checked_entries() if entry.kind == "run")
     return plan.keys.run_id in runs
 
 
 def _input(plan: Plan) -> str:
-    """Return a keyed digest of the input, by which runs with the same key can compare their inputs."""
+    """Return a keyed digest of the input, so that runs with the same key can compare their inputs."""
     text = json.dumps(plan.config.source.digests(), sort_keys=True)
     key = plan.keys.noise_key.for_run(b"").subkey("input")
     return hmac.digest(key, text.encode(), "sha256").hex()[:32]
 
 
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
-    """Return a notice about other runs that have charged the span of a run, or None if there are none."""
+    """Return a notice about other runs that were charged for the same span, or None if there are none."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
 
     def overlaps(run: Mapping[str, Any]) -> bool:
@@ -371,7 +370,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 
 
 class KnownLedgers:
-    """The ledgers that deployments have used with a key or on a machine, by event source.
+    """The ledgers, by event source, that deployments have used with a key or on a machine.
 
     They are noted beside the key file and in the state folder, where either can be written: who deletes a ledger, or
     names a new one, is told that its budget is not all that was spent.
@@ -387,7 +386,7 @@ class KnownLedgers:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock every writable file against other runs, for as long as the block runs."""
+        """Lock every writable file against other runs while the block runs."""
         with ExitStack() as locks:
             with suppress(OSError):
                 make_folder(state_folder(), private=True)
@@ -399,7 +398,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Read a file of notes: the path and number of runs of each ledger, by source and identity."""
+        """Read the path and number of runs of each ledger, by source and identity, from a file of notes."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -415,7 +414,9 @@ class KnownLedgers:
         return identity_of(path) == identity
 
     def others(self) -> dict[str, str]:
-        """Return the paths, by identity, of other ledgers over the source, including the original of a copied one."""
+        """Return, by identity, the paths of other ledgers over the source, including the original if the ledger is a
+        copy.
+        """
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
@@ -424,7 +425,8 @@ class KnownLedgers:
         }
 
     def check_original(self) -> None:
-        """Raise `DataError` for an older copy in place of a ledger, or `ConfigError` for a copy alongside the original.
+        """Raise `DataError` if an older copy has replaced the ledger, or `ConfigError` if the ledger is a copy
+        alongside the original.
 
         An older copy lacks entries that were noted when a run began, went on or ended. A copy is one whatever event
         source it is said to be of; one that lacks nothing may be acknowledged.

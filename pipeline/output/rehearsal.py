@@ -1,4 +1,4 @@
-"""Estimate the cost and error of a run beforehand from public facts alone, with a rehearsal that contains no people."""
+"""Estimate the cost and error of a run in advance, from public facts alone, by a rehearsal that contains no people."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run without people, from public facts and with noise from a public seed.
+    """A simulated run that contains no people. It uses public facts, and its noise comes from a public seed.
 
     Parameters
     ----------
@@ -54,15 +54,15 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Return the plan of a configuration without its data, or None for traces and for cells taken from the data."""
+    """Return the plan of a configuration without its data, or None for traces or for cells taken from the data."""
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, or the whole run if it has few counts; None as in
-    `public_plan`.
+    """Release windows of zeros through the configured steps, or the whole run if it has few counts. Return None if
+    `public_plan` does.
     """
     if (plan := public_plan(config)) is None:
         return None
@@ -79,7 +79,7 @@ def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehear
 
 
 def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
-    """Return an upper bound on `losses`, from the configuration alone.
+    """Return an upper bound on the result of `losses`, computed from the configuration alone.
 
     A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
     Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
@@ -129,7 +129,9 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `price`) for a number of successive windows in a number of periods."""
+        """Return the amounts (see `price`) for a given number of successive windows that lie in a given number of
+        periods.
+        """
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -151,8 +153,8 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Warn if the mean magnitude of the noise is at least a typical count; return None if it is less, or no typical
-    count is known.
+    """Return a warning if the mean magnitude of the noise reaches a typical count, or None if it does not or no
+    typical count is known.
     """
     typical = config.typical_count
     if typical is None or noise < typical:
@@ -189,7 +191,7 @@ def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
 
 
 def remedies(error: float, count: float) -> str:
-    """Describe the remedies for a release that is worse than zeros, such as fuller counts at the same error.
+    """Suggest remedies for a release that is worse than zeros, such as larger counts at the same error.
 
     >>> remedies(24.0, 10.0)
     'Take larger cells or longer windows, of 3 times as many people, or more budget.'

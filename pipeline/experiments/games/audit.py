@@ -1,4 +1,4 @@
-"""Audit a configuration by estimating a lower bound on the loss of planted people."""
+"""Audit a configuration by estimating a lower bound on the privacy loss of planted people."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NO_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit, and the claimed loss, in ε or ρ."""
+    """The result of an audit, together with the claimed privacy loss in ε or ρ."""
 
     bound: LowerBound  # lower bound on the multiple of the claims that is lost
     concentrated: bool  # whether losses are in ρ
@@ -63,13 +63,13 @@ class Audit:
 
     @property
     def overcharged(self) -> bool:
-        """Return whether some unit is charged more than promised."""
+        """Return whether the charge for some unit exceeds the promised budget."""
         return self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
 
     @property
     def convicted(self) -> bool:
-        """Return whether the release loses more than claimed, at the bound's confidence, or charges more
-        than promised.
+        """Return whether, at the bound's confidence, the privacy loss exceeds the claim, or whether the charge
+        exceeds the promised budget.
         """
         return self.bound.factor > 1 or self.overcharged
 
@@ -137,7 +137,7 @@ def audit(
     on_data: bool | None = None,
     listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    """Bound a person's loss from below, and compare the bound with the charge.
+    """Estimate a lower bound on a person's privacy loss, and compare it with the charge.
 
     People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
     window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. The
@@ -193,7 +193,7 @@ def audit(
     runs: list[_Run] = []
 
     def play(n: int) -> _Run:
-        """Run n times or until the time limit is reached, and return the first run."""
+        """Make n runs, or fewer if the time limit is reached, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
             runs.append(_play(config, counts, windows, seed, len(runs)))
@@ -228,7 +228,7 @@ def audit(
 
 @dataclass(frozen=True)
 class _Stretch:
-    """The people planted in the same windows of one run.
+    """The people who are planted in the same windows of one run.
 
     ``rows`` are the windows, 0-based, ``cells`` those of each person, shape (n_people, n_own). ``numbers`` are the rows
     of noisy numbers that they move, each by ``moved``, shape (n_numbers,).
@@ -267,7 +267,7 @@ class _Run:
         return self._guesses(self.noise, [stretch.present for stretch in self.stretches])
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Simulate guesses under a fraction of the stated noise, with fresh coin flips."""
+        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
         coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
         drawn = _sample_noise(self.family, share * self.scale, random)
         return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
@@ -280,7 +280,7 @@ class _Run:
         return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
 
     def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
-        """Return the log-likelihood ratio of each person in a stretch, given the positions of the others."""
+        """Return the log-likelihood ratio of each person in a stretch, given which of the other people are present."""
         n_people, n_own = stretch.cells.shape
         is_gaussian = "gaussian" in self.family
         if self.cells is None:
@@ -328,7 +328,7 @@ def _auditable(config: RunConfig) -> RunConfig:
 
 
 def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
-    """Return the bounded counts of the source, or zeros, shape (n_windows, n_cells)."""
+    """Return the bounded counts of the source, or zero counts, shape (n_windows, n_cells)."""
     if on_data:
         plan = make_plan(replace(config, accountants=()))
         return counts_of(plan, read_memberships(plan, plan.grid.n_windows)).bounded
@@ -393,8 +393,8 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
 
 
 def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the 0-based windows of each stretch with planted people; a ``length`` of None means the length
-    of the unit.
+    """Yield the 0-based windows of each stretch with planted people. If ``length`` is None, a stretch is as long as
+    the unit.
     """
     unit = plan.chain.reader.unit
     if length is None and unit == PERIOD:
@@ -416,8 +416,8 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
 def _separate_windows(
     stretches: Iterator[NDArray[np.int64]], mixed: Measured, maximum: int, concentrated: bool
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """Yield, for each stretch, at most ``maximum`` windows, the rows of the affected numbers, and their change in a
-    cell.
+    """Yield, for each stretch, at most ``maximum`` windows, the rows of the numbers that a person affects, and the
+    change in each.
 
     Stretches that would move the same numbers as one before are left out.
     """
@@ -436,8 +436,8 @@ def _separate_windows(
 
 
 def _largest_change(stretch: NDArray[np.int64], mixing: Array, maximum: int, order: int) -> NDArray[np.int64]:
-    """Return the windows of a stretch that move the noisy numbers far in L1 or L2: the first ones, or those aligned
-    with one.
+    """Return windows of a stretch that change the noisy numbers strongly in L1 or L2: the first windows, or those
+    aligned with one.
     """
     columns = mixing[:, stretch]
     agreeing = np.sign(columns).T @ columns

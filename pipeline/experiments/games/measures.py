@@ -58,12 +58,12 @@ def attack_and_figure(name: str) -> tuple[str, str]:
 
 
 def plays_membership(name: str) -> bool:
-    """Return whether a measure is a membership attack, the kind that the section ``attack`` configures."""
+    """Return whether a measure is a membership attack. The section ``attack`` configures attacks of this kind."""
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
 def check_recoverable(config: RunConfig) -> None:
-    """Reject a run that has no per-person trajectories from cell to cell and window to window."""
+    """Reject a run that has no per-person trajectories across cells and windows."""
     if not config.source.has_people:
         expected = "one that tells people apart, to recover trajectories: here every trip is a new person"
         raise ParameterError("source", type(config.source).__name__.lower(), expected)
@@ -104,7 +104,9 @@ def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], 
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:
-    """Return each cell's centre in metres east and north, shape (n_cells, 2), or None if cells have no location."""
+    """Return the centre of each cell in metres east and north, shape (n_cells, 2), or None if cells have no
+    location.
+    """
     corners = [corners_of(cell) for cell in space.geometry()]
     if not all(map(len, corners)):
         return None
@@ -113,7 +115,7 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 
 
 def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
-    """Return a figure of `RECOVERY_FIGURES`; a distance requires cells that have a location."""
+    """Return one of `RECOVERY_FIGURES`. A distance requires that cells have a location."""
     if figure != "distance":
         return recovery.recovered.accuracy if figure == "accuracy" else float(getattr(recovery, figure))
     if positions_of(plan.space) is None:
@@ -124,7 +126,7 @@ def recovery_figure(recovery: Recovery, figure: str, plan: Plan) -> float:
 
 @dataclass(frozen=True)
 class Attacked:
-    """A membership game against the mechanism of one trial; its attacks run on demand."""
+    """A membership game against the mechanism of one trial. Its attacks run on demand."""
 
     # the run. Its seed decides targets, groups and noise, so that attacks in one trial meet the same groups.
     plan: Plan
@@ -132,7 +134,7 @@ class Attacked:
 
     @cached_property
     def presence(self) -> Presence:
-        """The presence of all people, read once for all attacks."""
+        """The presence of all people. It is read once for all attacks."""
         return read_presence(self.plan, self.game.periods(self.plan.grid.n_windows)[0][1])
 
     @cached_property
@@ -140,7 +142,7 @@ class Attacked:
         return {}
 
     def figure(self, attack: str, figure: str) -> float:
-        """Return a figure of `FIGURES`, or NaN if there are too few challenges for a rate.
+        """Return one of `FIGURES`, or NaN if there are too few challenges to compute a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together.
@@ -157,7 +159,7 @@ class Attacked:
         return math.nan if rate is None else rate.rate
 
     def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
-        """Return the labels and scores of each target's challenges, on raw or released aggregates."""
+        """Return the labels and scores of each target's challenges, for raw or released aggregates."""
         if (attack, released) not in self._made:
             game = replace(self.game, attack=attack)
             membership, defense = membership_game(self.plan, self.presence, game, released=released)

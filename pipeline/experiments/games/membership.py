@@ -89,7 +89,7 @@ def attack(
     minutes: float | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Attack the raw aggregates and those that the configured mechanism releases.
+    """Attack both the raw aggregates and those released by the configured mechanism.
 
     Parameters
     ----------
@@ -140,14 +140,14 @@ def attack(
     listener.begun(len(targets), len(presence.users))
 
     def foreseen(seconds: float) -> None:
-        """Report the estimated time for all targets, or for those attacked within the time limit."""
+        """Report the estimated time for all targets, or only for those that can be attacked within the time limit."""
         fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
         listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
 
     foreseen(seconds_a_target(*games[True], game.samples) * len(targets) / n_jobs)
 
     def play(target: int) -> list[Record]:
-        """Attack one target through both the raw counts and the release."""
+        """Attack one target, using both the raw counts and the release."""
         user = " ".join(str(word) for word in presence.users[target])
         identity = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]]}
         return [
@@ -170,7 +170,9 @@ def attack(
 
 
 def seconds_a_target(game: MembershipGame, defense: Defense | None, n_aggregates: int, n_tried: int = 8) -> float:
-    """Estimate the time for the releases on which an attack on one target trains, by timing a few releases of zeros."""
+    """Estimate the time to make the releases that the attack on one target trains on, by timing a few releases of
+    zeros.
+    """
     if defense is None:
         return 0.0
     taken = []
@@ -190,7 +192,7 @@ def play_all(
     listener: AttackListener,
     is_over: Callable[[int], bool] = lambda n_made: False,
 ) -> tuple[list[Record], int]:
-    """Return the rows of all targets of a game in order, and the number of targets that an earlier call attacked."""
+    """Return the rows of all targets of a game in order, and the number of targets attacked by earlier calls."""
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
     listener.made(n_resumed, len(targets))
@@ -225,7 +227,7 @@ def write_table(
 def finish_attack(
     config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
-    """Write the summary of a game, with the mechanism and versions, to the first of its files."""
+    """Write the summary of a game, including the mechanism and versions, to the first of the named files."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
     atomic.write_json(files[0], summary)
@@ -248,7 +250,9 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
 
 
 def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
-    """Return the number of targets to attack in parallel: one per processor, or fewer if aggregates are large."""
+    """Return the number of targets to attack in parallel, which is one per processor, or fewer if aggregates are
+    large.
+    """
     size = 8 * COPIES * game.samples * shape[0] * shape[1]
     return max(1, min(os.cpu_count() or 1, ROOM // size))
 
@@ -274,7 +278,7 @@ def targets_of(presence: Presence, game: Game, seed: int) -> list[int]:
 def membership_game(
     plan: Plan, presence: Presence, game: Game, released: bool
 ) -> tuple[MembershipGame, Defense | None]:
-    """Return the membership game over raw or released presence, with the run's mechanism as its defence."""
+    """Return the membership game on raw or released presence, with the run's mechanism as the defence."""
     observation, inference = game.periods(plan.grid.n_windows)
     membership = MembershipGame(
         presence.released if released else presence.raw,
@@ -292,7 +296,7 @@ def membership_game(
 
 
 def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
-    """Return the run's mechanism as applied to the windows of one aggregate."""
+    """Return the defence that applies the run's mechanism to the windows of one aggregate."""
     together, begins = plan.chain.together, game.space.blocks[:, 0]
     if (begins % together).any():
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")

@@ -1,4 +1,4 @@
-"""Reconstruction of trajectories from a configured release: the game, when it applies, the attack and its summary."""
+"""Reconstruction of trajectories from a configured release: the game, its conditions, the attack and its summary."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ LEARNED_SHARE = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved parameters of a game; ``tunes`` means that the adversary chooses the smoothing of her estimated
+    """The resolved parameters of a game. ``tunes`` means that the adversary chooses the smoothing of her estimated
     prior.
     """
 
@@ -144,7 +144,7 @@ def deterministic_output(plan: Plan) -> Shown | None:
 
 
 def check_applicable(plan: Plan) -> None:
-    """Reject a run whose release, less everybody else's counts, has no known likelihood for each window."""
+    """Reject a run whose release, after subtracting everybody else's counts, has no known likelihood in each window."""
     source = plan.config.source
     if not source.has_people:
         expected = (
@@ -181,7 +181,7 @@ class TargetResult:
 
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
-    """Check that the attack applies, and resolve its parameters, before any data are read."""
+    """Check that the attack applies and resolve its parameters, before any data are read."""
     plan = counts_plan(config)
     check_applicable(plan)
     if plan.grid.calendar.n_windows is None:
@@ -208,7 +208,7 @@ def reconstruct(
     n_jobs: int | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Reconstruct trajectories from the configured mechanism's releases, and bound the success of any attack.
+    """Reconstruct trajectories from the releases of the configured mechanism, and bound the success of any attack.
 
     Parameters
     ----------
@@ -306,7 +306,9 @@ def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, prese
 
 
 def _trajectories(presence: Presence) -> NDArray[np.intp]:
-    """Return the cell of each person in each window, or n_cells if in none, shape (n_users, n_windows)."""
+    """Return the cell of each person in each window, or n_cells if the person is in no cell, shape (n_users,
+    n_windows).
+    """
     n_cells = presence.released.shape[2]
     return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
 
@@ -314,8 +316,8 @@ def _trajectories(presence: Presence) -> NDArray[np.intp]:
 def _targets(
     presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose people seen in enough training windows, equally many from each mobility group, and return them with their
-    groups.
+    """Choose targets seen in enough training windows, equally many from each mobility group, and return them with
+    their groups.
     """
     seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
@@ -350,7 +352,7 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, presence: Presence, trajectories: NDArray[np.intp], number: int
 ) -> NotKnown | None:
-    """Return the people in each window whom a target's adversary does not know, or None if she knows everybody."""
+    """Return, for each window, the people whom a target's adversary does not know, or None if she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(presence.users.tolist())}
@@ -362,7 +364,7 @@ def _unknown_people(
 
 
 def _observations(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
-    """Return the releases of all windows up to the last segment; the first replica is the run's own release."""
+    """Return the releases of all windows up to the last segment. The first replica is the run's own release."""
     counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
     replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
     facts = replace(plan.facts(), n_replicas=n_releases)
@@ -381,7 +383,7 @@ def _attack(
     crowds: Callable[[int], NotKnown | None],
     number: int,
 ) -> TargetResult:
-    """Attack one target; the result does not depend on any other target."""
+    """Attack one target. The result does not depend on any other target."""
     trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
     horizon, training = settings.horizon, settings.training
     guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, horizon, training, crowds(number))
@@ -391,7 +393,8 @@ def _attack(
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """Choose an estimated prior's smoothing by held-out log-likelihood on the last quarter of the training windows.
+    """Choose the smoothing of an estimated prior by the held-out log-likelihood on the last quarter of the training
+    windows.
 
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise.
@@ -424,7 +427,7 @@ def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
 def rows_of(
     identity: Mapping[str, Any], result: TargetResult, assumption: str, settings: Settings
 ) -> list[dict[str, Any]]:
-    """Return the rows of one target; ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
+    """Return the rows of one target. ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
 
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
@@ -445,7 +448,7 @@ def rows_of(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return the row of a figure with its limits, unit and number of trials."""
+        """Return the row of a figure, with its limits, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

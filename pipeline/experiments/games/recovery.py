@@ -1,4 +1,4 @@
-"""Trajectory recovery from a configured release, together with its baselines."""
+"""Recovery of trajectories from a configured release, together with baselines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def recovery(
     folder: str | Path | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Recover trajectories both from raw and from released counts.
+    """Recover trajectories from both raw and released counts.
 
     `game`: parameters; None: the defaults. `folder`: where to write ``operator/attack_recovery.json``; None:
     ``output.path``. `listener`: as of `attack`.
@@ -92,7 +92,7 @@ def recovery(
 
 
 def _release(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Release the given counts through the run's steps, with the run's noise."""
+    """Release the given counts through the run's steps, using the run's noise."""
     windows = plan.grid.windows(1, len(counts))
     made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)

@@ -42,11 +42,13 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases and return when every row has been delivered; raise `DataError` if one could not be."""
+        """Send releases and return when every row has been delivered. Raise `DataError` if a row could not be
+        delivered.
+        """
         self._publish(self._releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
-        """Send rows of the public accounts, in the same way as `releases`."""
+        """Send rows of the public accounts in the same way as `releases`."""
         self._publish(self._accounts, table, ACCOUNT_KEY)
 
     def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
@@ -115,7 +117,7 @@ class PubSub(MessageSink):
         self.output = output
 
     def _connect(self) -> Any:
-        """Return the official client; if it is not installed, raise `MissingLibrary` with the name of the extra."""
+        """Return the official client, or raise `MissingLibrary` with the name of the extra if it is not installed."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

@@ -35,7 +35,7 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 
 
 class Store(Sink):
-    """A sink that writes a run's public files as objects, each name once, through Beam's `FileSystem` for the path.
+    """A sink that writes each of a run's public files once, as objects, through Beam's `FileSystem` for the path.
 
     ``releases.parquet``, ``accounts.parquet``, ``cells.geojson``, ``manifest.json`` and a deployment's ``report.html``
     are there when the run has come to its end, byte for byte as in its folder. A stream also has
@@ -67,13 +67,13 @@ class Store(Sink):
                 self._put(name, (public / name).read_bytes())
 
     def releases(self, table: pa.Table) -> None:
-        """Write the windows of a stream, one object per window."""
+        """Write the windows of a stream, with one object per window."""
         if self.plan.streaming:
             for name, rows in by_window(table):
                 self._put(f"releases/{name}.parquet", as_parquet(rows))
 
     def end(self) -> None:
-        """Copy the files of a finished run."""
+        """Copy the files of a completed run."""
         for name in FILES:
             if (path := self.plan.folder / "public" / name).exists():
                 self._put(name, path.read_bytes())
@@ -87,7 +87,7 @@ class Store(Sink):
 
 
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name and rows of each window of a stream, in order and regardless of batching.
+    """Yield the name and rows of each window of a stream, in order and independently of batching.
 
     >>> rows = pa.table({"window": [3, 3, 4]})
     >>> [(name, len(rows_of_window)) for name, rows_of_window in by_window(rows)]
@@ -108,14 +108,14 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 class Objects:
-    """The objects below a path on any of Beam's file systems, each written once and as a whole."""
+    """The objects below a path on any of Beam's file systems. Each object is written once and as a whole."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
 
     @cached_property
     def system(self) -> Any:
-        """Beam's file system for the path; access raises `MissingLibrary` if a library is missing."""
+        """Beam's file system for the path. Access raises `MissingLibrary` if a library is missing."""
         return file_system(self.output.path, self.output.options, "output.store.path")
 
     def place(self, name: str) -> str:
@@ -123,7 +123,7 @@ class Objects:
         return str(self.system.join(self.output.path, *name.split("/")))
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists, and return whether it holds the given bytes.
+        """Write an object unless it exists, and return whether the stored object holds the given bytes.
 
         Raises `DataError` if the store refuses it, or does not answer.
         """
