@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError, installed, load
+from penstock.mechanisms.core.plugin import ParameterError, PluginError, installed, load
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -189,6 +189,10 @@ def metric(
             """Return the mean of the values."""
             return entry.mean(*turned(axes, truth, released), *options, **named)
 
+        known, code = METRICS.get(name), getattr(values, "__code__", None)
+        if known is not None and code is not None and known.values.__code__.co_filename != code.co_filename:
+            text = f"the metric {name} is there already ({known.values.__module__}); call it by another name"
+            raise PluginError(f"{code.co_filename}:{code.co_firstlineno}: {text}")
         entry = METRICS[name] = Metric(name, mean, values, scope, unit, higher_is_better, **facts)
         return mean
 

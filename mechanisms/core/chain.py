@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -225,7 +226,11 @@ class Chain(Mechanism):
         """Amplify the charge by sampling, and apply the post-processing steps."""
         charge = self._amplify(release.charge)
         for number, step in enumerate(self.after):
+            shape = np.shape(release.values)
             release, after = step.process(release, part(f"after{number}", state))
+            if np.shape(release.values) != shape:
+                text = f"{type(step).__name__} makes values of shape {np.shape(release.values)} from {shape}"
+                raise PluginError(f"{inspect.getfile(type(step))}: {text}; it must keep the shape")
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
 

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.evaluation.metrics import GROUP
 from penstock.mechanisms.core.contract import MECHANISMS
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, load, parameter, refresh
+from penstock.mechanisms.core.plugin import Checked, ParameterError, PluginError, Registry, load, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES
 from penstock.pipeline.sources.reading.services import check_options, flaw
 from penstock.pipeline.spaces.base import SPACES
@@ -41,13 +41,19 @@ def add_folder(folder: str) -> None:
     Raises
     ------
     PluginError
-        If the file of a metric cannot be imported.
+        If the file of a metric cannot be imported, or the name of a file is taken.
     """
     packages = {family.package: family.group for family in UNIONS.values()} | {"penstock.evaluation": GROUP}
     for package, group in packages.items():
         inside = os.path.abspath(os.path.join(folder, group.rpartition(".")[2]))
         path = importlib.import_module(package).__path__
         if os.path.isdir(inside) and inside not in path:
+            taken = {file.stem: file for one in path for file in Path(one).glob("[!_]*.py")}
+            for file in sorted(Path(inside).glob("[!_]*.py")):
+                if file.stem in taken:
+                    raise PluginError(
+                        f"{file}:1: its name is that of {taken[file.stem]}; rename the file and its class"
+                    )
             path.append(inside)
             refresh()
             if group == GROUP:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 
@@ -10,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.plugin import PluginError
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.users import with_digests
@@ -90,7 +92,12 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
     """Return the cell of each event, or −1 for an event outside the area."""
     if CELL in frame.columns:
         return frame[CELL].to_numpy()
-    return np.asarray(plan.space.place(frame), np.int64)
+    cells, n_cells = np.asarray(plan.space.place(frame)), plan.grid.n_cells
+    is_whole = cells.shape == (frame.height,) and cells.dtype.kind in "iu"
+    if not is_whole or cells.max(initial=-1) >= n_cells or cells.min(initial=-1) < -1:
+        text = f"place must return a whole number for each event, from −1 (outside) to {n_cells - 1:,}"
+        raise PluginError(f"{inspect.getfile(type(plan.space))}: the space {type(plan.space).__name__}: {text}")
+    return cells.astype(np.int64, copy=False)
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:

@@ -137,6 +137,25 @@ MISTAKES = {
     "row": ("costliest_window", "float(largest[0])", "largest", " a row holds what is neither a number nor"),
     "accountant": ("costliest_window", "def charge(", "def cost(", "py:11: the class CostliestWindow must have charge"),
     "space": ("bands", "np.floor", "np.flor", "py:27: AttributeError: module 'numpy' has no attribute 'flor'"),
+    "nothing": (
+        "nearest_ten",
+        "def transform",
+        "def transforms",
+        r"py:\d+: TypeError: .* must have transform or process",
+    ),
+    "one value": (
+        "nearest_ten",
+        "(values / 10)",
+        "(values / 10)[..., :1]",
+        r"py: NearestTen makes values of shape \(1,\)",
+    ),
+    "cells": (
+        "bands",
+        "np.floor",
+        "9 + np.floor",
+        "py: the space Bands: place must return a whole number for each event",
+    ),
+    "taken": ("empty_streets", 'metric("empty_streets"', 'metric("mae"', r"py:\d+: the metric mae is there already"),
     "source": ("json_lines", "(FileSource)", "", "py:16: the class JsonLines must derive from "),
 }
 
@@ -159,3 +178,14 @@ def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
     assert code in (1, 2)
     assert re.search(rf"{name}[.:]{expected}", log), log
     assert "Traceback" not in log
+
+
+def test_a_file_with_a_taken_name_is_refused(town, tmp_path):
+    folder, _ = town
+    shutil.copytree(folder / "town", tmp_path / "town")
+    (tmp_path / "town/mechanisms/clip.py").write_text("")
+    for file in ("town.yaml", "events.jsonl"):
+        shutil.copy(folder / file, tmp_path)
+    code, log = run(tmp_path, "penstock validate town.yaml")
+    assert code == 2
+    assert re.search(r"town/mechanisms/clip\.py:1: its name is that of .*rename the file and its class", log), log
