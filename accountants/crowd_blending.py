@@ -1,4 +1,4 @@
-"""Crowd-blending by suppressing or perturbing small counts, and its amplification by sampling."""
+"""Crowd-blending: suppressing or perturbing small counts, and its amplification by sampling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = "add/remove all of one user's events"
 
 
 def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
-    """Return the paper's ε of (k, ε′)-crowd-blending after sampling: ln(p·(2−p)/(1−p)·e^ε′ + 1 − p).
+    """Return the ε that the paper states for (k, ε′)-crowd-blending after sampling: ln(p·(2−p)/(1−p)·e^ε′ + 1 − p).
 
     >>> round(amplified_epsilon(0.0, 0.5), 3)
     0.693
@@ -38,7 +38,7 @@ def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
 
 
 def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: float) -> float:
-    """Return the δ of crowd-blending after sampling people, at a given ε and for one count.
+    """Return the δ of one count at a given ε, for crowd-blending after people are sampled.
 
     Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
     equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
@@ -74,7 +74,7 @@ def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
 
 
 def _tail(others: int, share: float, rate: float) -> float:
-    """Return a bound on the sum for `others` or more people, from Pr[Binomial ≥ share·m − 1]; it falls with m."""
+    """Return an upper bound on the sum for at least `others` people, from Pr[Binomial ≥ share·m − 1]."""
     tail_share = (share * others - 1) / others
     # Where R is near 1 the sum telescopes to the largest b_m, which is at most 1/√(2e·m·p·(1−p)).
     flat = 1 / np.sqrt(2 * np.e * others * rate * (1 - rate))
@@ -86,7 +86,7 @@ def _tail(others: int, share: float, rate: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Accountant):
-    """Account for crowd-blending, its amplification by sampling, and the lack of a guarantee elsewhere.
+    """Account for crowd-blending and its amplification by sampling, and show where there is no guarantee.
 
     Parameters
     ----------

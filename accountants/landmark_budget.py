@@ -1,4 +1,4 @@
-"""Landmark budget: the joint cost of all landmarks and any one other window."""
+"""Landmark budget: the joint privacy cost of all landmarks and any one other window."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """The budget of a period in a measure of `guarantee.Guarantee`; ``delta`` converts ρ to (ε, δ).
+    """The budget of a period in a measure of `guarantee.Guarantee`. ``delta`` is used to convert ρ to (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -106,7 +106,7 @@ class Budget:
 
     @property
     def concentrated(self) -> bool:
-        """Return whether amounts are in ρ, or in μ²/2."""
+        """Return whether amounts are in ρ or μ²/2 rather than in ε."""
         return self.measure != EPSILON
 
     @property
@@ -171,7 +171,7 @@ class LandmarkBudget(Accountant):
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """Return the accountant's budget if stated, otherwise the one that the mechanism promises."""
+        """Return the budget configured for the accountant, or if there is none, the one that the mechanism promises."""
         delta = self.delta or getattr(mechanism, "delta", None) or DELTA
         if self.budget is not None or self.rho is not None:
             return Budget(float(self.budget or self.rho or 0.0), EPSILON if self.rho is None else RHO, delta)
@@ -182,13 +182,13 @@ class LandmarkBudget(Accountant):
         return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
-        """Raise `BudgetExceeded` if ``charge`` in this window would overspend the period's budget; change nothing."""
+        """Raise `BudgetExceeded` if ``charge`` would exceed the period's budget in this window. Nothing is changed."""
         self._spend(window, charge, model, state)
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
     ) -> tuple[float, float, float]:
-        """Return a charge's cost, and the period's spending after it on landmarks and on the costliest other window."""
+        """Return a charge's cost, and what its period has then spent on landmarks and on its costliest other window."""
         cost = model.price(charge)
         landmarks, other = before = _spent_before(window, state)
         if counts_as_landmark(window, charge):
@@ -202,7 +202,7 @@ class LandmarkBudget(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
-        """Add a release to the spending of its period."""
+        """Add a release to what its period has spent."""
         cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
@@ -277,7 +277,7 @@ def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
 
 
 def _spent_before(window: Window, state: State) -> tuple[float, float]:
-    """Return the ε spent on landmarks and the largest ε of another window, in the window's period so far."""
+    """Return the ε spent on landmarks, and the largest ε of any other window, so far in the window's period."""
     if int(state["period"]) == window.period:
         return float(state["landmarks"]), float(state["other"])
     inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0

@@ -47,7 +47,7 @@ def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
 
 
 def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
-    """Validate a transition matrix; a sparse one stays sparse (CSR)."""
+    """Validate a transition matrix. A sparse matrix stays sparse, in CSR format."""
     has_csr = is_sparse(matrix)
     if has_csr:
         from scipy import sparse  # takes longer than all that only reads a configuration
@@ -91,7 +91,7 @@ def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
 
 
 def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
-    """Build a matrix of n states that stay with weight 1 + s and move with weight s; smaller s means stronger
+    """Build a matrix of n states with weight 1 + s for staying and s for moving. A smaller s means stronger
     correlation.
 
     Source: Cao et al. (TKDE 2019), section on synthetic data: P_ij = (1[i=j] + s) / sum over k of (1[j=k] + s).
@@ -124,7 +124,7 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
 
 
 def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
-    """Count the steps from state i to state j in a training part, shape (n_states, n_states).
+    """Count the transitions from state i to state j in the training part, shape (n_states, n_states).
 
     `states`: integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series,
     n_windows) or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
@@ -144,7 +144,7 @@ def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
 
 
 def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
-    """Estimate a transition matrix from counts; `smoothing` is added to each entry before the rows are normalised.
+    """Estimate a transition matrix from counts, adding `smoothing` to each entry before the rows are normalised.
 
     The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
 
@@ -244,7 +244,7 @@ def _irreducible(matrix: Any) -> FloatArray:
 
 
 def backward_matrix(forward: ArrayLike) -> FloatArray:
-    """Return Pr(previous = j given now = i) from Pr(next = j given now = i), in the stationary distribution.
+    """Return Pr(previous = j given now = i) from Pr(next = j given now = i), under the stationary distribution.
 
     `forward`: forward transition matrix, shape (n, n).
 
@@ -380,7 +380,7 @@ class MarkovPrior:
         return MarkovPrior(self.initial[locations], matrix), locations
 
     def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
-        """Draw independent trajectories (n_trajectories, n_steps) of location indices; O(n_trajectories n_steps log
+        """Draw independent trajectories (n_trajectories, n_steps) of location indices. O(n_trajectories n_steps log
         M).
         """
         from scipy import sparse
@@ -517,7 +517,7 @@ def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
 
 
 def _smooth(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
-    """Return rows that sum to 1, dense with smoothing and sparse without it."""
+    """Return rows that sum to 1. They are dense with smoothing, and sparse if there is none."""
     from scipy import sparse
 
     totals = moves.sum(axis=1)

@@ -109,12 +109,12 @@ class Membership(Accountant):
 
     @property
     def public(self) -> bool:
-        """Return False: the rows describe people."""
+        """Return False, because the rows describe people."""
         return False
 
     @property
     def training_windows(self) -> int | None:
-        """The number of attacked windows; None for synthetic people."""
+        """The number of windows to attack, or None for synthetic people."""
         return None if self.people else self.windows
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ class Membership(Accountant):
         return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
-        """Return the game as the model, with an untrained state."""
+        """Return the game as the model, and a state in which nothing has been learned."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
@@ -166,7 +166,7 @@ class Membership(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: GroupGame, state: State
     ) -> tuple[Rows, State]:
-        """Release the same window for every group, learn from most of the groups, and score the others."""
+        """Release the window for every group, learn from most of the groups, and score the remaining ones."""
         pure_epsilon(release.charge)  # refuses the unknown
         rows: Rows = []
         for groups in model.groups:

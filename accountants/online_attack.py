@@ -22,7 +22,7 @@ TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of known people with and without one target; the first ``n_train`` are for training."""
+    """Groups of known people with and without one target. The first ``n_train`` groups are for training."""
 
     # `trajectories` (n_known, n_windows): cell of every known person, -1 where not seen, the target first. `members`
     # (n_groups, n_known): who is in which group. The target is a number, from 0, since a row must not identify a
@@ -35,24 +35,24 @@ class Groups:
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """The labels: whether the target is in each group, shape (n_groups,)."""
+        """Whether the target is in each group, shape (n_groups,)."""
         return self.members[:, 0]
 
     @property
     def n_windows(self) -> int:
-        """The number of windows with known trajectories."""
+        """The number of windows for which trajectories are known."""
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
-        """Count the people of each group in each cell of a window (numbered from 1), shape (n_groups, n_cells)."""
+        """Count each group's people in each cell of a window (the first window is 1), shape (n_groups, n_cells)."""
         cells = self.trajectories[:, window - 1]
         is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
         counts: NDArray[np.int64] = np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64)
         return counts
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """Return features (n_groups, n_cells + 1) of released values: every cell, and the target's again (0:
-        unseen).
+        """Return features (n_groups, n_cells + 1) of released values: one per cell, then the target's cell again (0
+        if unseen).
         """
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
@@ -65,7 +65,9 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Draw targets, the people known to each target's adversary, and groups of them, half with the target."""
+    """Sample targets, the people each target's adversary knows, and groups of those people, half of which include
+    the target.
+    """
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -120,7 +122,7 @@ def start_learner(n_features: int) -> State:
 
 
 def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state: State) -> State:
-    """Learn from labelled samples (n_samples, n_features), one after the other; ``state`` itself is not changed."""
+    """Learn from labelled samples (n_samples, n_features) one at a time. The given ``state`` is not modified."""
     # All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
     # step of stochastic gradient descent on the logarithmic loss. Equal to river's StandardScaler().learn_one on all
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
@@ -140,7 +142,7 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 
 def logits(features: NDArray[Any], state: State) -> Array:
-    """Return the log-odds (n_samples,) that the target is in each sample, as learned so far."""
+    """Return the log-odds (n_samples,) that each sample contains the target, as learned so far."""
     scores: Array = _standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
     return scores
 
@@ -159,7 +161,7 @@ def _update_moments(values: Array, state: State) -> State:
 
 
 def _standardise(values: Array, state: State) -> Array:
-    """Standardise features to mean 0 and standard deviation 1; a feature that has never varied becomes 0."""
+    """Standardise features to mean 0 and standard deviation 1. A feature that has never varied becomes 0."""
     deviations = np.sqrt(state["squares"] / max(float(state["seen"]), 1.0))
     # The mean of equal numbers is off by rounding; that must not look like a deviation.
     varies = deviations > 1e-12 * np.maximum(np.abs(state["mean"]), 1.0)
@@ -167,7 +169,7 @@ def _standardise(values: Array, state: State) -> Array:
 
 
 def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
-    """Return the probability that a sample with the target scores above one without it; ties count half."""
+    """Return the probability that a sample with the target scores above one without the target. Ties count half."""
     labels = np.asarray(labels, dtype=bool)
     n_positive, n_negative = int(labels.sum()), int((~labels).sum())
     if n_positive == 0 or n_negative == 0:
@@ -179,7 +181,7 @@ def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
 
 
 def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval for an area under the curve; it has positive width even at 0 and 1."""
+    """Return a confidence interval for an area under the curve. Its width is positive even at 0 and 1."""
     # The limits are the areas whose own standard error reaches exactly to the observed one (Newcombe, "Confidence
     # intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in Medicine 2006, method 5).
     # They cover the choice of challenges for one trained adversary, not the choice of the training set.
@@ -194,7 +196,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     half = (n_positive + n_negative) / 2 - 1
 
     def excess(area: float) -> float:
-        """Return how far the area's distance from the estimate exceeds the half-width of the interval around it."""
+        """Return the distance of an area from the estimate, minus the half-width of the interval at that area."""
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 

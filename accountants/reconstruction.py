@@ -130,7 +130,7 @@ class Reconstruction(Accountant):
 
     @property
     def public(self) -> bool:
-        """Return False: the rows describe people."""
+        """Return False, because the rows describe people."""
         return False
 
     @property
@@ -146,7 +146,7 @@ class Reconstruction(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Reconstruction, ...]:
-        """Return an example: two targets on a walk over five cells."""
+        """Return an example with two targets whose prior is a walk over five cells."""
         return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Line(n=5, tau=0.3), windows=2)),)
 
     def __post_init__(self) -> None:
@@ -211,7 +211,7 @@ class Reconstruction(Accountant):
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Reject runs whose counts reveal more than one place per window, and priors over other cells."""
+    """Reject a run whose counts reveal more than one place per person and window, or a prior over other cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

@@ -1,4 +1,4 @@
-"""Temporal privacy loss: the loss about one moment from a series of releases of correlated values.
+"""Temporal privacy loss: the loss about one window from a series of releases of correlated values.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
 releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
@@ -105,7 +105,7 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """Return two examples: one adversary only, and one with an additional class."""
+        """Return two examples: one with a single adversary, and one with an additional class of people."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return (
@@ -115,18 +115,18 @@ class Temporal(Accountant):
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
-        """The subjects, each with the correlation known about it."""
+        """The subjects, each with the correlation that the adversary knows."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
         return (*everybody, *((group.name, group.correlation) for group in self.classes))
 
     @property
     def public(self) -> bool:
-        """Return whether no correlation was learned from people."""
+        """Return whether all correlations are public, so that none was learned from people."""
         return all(correlation.is_public for _, correlation in self.known)
 
     @property
     def training_windows(self) -> int | None:
-        """The number of windows that the estimate needs."""
+        """The number of windows from which the correlation is estimated."""
         return self.correlation.windows if self.correlation else None
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
@@ -152,7 +152,7 @@ class Temporal(Accountant):
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
-        """Return an upper bound on the replacement ε of a release, slightly widened because scales are rounded."""
+        """Return an upper bound on a release's ε under replacement, slightly increased because scales are rounded."""
         stated = self.largest_epsilon
         if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.guarantee.concentrated:
             stated = facts.mechanism.budget
@@ -166,7 +166,7 @@ class Temporal(Accountant):
         model: tuple[TemporalLossTracker, ...],
         state: State,
     ) -> tuple[Rows, State]:
-        """Add one release for every subject."""
+        """Add one release to the account of every subject."""
         if is_linked(release.charge):
             raise UnsupportedEvent(f"temporal: releases of other windows read window {release.window}, too")
         epsilon = pure_epsilon(release.charge, "replacement")
@@ -191,9 +191,11 @@ class Temporal(Accountant):
         return rows, new
 
     def finish(self, model: tuple[TemporalLossTracker, ...], state: State) -> Rows:
-        """Finalise all open rows."""
+        """Close all rows that are still open."""
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """Return by subject the largest total loss and its window, the limit of the loss, and the ε for the goal."""
+        """Return for each subject the largest total loss and its window, the limit of the loss, and the ε for the
+        goal.
+        """
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

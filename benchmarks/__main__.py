@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def write(rows: list[Row], repeats: int) -> None:
-    """Write the table, and its figures as JSON; areas not measured this time keep their previous figures."""
+    """Write the table, and its figures as JSON. Areas that were not measured this time keep their previous figures."""
     figures = PAGE.with_suffix(".json")
     areas = json.loads(figures.read_text(encoding="utf-8"))["areas"] if figures.exists() else {}
     setting = {"machine": machine(), "versions": versions(), "repeats": repeats}
@@ -96,7 +96,7 @@ def write(rows: list[Row], repeats: int) -> None:
 
 
 def page(areas: dict[str, dict[str, Any]]) -> str:
-    """Return the page as Markdown: whole runs compared with their peers, and what else missed its target."""
+    """Return the page as Markdown: whole runs compared with their peers, and the other cases that missed a target."""
     by_case: dict[str, list[Row]] = {}
     for values in areas.get("counting", {}).get("rows", ()):
         by_case.setdefault(values["what"], []).append(Row(**values))
@@ -114,7 +114,7 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
 
 
 def _cells(rows: list[Row]) -> tuple[str, ...]:
-    """Format the cells of one case: penstock's figure, each peer's with its ratio, peak memory, and targets missed."""
+    """Format the cells of one case: penstock's figure, each peer's figure and ratio, peak memory and missed targets."""
     ours, memory = rows[0], rows[0].memory
     peers = [
         f"{_figure(row.theirs, row.unit)} {row.peer.partition(', counting')[0]} ({_ratio(row)})"
@@ -154,7 +154,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """Describe the versions of Python and packages; peers may be installed separately from penstock."""
+    """Describe the versions of Python and of packages. Peers may be installed separately from penstock."""
     known = subprocess.run(
         python(_VERSIONS.format(packages=PACKAGES), PEERS), capture_output=True, text=True, check=True
     )

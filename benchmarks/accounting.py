@@ -1,4 +1,4 @@
-"""Accountants compared with the published algorithms, implemented as written.
+"""Benchmarks of accountants against the published algorithms, implemented as written.
 
 Peers are plain transcriptions, timed in the same run: the sort-based leakage algorithm, the recursion of Koga et al.
 (appendix D, O(T³M²)), and conditional inferential losses with dense inverses.
@@ -44,7 +44,7 @@ BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")
 
 
 def sort_based(matrix: Array, alpha: float) -> float:
-    """Run the published algorithm as written: for each pair of rows, sort the ratios and add states while it pays."""
+    """Run the published algorithm as written: for each pair of rows, sort the ratios and add states in that order."""
     k, largest = math.expm1(alpha), 0.0
     for i, q in enumerate(matrix):
         for j, d in enumerate(matrix):
@@ -70,7 +70,9 @@ def matrices(n: int) -> dict[str, Array]:
 
 
 def temporal(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on a chain's leakage against the published algorithm, set-up of large chains, and whole streams."""
+    """Yield cases on the leakage of a chain against the published algorithm, on building large chains, and on whole
+    streams.
+    """
     matrix = matrices(50)["dirichlet"]
     leakage = LeakageFunction(matrix)
     published = Peer(
@@ -90,7 +92,7 @@ def temporal(scale: Scale) -> Iterator[Benchmark]:
     running = RunningTemporalLoss(backward=smoothing, forward=smoothing, largest_epsilon=0.1)
 
     def follow() -> None:
-        """Step through 10,000 releases."""
+        """Account for 10,000 releases, one after the other."""
         state = running.start()
         for _ in range(10_000):
             state, _ = running.step(state, 0.1)
@@ -99,7 +101,7 @@ def temporal(scale: Scale) -> Iterator[Benchmark]:
 
 
 def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
-    """Compute f(1) … f(T) as the paper writes it, one array operation per (matches, last window)."""
+    """Compute f(1) … f(T) as in the paper, with one array operation per (matches, last window)."""
     powers = np.stack([np.linalg.matrix_power(prior.transition, k) for k in range(n_steps)])
     reached = np.zeros((n_steps, prior.n_locations))
     reached[1:] = (prior.initial[None, :, None] * powers[1:]).max(axis=1)
@@ -115,7 +117,7 @@ def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
 
 
 def reconstruction(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on single bounds, match probabilities against the paper's recursion, and many targets."""
+    """Yield cases on single bounds, on match probabilities against the paper's recursion, and on many targets."""
     rng, prior = np.random.default_rng(2), chain_prior(100, 0.1)
     sensors = [{int(cell)} for cell in rng.integers(0, 100, 10)]
     for bound in BOUNDS:
@@ -136,7 +138,7 @@ def reconstruction(scale: Scale) -> Iterator[Benchmark]:
 
 
 def many_targets() -> Iterator[Benchmark]:
-    """Yield cases on a window's running figures for 1,000 dense targets, and the mean bound of 10,000 users."""
+    """Yield cases on the running figures of a window for 1,000 dense targets, and on the mean bound of 10,000 users."""
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
     paths = np.stack([prior.sample(1, 12, rng)[0] for prior in priors])
@@ -147,7 +149,7 @@ def many_targets() -> Iterator[Benchmark]:
     sensors = rng.integers(0, 100, 40)
 
     def windows(first: int, last: int) -> list[Window]:
-        """Return the public facts of windows in which one cell each is active."""
+        """Return the public facts of windows that have one active cell each."""
         active = [np.arange(100) == sensors[index] for index in range(first, last + 1)]
         return [Window(index=first + i, start=i, end=i + 1, active=mask) for i, mask in enumerate(active)]
 
@@ -187,7 +189,7 @@ def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_
 
 
 def conditional(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on losses of single traces, planning, and the running account of an endless trace."""
+    """Yield cases on the losses of single traces, on planning, and on the running account of an endless trace."""
     for n_points in (10, 50, 200, 800):
         times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
         peer = Peer(

@@ -1,4 +1,4 @@
-"""Load of a deployment that reads from Kafka: events per second, release delay, memory, checkpoints, recovery.
+"""Load test of a deployment that reads from Kafka: events per second, delay, memory, checkpoints and recovery.
 
 ``python -m benchmarks.load --runner local`` (or ``flink``) starts a broker, and for Flink
 a cluster, of its own on this machine (see ``tests/integration``) and prints a line of figures for each of
@@ -130,7 +130,7 @@ def resident(pid: int) -> float:
 
 
 def processor(pid: int) -> float:
-    """Return the CPU seconds that a process has used."""
+    """Return the CPU time that a process has used, in seconds."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -164,13 +164,13 @@ class Job:
         end(self._process)
 
     def start(self, *words: str) -> None:
-        """Start the command."""
+        """Start the command of the run."""
         command = penstock("run", str(self.folder / "run.yaml"), *words, *self.engine.words)
         with (self.folder / "run.log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def watch(self, seconds: float = _SECONDS, enough: Callable[[Glance], bool] = lambda glance: False) -> None:
-        """Poll for a number of seconds, until a condition holds or the command ends."""
+        """Observe the run for a number of seconds, or until a condition holds or the command ends."""
         deadline = time.time() + seconds
         while self._process.poll() is None and time.time() < deadline and not any(map(enough, self.glances[-1:])):
             pids = [self._process.pid, *children(self._process.pid)]
@@ -178,7 +178,7 @@ class Job:
             time.sleep(0.5)
 
     def interrupt(self) -> None:
-        """Interrupt the run as Ctrl-C does; its latest checkpoint is kept."""
+        """Interrupt the run as Ctrl-C does. Its latest checkpoint is kept."""
         self._process.send_signal(signal.SIGINT)
         self._wait_for(4)
 
@@ -202,14 +202,14 @@ def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
 
 
 def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> int:
-    """Send current events at a rate from ``first`` until ``until`` (ms); return their number.
+    """Send events with current times at a given rate from ``first`` until ``until`` (ms), and return their number.
 
     A burst is sent every 50 ms, and has left before the next one. Connections are opened by events from before the run.
     """
     producer, rng = Producer(brokers, {}), np.random.default_rng(1)
 
     def send(times: np.ndarray) -> None:
-        """Send events at some times and wait until they have been sent."""
+        """Send events with the given times, and wait until they have been sent."""
         for partition, value in _messages(events(rng, times), N_PARTITIONS, "json"):
             producer.send(topic, "", value, partition)
         producer.flush()
@@ -256,7 +256,7 @@ def topic_run(brokers: str, topic: str, folder: Path, first: int, until: int) ->
 
 @contextlib.contextmanager
 def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
-    """Create a topic with the broker's timestamps, one for its releases, and a folder for the run."""
+    """Create a topic with the broker's timestamps, a topic for its releases, and a folder for the run."""
     topic = f"{name}-{time.time_ns()}"
     make_topics(brokers, {topic: N_PARTITIONS}, by_broker=True)
     make_topics(brokers, {f"{topic}-releases": 1})
@@ -270,7 +270,7 @@ def in_seconds(seconds: float) -> int:
 
 
 def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Measure a run that reads a topic full of events to its end."""
+    """Measure a run that reads all events of a filled topic."""
     with topic_of(brokers, "backlog") as (topic, folder):
         first = in_seconds(5)
         until = first + int(1000 * given.seconds)
@@ -289,7 +289,7 @@ def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str
 
 
 def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Measure a live run that is interrupted and resumed: delays, recovery and memory."""
+    """Measure the delays, recovery and memory of a live run that is interrupted and resumed."""
     with topic_of(brokers, "live") as (topic, folder), sender() as pool:
         pool.submit(time.time).result()  # its imports are done
         first = in_seconds(5)
@@ -338,7 +338,7 @@ def finite(engine: Engine, n_events: int) -> dict[str, Any]:
 
 
 def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
-    """Return the number of events counted and of those too late; raise `AssertionError` if they are not all."""
+    """Return the numbers of counted and of late events. Raise `AssertionError` if they do not add up to all events."""
     used, late = manifest["rows"]["used"], manifest["rows"]["late"]
     if used + late != n_events:
         raise AssertionError(f"{n_events} events were sent, {used} counted, {late} late")
@@ -346,7 +346,7 @@ def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
 
 
 def sender() -> ProcessPoolExecutor:
-    """Return a process pool of one for sending events."""
+    """Return a pool with a single process that sends events."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
@@ -368,7 +368,7 @@ def arrivals(brokers: str, topic: str) -> np.ndarray:
 
 
 def events_per_second(glances: Sequence[Glance]) -> dict[str, int]:
-    """Return events per second: counted between the first and last tenth, and overall until the last release.
+    """Return events per second between the first and last tenth of the count, and overall until the last release.
 
     None of a run that tells its row counts at the end.
     """
@@ -389,7 +389,7 @@ def percentiles(delays: np.ndarray) -> dict[str, int]:
 
 
 def steady(delays: np.ndarray) -> dict[str, Any]:
-    """Summarise the delays (seconds) from when the backlog was cleared until the run was interrupted."""
+    """Summarise the delays (in seconds) between clearing the backlog and the interruption of the run."""
     if not len(delays):
         return {"windows": 0}  # it never caught up: --start was too short for this machine
     thirds = [round(float(np.median(third)), 2) for third in np.array_split(delays, 3)]
@@ -397,7 +397,7 @@ def steady(delays: np.ndarray) -> dict[str, Any]:
 
 
 def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
-    """Return the seconds from ``--resume`` until releases restarted, and until they were prompt again."""
+    """Return how many seconds after ``--resume`` releases started again, and how many until they were prompt again."""
     caught_up = float(after[(after > 0) & (delays < PROMPT / 1000)].min(initial=np.inf))
     return {
         "released again after (s)": round(float(after[after > 0].min()), 1),
@@ -407,7 +407,7 @@ def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
 
 
 def processor_seconds(glances: Sequence[Glance]) -> dict[str, float]:
-    """Return CPU seconds by kind of process, including processes that have since ended."""
+    """Return the CPU seconds used by each kind of process, including processes that have ended."""
     first, used = dict(glances[0].processor), dict[tuple[str, int], float]()
     for glance in glances:
         used |= {process: max(seconds, used.get(process, 0.0)) for process, seconds in glance.processor.items()}
@@ -426,7 +426,7 @@ def cores(glances: Sequence[Glance]) -> dict[str, float]:
 
 
 def most(glances: Sequence[Glance]) -> dict[str, Any]:
-    """Return the peak memory of each kind of process, and the largest size and duration of checkpoints."""
+    """Return the peak memory of each kind of process, and the largest size and longest duration of checkpoints."""
     kinds = glances[-1].memory
     memory = {kind: round(max(glance.memory.get(kind, 0.0) for glance in glances)) for kind in kinds}
     checkpoints = [glance.checkpoint for glance in glances if glance.checkpoint]
@@ -441,7 +441,7 @@ def most(glances: Sequence[Glance]) -> dict[str, Any]:
 
 
 def by_fifths(glances: Sequence[Glance]) -> dict[str, Any]:
-    """Return memory and checkpoint sizes as of each fifth of the released windows."""
+    """Return memory and checkpoint sizes after each fifth of the released windows."""
     whole = glances[-1].released
     ends = [next(g for g in glances if g.released >= part * whole / N_PARTS) for part in range(1, N_PARTS + 1)]
     return {
@@ -461,13 +461,13 @@ def latest_checkpoint(cluster: FlinkCluster) -> tuple[int, int] | None:
 
 
 def on_flink(cluster: FlinkCluster, options: Sequence[str], n_shards: int = 1) -> Engine:
-    """Return a cluster as an engine; ``options`` are for Beam and its Flink runner."""
+    """Return a cluster as an engine. ``options`` are options of Beam and of its Flink runner."""
     words = ("--runner", "flink", "--shards", str(n_shards), "--", *options, *cluster.options)
     return Engine(words, cluster.processes, partial(latest_checkpoint, cluster))
 
 
 def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the figures of runs over files."""
+    """Yield the figures of runs that read files."""
     if given.runner == "local":
         yield finite(Engine(), given.events)
         return
@@ -482,13 +482,13 @@ def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
-    """Return the number of bytes that each vertex of a job has sent to others."""
+    """Return the number of bytes that each vertex of a job has sent to other vertices."""
     vertices = cluster.rest(f"/jobs/{job}")["vertices"]
     return {vertex["name"][:40]: int(vertex["metrics"]["write-bytes"]) for vertex in vertices}
 
 
 def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the figures of runs over topics: one with a backlog, and one live."""
+    """Yield the figures of two runs that read topics, one with a backlog and one live."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers = given.brokers or stack.enter_context(Broker(folder / "broker")).address
@@ -502,7 +502,7 @@ def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> int:
-    """Run the selected measurements, print the figures and write them."""
+    """Run the selected measurements, print their figures and write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", choices=("local", "flink"), default="local")
     parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")

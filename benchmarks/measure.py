@@ -1,4 +1,4 @@
-"""Benchmark cases and how to measure them: penstock's work, its size, its peers, and what both must agree on.
+"""Benchmark cases and how to measure them against peers that must give the same results.
 
 A case is a call in this process or a whole program. Penstock and its peers take turns, so that whatever else the
 machine does meets all of them. Of calls the least of several runs counts, of programs the median.
@@ -51,7 +51,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Program:
-    """A process whose usage is measured net of another one that only starts up.
+    """A process whose resource usage is measured net of another process that only starts up.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Usage:
 
     @property
     def seconds(self) -> float:
-        """The CPU seconds if known, as wall time depends on the machine's other load; otherwise the wall seconds."""
+        """The CPU seconds if known, because wall time depends on other load; otherwise the wall-clock seconds."""
         return self.wall if self.cpu is None else self.cpu
 
 
@@ -215,7 +215,7 @@ def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
 
 
 def _times(peer: Peer) -> str:
-    """Describe a peer's limit in words."""
+    """Describe the limit relative to a peer in words."""
     assert peer.limit is not None
     name = peer.name.partition(",")[0]
     return f"at most {peer.limit:g} × {name}" if peer.limit >= 1 else f"at least {1 / peer.limit:g} times faster"
@@ -227,7 +227,7 @@ def _beside(row: Row, targets: Sequence[tuple[str, bool]], **peer: Any) -> Row:
 
 
 def _in_turn(works: Sequence[Work], runs: int, repeats: int) -> list[tuple[Usage, Usage, Any]]:
-    """Return net and total usage and the result of each piece of work; every piece runs once before any runs again."""
+    """Return net usage, total usage and result of each piece of work. All pieces run once before any runs again."""
     turns = [[_once(work) for work in works] for _ in range(repeats if isinstance(works[0], Program) else runs)]
     summaries = []
     for work, (net, whole, results) in zip(works, (zip(*of_one) for of_one in zip(*turns))):
@@ -254,12 +254,12 @@ def _less(whole: Usage, start: Usage) -> Usage:
 
 
 def usage(work: Work) -> Usage:
-    """Return the net usage of one run."""
+    """Run the work once and return its net usage."""
     return _once(work)[0]
 
 
 def process(command: Sequence[str]) -> Usage:
-    """Run a command to its end; raise `CalledProcessError` with its messages if it fails."""
+    """Run a command to its end. Raise `CalledProcessError` with its messages if it fails."""
     begun = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
@@ -273,7 +273,7 @@ def process(command: Sequence[str]) -> Usage:
 
 
 def median(usages: Sequence[Usage]) -> Usage:
-    """Return the median of each figure."""
+    """Return the median of each usage figure."""
     return Usage(*(statistics.median(getattr(usage, name) for usage in usages) for name in ("wall", "cpu", "memory")))
 
 
@@ -283,7 +283,7 @@ def least(usages: Sequence[Usage]) -> Usage:
 
 
 def penstock(*words: str) -> list[str]:
-    """Return a penstock command line that uses this installation."""
+    """Return the command line that runs penstock from this installation."""
     return [sys.executable, "-m", "penstock.pipeline.cli.main", *words]
 
 
@@ -293,5 +293,5 @@ def python(code: str, interpreter: str = sys.executable) -> list[str]:
 
 
 def has(module: str) -> bool:
-    """Return whether the peers' Python has a module."""
+    """Return whether a module is installed for the peers' Python."""
     return subprocess.run(python(f"import {module}", PEERS), capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""Mechanisms and their noise, compared with plain NumPy and OpenDP in the same run.
+"""Benchmarks of mechanisms and their noise against plain NumPy and OpenDP in the same run.
 
 NumPy's own generator has no key, no state and no charge.
 """
@@ -46,7 +46,7 @@ def plain_laplace() -> NDArray[np.float64]:
 
 
 def plain_fourier() -> NDArray[np.float64]:
-    """Apply the fast transform to each block, add noise to 12 complex coefficients, and transform back."""
+    """Apply the fast Fourier transform to each block, add noise to 12 complex coefficients, and transform back."""
     rng, blocks = np.random.default_rng(1), []
     for first in range(0, N_WINDOWS, WEEK):
         spectrum = np.fft.rfft(COUNTS[first : first + WEEK], axis=0)
@@ -58,7 +58,7 @@ def plain_fourier() -> NDArray[np.float64]:
 
 
 def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
-    """Yield a case for one window of every count mechanism, compared with plain NumPy doing the same arithmetic."""
+    """Yield one case per count mechanism, on a single window, compared with the same arithmetic in plain NumPy."""
     apart = ("adaptive_ranges", "fpa", "suppress_unpopular")
     examples = {name: examples_of(get(name))[0] for name in names() if name not in apart}
     mechanisms: dict[str, Any] = {
@@ -87,7 +87,7 @@ def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
 
 
 def traces(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on a shard's traces, all together versus user by user, and on a whole run over the T-Drive taxis."""
+    """Yield cases on a shard's traces, together and user by user, and on a whole run over the T-Drive taxis."""
     rng = np.random.default_rng(1)
     lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
     points = [np.array([39.9, 116.4]) + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0) for n in lengths]
@@ -128,7 +128,7 @@ def first_equal(together: list[Any], alone: list[Any]) -> bool:
 
 
 def noise(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on a keyed window of noise, compared with OpenDP and NumPy's generator, and on keyed hashes."""
+    """Yield cases on a window of keyed noise, compared with OpenDP and NumPy's generator, and on keyed hashes."""
     for family in ("discrete_laplace", "discrete_gaussian"):
         for width in (1.0, 10.0, 100.0, 1000.0, 1e5):
             what, draw = f"{family} of scale {width:g}, {N_CELLS:,} cells", partial(draw_window, family, width)
@@ -151,7 +151,7 @@ def draw_window(family: str, width: float) -> NDArray[Any]:
 
 
 def opendp(family: str, width: float) -> list[Peer]:
-    """Return OpenDP's exact sampler for as many cells, or no peer if OpenDP is not installed."""
+    """Return OpenDP's exact sampler for the same number of cells, or no peer if OpenDP is not installed."""
     if find_spec("opendp") is None:
         return []
     import opendp.prelude as dp

@@ -9,7 +9,7 @@ from benchmarks.measure import PEERS, Peer, Program, has, python
 
 
 def engine(name: str, module: str, code: str, limit: float | None = None) -> list[Peer]:
-    """Return a peer that counts, measured net of importing its library, or no peer if that is not installed."""
+    """Return a counting peer, measured net of importing its library, or no peer if the library is not installed."""
     work = Program(python(code, PEERS), python(f"import {module}", PEERS))
     return [Peer(f"{name}, counting only", work, limit=limit)] if has(module) else []
 
@@ -178,12 +178,12 @@ def pandas_city(path: Path, limit: float, **shape: int) -> list[Peer]:
 
 
 def chdb_city(path: Path, **shape: int) -> list[Peer]:
-    """Return chDB, which is ClickHouse in the process, as a peer on a Parquet file of the synthetic city."""
+    """Return chDB (ClickHouse within the process) as a peer, on a Parquet file of the synthetic city."""
     return engine("chDB", "chdb", _CHDB.format(path=path, **shape))
 
 
 def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
-    """Return PipelineDP as peers on a Parquet file of the synthetic city, one for each single-process backend."""
+    """Return PipelineDP as one peer per single-process backend, on a Parquet file of the synthetic city."""
     read = _ROWS.format(path=path, **shape)
     return [
         replace(peer, name=f"PipelineDP 0.3.1, distinct users within the same bounds, {name}")

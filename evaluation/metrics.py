@@ -1,4 +1,4 @@
-"""Registry of utility metrics, which give values for each cell, window or day from counts (n_windows, n_cells)."""
+"""Registry of utility metrics, which compute values per cell, window or day from counts (n_windows, n_cells)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PERIOD = 24
 
 
 def by_day(counts: Array, days: ArrayLike | None) -> Array:
-    """Sum the windows of each day, in order of date; shape (n_days, n_cells).
+    """Sum the windows of each day, in order of date. The result has shape (n_days, n_cells).
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def metric_called(name: str) -> Metric | None:
-    """Return a metric by name, or None; import it first if it belongs to an installed package.
+    """Return the metric with a given name, or None. A metric from an installed package is imported first.
 
     >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
@@ -165,7 +165,8 @@ def metric_called(name: str) -> Metric | None:
 def metric(
     name: str, scope: Scope, unit: str = "", *, higher_is_better: bool, **facts: Any
 ) -> Callable[[Callable[Concatenate[Array, Array, Options], Array]], Callable[..., float]]:
-    """Register a function of checked counts (n_windows, n_cells) as a metric; return a function that gives its mean.
+    """Register a function of checked counts (n_windows, n_cells) as a metric, and return a function that computes its
+    mean.
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
@@ -223,7 +224,7 @@ def n_busiest(n_cells: int, fraction: float) -> int:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Return the indices of the busiest cells along the last axis, busiest first; ties go to the lower index.
+    """Return the indices of the busiest cells along the last axis, busiest first. Ties go to the lower index.
 
     >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
     array([1, 2])
@@ -232,7 +233,7 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Return the entropy of shares along the last axis, in nats, with 0 for empty rows.
+    """Return the entropy of the fractions along the last axis, in nats, or 0 for an empty row.
 
     >>> entropies(np.array([[1, 1], [3, 0], [0, 0]])).round(3)
     array([0.693, 0.   , 0.   ])

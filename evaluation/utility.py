@@ -1,4 +1,4 @@
-"""Utility of a release: metrics that compare released with true counts.
+"""Utility of a release: metrics that compare released counts with true counts.
 
 Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
 De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5: errors (5.1), hotspots
@@ -41,7 +41,7 @@ PAPER = "Pyrgelis et al. 2020"
 
 @metric("mae", "cell", "people", higher_is_better=False)
 def mean_absolute_error(truth: Array, released: Array) -> Array:
-    """Absolute error in people, mean over cells and windows (0 is best).
+    """Absolute error in people, averaged over cells and windows (0 is best).
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def relative_mean_absolute_error(truth: Array, released: Array) -> Array:
 
 @metric("variance_explained", "cell", higher_is_better=True)
 def variance_explained(truth: Array, released: Array) -> Array:
-    """Fraction of the variance over time explained: 1 − squared error / variance within the cells (1 is best).
+    """Fraction of the variance over time that is explained: 1 − squared error / variance within the cells (1 is best).
 
     1 − Σ(Y′ − Y)² / Σ(Y − Ȳ_c)² over all cells and windows. 0 is what every cell's own true mean would have; a release
     whose noise is larger than what it shows is below. Where no cell varies, as if they did by 1 in all.
@@ -93,7 +93,8 @@ def variance_explained(truth: Array, released: Array) -> Array:
 
 
 def skills(truth: Array, released: Array, instead: Array) -> Array:
-    """Return each cell's absolute error saved relative to another release, as a fraction of a cell's error there.
+    """Return the absolute error that each cell saves over another release, as a fraction of that release's mean error
+    per cell.
 
     Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
     perfect one it is minus the mean error.
@@ -110,7 +111,7 @@ def skills(truth: Array, released: Array, instead: Array) -> Array:
 
 @metric("skill", "cell", higher_is_better=True)
 def skill(truth: Array, released: Array) -> Array:
-    """Fraction of the absolute error of a release of zeros that is avoided (1 is best; below 0 zeros are nearer).
+    """Fraction of the absolute error of releasing zeros that is avoided (1 is best; below 0, zeros are better).
 
     >>> skill([[10, 0]], [[8, 1]]), skill([[1, 0]], [[5, 3]])
     (0.7, -6.0)
@@ -120,7 +121,7 @@ def skill(truth: Array, released: Array) -> Array:
 
 @metric("skill_last", "cell", higher_is_better=True)
 def skill_last(truth: Array, released: Array) -> Array:
-    """Fraction of the absolute error of repeating the last release that is avoided (1 is best; below 0: worse).
+    """Fraction of the absolute error of repeating the last release that is avoided (1 is best, below 0 is worse).
 
     The first window has no release before it: zeros. 0 means that new releases tell no more than old ones.
 
@@ -135,7 +136,7 @@ SANITY_SHARE = 0.1
 
 @metric("mre", "cell", higher_is_better=False, source=PAPER)
 def mean_relative_error(truth: Array, released: Array) -> Array:
-    """Relative error of Pyrgelis et al. 2020, over at least a tenth of a cell's *total*, mean over cells (0 is best).
+    """Relative error (Pyrgelis et al. 2020) over at least a tenth of a cell's *total*, averaged over cells (0 is best).
 
     Mean over t of |Y'[t] − Y[t]| / max(γ, Y[t]) with the sanity bound γ = 0.1·Σ_t Y[t] of the cell. A cell without any
     visit is measured as if it had one (γ = 0.1): its error is neither infinite nor hidden. The longer the series, the
@@ -165,7 +166,7 @@ def top_mean_relative_error(truth: Array, released: Array, fraction: float = FRA
 
 @metric("hotspot_f1", "window", higher_is_better=True, bounds=(0.0, 1.0))
 def hotspot_f1(truth: Array, released: Array, fraction: float = FRACTION) -> Array:
-    """F1 score of the busiest ``fraction`` of cells of each window, mean over windows (1 is best).
+    """F1 score of the busiest ``fraction`` of cells in each window, averaged over windows (1 is best).
 
     Both sides name equally many hotspots, so precision, recall and F1 are one number: the share they have in common.
 
@@ -176,7 +177,7 @@ def hotspot_f1(truth: Array, released: Array, fraction: float = FRACTION) -> Arr
 
 
 def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
-    """Return the fraction of indices below ``n`` in each row of one list that are also in the other's."""
+    """Return the fraction of each row's indices (below ``n``) in the second list that are also in the first."""
     is_named = np.zeros((len(first), n), dtype=bool)
     np.put_along_axis(is_named, first, True, axis=1)
     shares: Array = np.take_along_axis(is_named, second, axis=1).mean(axis=1)
@@ -185,7 +186,7 @@ def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
 
 @metric("kendall_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
 def kendall_tau(truth: Array, released: Array) -> Array:
-    """Kendall's τ-b over all cells of each window, mean over windows (1 is best).
+    """Kendall's τ-b over all cells in each window, averaged over windows (1 is best).
 
     0 where a side is constant.
 
@@ -207,7 +208,7 @@ def _taus(first: NDArray[np.generic], second: NDArray[np.generic]) -> Array:
 
 @metric("hotspot_rank_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
 def hotspot_rank_tau(truth: Array, released: Array, fraction: float = FRACTION) -> Array:
-    """Kendall's τ between the ordered hotspot indices of each window, mean over windows (1 is best).
+    """Kendall's τ between the ordered hotspot indices in each window, averaged over windows (1 is best).
 
     The τ of the paper's tables: a cell's index is compared as if it were a score, so the figure says whether the lists
     are equal (1) and little else. `kendall_tau` is the measure of rank agreement. With a single hotspot, 1 where it is
@@ -225,7 +226,7 @@ def hotspot_rank_tau(truth: Array, released: Array, fraction: float = FRACTION) 
 
 @metric("js_distance", "window", "sqrt(nats)", higher_is_better=False, bounds=(0.0, math.log(2) ** 0.5))
 def js_distance(truth: Array, released: Array) -> Array:
-    """Square root of each window's Jensen–Shannon divergence, mean over windows: JS in the paper's tables.
+    """Square root of each window's Jensen–Shannon divergence, averaged over windows (called JS in the paper's tables).
 
     >>> round(js_distance([[1], [0]], [[0], [1]]), 6)
     0.832555
@@ -235,7 +236,7 @@ def js_distance(truth: Array, released: Array) -> Array:
 
 @metric("js_divergence", "window", "nats", higher_is_better=False, bounds=(0.0, math.log(2)))
 def js_divergence(truth: Array, released: Array) -> Array:
-    """Jensen–Shannon divergence of the distributions over cells, in nats, mean over windows (0 is best, ln 2 worst).
+    """Jensen–Shannon divergence over cells, in nats, averaged over windows (0 is best, ln 2 is worst).
 
     ½·KL(V‖Z) + ½·KL(W‖Z) with Z = (V + W)/2. Negative released counts are taken as 0. A window without any count has no
     distribution: two such windows are equal (0), and against any other the formula is left with one of its terms,
@@ -261,7 +262,7 @@ def _shares_of_window(counts: Array) -> Array:
 
 @metric("pearson", "cell", higher_is_better=True, bounds=(-1.0, 1.0))
 def pearson(truth: Array, released: Array) -> Array:
-    """Pearson's r of each cell's two series, 0 if either is constant, mean over cells (1 is best).
+    """Pearson's r between each cell's two series, or 0 if either is constant, averaged over cells (1 is best).
 
     >>> pearson([[1, 2, 3], [4, 4, 4]], [[2, 4, 6], [1, 2, 3]])
     0.5
@@ -272,7 +273,7 @@ def pearson(truth: Array, released: Array) -> Array:
 
 
 def _standardise(series: Array) -> Array:
-    """Centre columns and divide them by their norms; constant columns become zero."""
+    """Centre columns and divide them by their norms. Constant columns become zero."""
     varies = (series != series[0]).any(axis=0)
     largest = np.abs(series).max(axis=0)
     scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)
@@ -289,7 +290,7 @@ PERSISTENCE = 0.5
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
-    """Forecast every value from those before it, shape (n_windows, n_series); the first forecasts are 0.
+    """Forecast every value from earlier ones, shape (n_windows, n_series). The first forecasts are 0.
 
     One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
     shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.
@@ -313,7 +314,7 @@ def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
 
 
 def _season(n_windows: int, period: int) -> int:
-    """Return the period, or 1 for a series shorter than two periods."""
+    """Return the period, or 1 if the series is shorter than two periods."""
     if not isinstance(period, int | np.integer) or period < 1:
         raise ParameterError("period", period, "a whole number at least 1")
     return period if n_windows >= 2 * period else 1
@@ -325,7 +326,7 @@ def _first_scored(n_windows: int, period: int) -> int:
 
 @metric("forecast_error", "cell", "people", higher_is_better=False)
 def forecast_error(truth: Array, released: Array, period: int = PERIOD) -> Array:
-    """Error in people of a seasonal forecast made from the release, mean over cells and windows (0 is best).
+    """Error in people of a seasonal forecast made from the release, averaged over cells and windows (0 is best).
 
     Windows of the first season are not scored (a single window is).
 
@@ -348,7 +349,7 @@ def forecast_error(truth: Array, released: Array, period: int = PERIOD) -> Array
 
 @metric("anomaly_agreement", "cell", higher_is_better=True, bounds=(0.0, 1.0))
 def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, period: int = PERIOD) -> Array:
-    """F1 score of each cell's ``fraction`` of most unusual windows, mean over cells (1 is best).
+    """F1 score of the ``fraction`` of most unusual windows in each cell, averaged over cells (1 is best).
 
     Unusual is what the forecaster of `forecast_error` does not expect, on each side from its own past. Both sides name
     equally many, so the score is the share in common; of equals the earlier one is named.
@@ -369,7 +370,7 @@ def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, 
 
 @metric("daily_mae", "cell", "visits", higher_is_better=False, daily=True)
 def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
-    """Absolute error of a cell's daily total, in visits, mean over cells and days (0 is best).
+    """Absolute error of a cell's daily total, in visits, averaged over cells and days (0 is best).
 
     A visit is one person counted in one window: a total is the sum of the counts of a day's windows, *not* the number
     of distinct people of the day, who are in several.

@@ -1,4 +1,4 @@
-"""Release an array of counts without a run, through one mechanism or a chain of steps."""
+"""Release an array of counts directly, without a run, through one mechanism or a chain of steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """The release of an array of counts; in a notebook it shows accuracy, cost and the busiest cell.
+    """The release of an array of counts. In a notebook, it shows accuracy, privacy cost and the busiest cell.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Released:
         return f"{type(self).__name__}({n_windows} windows × {n_cells} cells, {' → '.join(self.steps)}, {cost})"
 
     def plot(self, cell: int | None = None) -> Drawing:
-        """Plot the released and true counts of a cell (0-based) over time; None selects the busiest cell."""
+        """Plot the released and true counts of a cell (0-based) over time, or of the busiest cell if None."""
         from penstock.pipeline.reporting.drawing import draw_series
 
         n_windows, n_cells = self.values.shape
@@ -188,7 +188,7 @@ def release(
 
 
 def _check_counts(counts: ArrayLike) -> NDArray[Any]:
-    """Return the counts as an array (n_windows, n_cells); raise `ParameterError` if they are not."""
+    """Return the counts as an array (n_windows, n_cells). Raise `ParameterError` if they are not valid counts."""
     import numpy as np
 
     try:
@@ -203,7 +203,7 @@ def _check_counts(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """Build the counting steps; parameters are allowed only for a single mechanism given by name."""
+    """Build the counting steps. Parameters are allowed only for a single mechanism that is given by name."""
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 
@@ -230,7 +230,7 @@ def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
 
 
 def _arrange(steps: Sequence[ChainStep]) -> Mechanism:
-    """Return the only step, or all steps as a chain."""
+    """Return a single step as it is, or several steps as a chain."""
     from penstock.mechanisms.core.chain import Chain
 
     chain = Chain.of(steps)

@@ -52,7 +52,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 
 def _as_text(value: object) -> str:
-    """Convert values that only YAML has to text: instants (UTC without an offset), dates, durations and paths."""
+    """Convert YAML values that JSON lacks to text: times (UTC if they have no offset), dates, durations and paths."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date | PurePath):
@@ -133,7 +133,7 @@ def run(
 
 
 def _store(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
-    """Write a data frame next to its run's folder; return overrides that make it the source."""
+    """Write a data frame next to its run's folder, and return overrides that make it the source."""
     import polars as pl
     import pyarrow as pa
 

@@ -1,1 +1,1 @@
-"""Figures and tables of published papers, reproduced with penstock; no installed code imports this package."""
+"""Figures and tables of published papers, reproduced with penstock. No installed code imports this package."""

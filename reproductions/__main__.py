@@ -1,4 +1,6 @@
-"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]``; without files, run all its experiments."""
+"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]`` runs the given files, or all experiments
+if none is given.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
-    """Run experiments one after another, skip those without data, and print outcomes; return 1 if any failed."""
+    """Run experiments in turn, skip those that have no data, and print outcomes. Return 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()
@@ -80,7 +82,7 @@ class Input(NamedTuple):
 
 
 def input_of(path: Path, reduced: bool = False) -> Input | None:
-    """Return the input of an experiment or study, or None if it has none; errors are left to the loader."""
+    """Return the input of an experiment or study, or None if it has none. The loader reports any errors in the file."""
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
         return None
@@ -98,7 +100,7 @@ def input_of(path: Path, reduced: bool = False) -> Input | None:
 
 
 def _elsewhere(data: Input) -> list[str] | None:
-    """Return the override that points a data set to the other folder if it exists there, otherwise None."""
+    """Return the override that points a data set to the alternative data folder, or None if it is not there either."""
     # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
     parts = Path(data.path).parts
     below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]

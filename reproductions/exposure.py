@@ -35,7 +35,7 @@ def extreme_targets(auc: NDArray[Any], share: float = 0.1) -> tuple[NDArray[np.i
 
 
 def activity_profile(binary: NDArray[Any], users: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the number of events of some users in each window, relative to the busiest window (0 if no events).
+    """Return the number of events of some users in each window, relative to the busiest window, or 0 if there are none.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window. `users` (n,): indices of the
     users.

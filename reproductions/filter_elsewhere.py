@@ -1,4 +1,4 @@
-"""The filter on 14 configurations of seven data sets: ``python -m reproductions.filter_elsewhere``.
+"""Test the filter on 14 configurations of seven data sets: ``python -m reproductions.filter_elsewhere``.
 
 A day is protected (of T-Drive its hour) by (ε, δ = 1e-6): with the filter by the bound that suits the noise, in
 published mechanisms by the smallest bound on a window that keeps 95 % of all memberships.
@@ -35,7 +35,7 @@ TDRIVE, BIKES = "datasets/tdrive", "datasets/citibike"
 
 
 def changes(start: str, end: str, side: int | None = None, **more: Any) -> dict[str, Any]:
-    """Changes of a source's span, of a grid, and others."""
+    """Return configuration overrides for the period of a source and the size of a grid, and any further ones."""
     grid = {} if side is None else {"space.rows": side, "space.columns": side}
     return {"source.from": start + ":00:00Z", "source.until": end + ":00:00Z"} | grid | more
 
@@ -63,7 +63,7 @@ DATA: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[str, int]) -> Plan:
-    """Plan of a run on one of the configurations."""
+    """Return the plan of a run on one of the configurations."""
     file, minutes, more = DATA[name]
     path = ROOT.parent / f"configs/{file}.yaml"
     period = ("1h" if file == TDRIVE else "1d") if mechanism[0]["type"] in ("fast", "period_uniform") else None
@@ -77,7 +77,7 @@ def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[st
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Row of the table."""
+    """Measure the errors on one configuration, and return its row of the table."""
     file, minutes, _ = DATA[name]
     w = (HOUR if file == TDRIVE else DAY) // minutes
     plan = planned(name, [{"type": "w_event_uniform", "epsilon": 1, "w": w}], {})

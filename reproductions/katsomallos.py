@@ -36,7 +36,7 @@ SCALE_DIVISOR = 10.0
 def landmark_distribution(
     kind: str, n_windows: int, n_landmarks: int, seed: int, scale_divisor: float = SCALE_DIVISOR
 ) -> NDArray[np.bool_]:
-    """Sample a set of landmarks, without replacement, from a distribution over the series.
+    """Sample a set of landmarks from a distribution over the series, without replacement.
 
     Landmarks lie towards the end (``left_skewed``), in the middle (``symmetric``), at the beginning (``right_skewed``),
     in the middle of each half (``bimodal``) or anywhere (``uniform``); the normals' standard deviation is ``n_windows /
@@ -78,7 +78,7 @@ def temporal_loss_table(
     seed: int = 1,
     correlations: Iterable[str] = tuple(CORRELATIONS),
 ) -> pl.DataFrame:
-    """Tabulate the overall temporal loss for every correlation, landmark-set shape, percentage and method.
+    """Tabulate the overall temporal loss by correlation, shape of the landmark set, percentage and method.
 
     Every correlation and method has the same landmark sets. The budget of the series, ε = 1 for *replacing* a value, is
     divided uniformly over L ∪ {t}: without correlation the overall loss is ε whatever the landmarks.
@@ -121,7 +121,7 @@ def distance_table(n_repetitions: int = 100, percentages: Iterable[int] = PERCEN
 def single_losses(
     epsilons: NDArray[np.float64], landmarks: NDArray[np.bool_], leakage: LeakageFunction
 ) -> NDArray[np.float64]:
-    """Return the loss about each window alone, through the windows up to the nearest landmarks on both sides.
+    """Return the loss about each single window, from windows up to the nearest landmark on either side.
 
     The published term α_t: backward loss from the landmark before (not included) plus forward loss from the one after,
     minus ε. Shape (n_windows,); two evaluations a window.

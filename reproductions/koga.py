@@ -1,4 +1,4 @@
-"""Reconstruction bounds and attacks: figures 3 to 8 of Koga, Meehan and Chaudhuri, piece by piece."""
+"""Reconstruction bounds and attacks for figures 3 to 8 of Koga, Meehan and Chaudhuri, computed piece by piece."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ Intervals = dict[str, list[tuple[float, float, float]]]
 
 
 def averaged(figures: Intervals) -> Figures:
-    """Average figures over schedules: an array (mean, low, high) for each ``bound`` or ``attack`` with its name."""
+    """Average figures over schedules. The result has an array (mean, low, high) for each named bound or attack."""
     return {name: np.mean(values, axis=0) for name, values in figures.items()}
 
 
 def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
-    """Return rows with ``sweep``, ``at``, ``kind`` (bound, attack), ``quantity``, ``mean``, and ``low`` and ``high``
-    for attacks.
+    """Return rows with ``sweep``, ``at``, ``kind`` (bound or attack), ``quantity``, ``mean``, and for attacks
+    ``low`` and ``high``.
     """
     rows = []
     for name, (mean, low, high) in figures.items():
@@ -66,7 +66,7 @@ def sweep_rows(place: Swept, figures: Figures) -> list[dict[str, object]]:
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """Compare each bound with the best attack: ``ratio`` to the largest mean, null if no attack succeeded."""
+    """Compare each bound with the best attack: ``ratio`` is to the largest mean, or null if no attack succeeded."""
     keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
@@ -77,7 +77,7 @@ def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
 def paper_bounds(
     prior: MarkovPrior, sensors: Sequence[Iterable[int]], tolerance: int, sigma: float | None = None
 ) -> dict[str, float]:
-    """Compute the paper's loose and tight bounds, with its information, ball and form of Fano's inequality.
+    """Compute the paper's loose and tight bounds, using its information bound, ball and form of Fano's inequality.
 
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
@@ -106,7 +106,7 @@ def _largest_success(log_ball: float, information: float) -> float:
     """Return the largest p with H(p) + p ln B ≥ −information."""
 
     def slack(p: float) -> float:
-        """Return the margin by which a success probability is within the bound; negative if it exceeds the bound."""
+        """Return how far a success probability is below the bound, or a negative value if it exceeds the bound."""
         entropy = -p * math.log(p) - (1 - p) * math.log1p(-p)
         return entropy + p * log_ball + information
 
@@ -117,7 +117,7 @@ def _largest_success(log_ball: float, information: float) -> float:
 
 
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
-    """Compute bounds and attacks on simulated lazy walks with one random sensor per window: figures 5 and 7."""
+    """Compute bounds and attacks on simulated lazy walks with one random sensor per window, for figures 5 and 7."""
     prior, noise, scale = chain_prior(place.n_locations, tau), *_noise(place.sigma)
     figures: Intervals = {}
     for draw in range(n_draws):
@@ -176,7 +176,7 @@ class LearnedPeople:
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int) -> IntArray:
-    """Return everybody's place in each window, shape (n_people, n_windows); ``N_TOP`` means elsewhere or unseen.
+    """Return everybody's place in each window, shape (n_people, n_windows), or ``N_TOP`` for elsewhere and unseen.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out.
     """
@@ -203,7 +203,7 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> LearnedPeople:
 
 
 def synthetic_checkins(n_people: int, seed: int) -> pl.DataFrame:
-    """Generate check-ins of people who are mostly at one place, every fourth day of 280.
+    """Generate check-ins of people who are mostly at one place, with one check-in every fourth day of 280 days.
 
     >>> synthetic_checkins(3, seed=1).columns
     ['user', 'time', 'place']
@@ -229,7 +229,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
 
 
 def binned_bounds(known: LearnedPeople, against: str, n_draws: int, seed: int) -> Figures:
-    """Group people's bounds by range of the quantity ``against``: figures 3 and 4.
+    """Group people's bounds by ranges of the quantity ``against``, for figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors.
@@ -253,7 +253,7 @@ def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
 
 
 def _bounds(known: LearnedPeople, schedules: list[list[set[int]]]) -> dict[str, NDArray[np.float64]]:
-    """Compute two bounds for each person with one wrong guess allowed, averaged over schedules."""
+    """Compute two bounds for each person, averaged over schedules, with one wrong guess allowed."""
     bounds: dict[str, list[float]] = {"paper_tight": [], "best": []}
     for prior in known.priors:
         paper = [paper_bounds(prior, sensors, 1)["paper_tight"] for sensors in schedules]
@@ -277,7 +277,7 @@ def _bin_bounds(
 
 
 def people_figures(known: LearnedPeople, place: Swept, n_draws: int, seed: int) -> Figures:
-    """Compute the mean bounds over people and the fraction of them that attacks reconstruct: figures 6 and 8."""
+    """Compute the mean bounds over people, and the fraction of people that attacks reconstruct, for figures 6 and 8."""
     sigma = place.sigma or None
     figures: Intervals = {}
     for draw, sensors in enumerate(_schedules(n_draws, seed)):

@@ -28,7 +28,7 @@ Measured = Mapping[tuple[str, str], float]
 
 
 def measured(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
-    """Index means by the first varied parameter, as text, and by measure."""
+    """Index the means by the first varied parameter (as text) and by measure."""
     down = summary.columns[0]
     return {(str(row[down]), row["measure"]): row["mean"] for row in summary.iter_rows(named=True)}
 
@@ -68,7 +68,7 @@ PLAIN = ("agrees", "no data", "no numbers", NOT_RUN)
 
 
 def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results: Path) -> str:
-    """Format a list for each paper as Markdown.
+    """Format a Markdown list for each paper.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[
 
 
 def compare(summary: pl.DataFrame, published: dict[str, Any]) -> tuple[int, int]:
-    """Count the figures of a published table that are close to ours, and all of them.
+    """Return how many figures of a published table are close to ours, and how many there are.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def _narrow(mean: float, low: float | None, high: float | None) -> bool:
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count the confirmed claims and list all others with their verdicts."""
+    """Count the confirmed claims, and list all other claims with their verdicts."""
     labels, figures = experiment.get("labels") or {}, _table_figures(experiment)
     lines, n_agreed = [], 0
     for row, claim in zip(claims.iter_rows(named=True), experiment["expected"], strict=True):
@@ -259,7 +259,7 @@ def _figure_above(claim: Mapping[str, Any], figures: set[tuple[str, str]]) -> tu
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """Format a measured value, with its interval unless that is narrow.
+    """Format a measured value with its interval, unless the interval is narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
     '1.01 (0.99 to 1.3)'

@@ -1,4 +1,4 @@
-"""Pyrgelis, Troncoso and De Cristofaro (2020) on the San Francisco cabs: presence, privacy gain and exposure."""
+"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) on San Francisco cabs: presence, privacy gain and exposure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def cab_presence(folder: str) -> Binary:
 
 
 def synthetic_presence(n_people: int, seed: int) -> Binary:
-    """Generate the presence of synthetic people in the shape of the cab data, with uneven activity of people and cells.
+    """Generate presence in the shape of the cab data for synthetic people, with uneven activity of people and cells.
 
     >>> synthetic_presence(3, seed=1).shape
     (3, 504, 100)
@@ -102,11 +102,13 @@ class CabStudy(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> Binary:
-        """Return the presence, shape (n_people, 504, 100): three weeks of hours on a grid of 10 × 10."""
+        """Return the presence, shape (n_people, 504, 100), for three weeks of hours on a grid of 10 × 10 cells."""
         return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """Draw as many people to attack as requested, split as in `draw_targets`, with the barely mobile first."""
+        """Draw the requested number of people to attack, split as in `draw_targets` and starting with the barely
+        mobile.
+        """
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
@@ -140,7 +142,7 @@ VARIANTS = {
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Tabulate figures 7 to 10: privacy gain against loss of utility, for every defense with both.
+    """Tabulate figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
 
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
@@ -190,14 +192,16 @@ def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
-    """Return the game of section 3.3: the adversary knows two weeks of groups and is challenged with the third."""
+    """Return the game of section 3.3: the adversary knows groups from two weeks, and the challenges are from the
+    third.
+    """
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
 
 
 @dataclass(frozen=True)
 class TargetExposure:
-    """The exposure of targets, and the features that matter most for it."""
+    """The exposure of targets, and the features that influence it most."""
 
     targets: Targets  # indices of users
     areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
@@ -208,7 +212,7 @@ class TargetExposure:
 
 
 def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
-    """Attack a target in games that differ only in their challenges; loadings come from the first game.
+    """Attack a target in games that differ only in their challenges. Loadings come from the first game.
 
     Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `TargetExposure` has them.
     """
@@ -223,7 +227,7 @@ def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray
 def exposure_of(
     figures: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]
 ) -> TargetExposure:
-    """Combine the figures of all targets; ``names`` are those of the games, in order."""
+    """Combine the figures of all targets. ``names`` are the names of the games, in order."""
     areas, margins = (
         dict(zip(names, np.array([of_target[key] for of_target in figures.values()]).T)) for key in ("areas", "margins")
     )
@@ -237,7 +241,7 @@ def _margin(inside: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 
 def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figure 1(b): mean and deciles of the areas of each attack.
+    """Tabulate figure 1(b): the mean and deciles of the areas under the curve for each attack.
 
     >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
     ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -296,7 +300,8 @@ def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFram
 
 
 def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of the most and least exposed.
+    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of the most and least exposed
+    people.
 
     Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,
     and the area under the curve of the feature ``alone``: features that say the same share their weight by chance.
@@ -323,7 +328,7 @@ def importance_table(binary: Binary, most: Targets, least: Targets, method: str)
 
 
 def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
-    """Return the most and least exposed tenths of the targets by area, with ties broken by margin.
+    """Return the most and least exposed tenths of the targets by area under the curve. Ties are broken by margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))

@@ -1,4 +1,4 @@
-"""Run a study from its file: missing pieces in worker processes, then tables and figures."""
+"""Run a study from its file: compute missing pieces in worker processes, then write tables and figures."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class StudyResult(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A loaded study; ``written`` is its whole file as plain values after all changes."""
+    """A loaded study. ``written`` holds its whole file as plain values, with all changes applied."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -62,7 +62,7 @@ class StudyRun:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> StudyRun:
-        """Load a study from its file; arguments and errors are those of `load_experiment`."""
+        """Load a study from its file. Arguments and errors are those of `load_experiment`."""
         root, problems = parse_section(read_text(path), str(path), "an experiment")
         if reduced:
             reduce(root, problems)
@@ -77,7 +77,7 @@ class StudyRun:
         return cls(config, plain(root), reduced)
 
     def pieces(self) -> dict[Any, Piece]:
-        """Return every piece of the study with its unit of work; this reads the data set."""
+        """Return every piece of the study with its unit of work. This reads the data set."""
         study = self.config.study
         inputs = tuple(content_digest(path) for path in study.inputs)
         made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
@@ -124,7 +124,7 @@ class StudyRun:
 
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
-    """Compute the figures of one piece as lists; ``inputs`` are digests of the files it reads."""
+    """Compute the figures of one piece, as lists. ``inputs`` are digests of the files that it reads."""
     measured = study.measure(_data(study, inputs), piece)
     return {"figures": [[name, np.asarray(values).tolist()] for name, values in measured.items()]}  # in their order
 

@@ -21,7 +21,7 @@ SHOWN = ROOT / "shown"
 
 
 def written(path: Path) -> dict[str, Any]:
-    """Return the content of an experiment file, with its presentation on the pages."""
+    """Return the content of an experiment file, including how the pages present it."""
     return _content(path) | _page_settings(path.stem)
 
 
@@ -40,7 +40,7 @@ DIGEST_DIGITS = 16
 
 
 def save(folder: Path, results: Path) -> None:
-    """Copy the small tables of a finished experiment, with its claims and provenance, for the documentation.
+    """Copy the small tables of a completed experiment, with its claims and provenance, to the documentation.
 
     Writes ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to ``results``.
     """
@@ -74,5 +74,5 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Return the measures in saved tables: ``tables``, or the first measure if that is not set."""
+    """Return the measures to show in saved tables: those in ``tables``, or the first measure if that is not set."""
     return list(experiment.get("tables") or experiment["measures"][:1])

@@ -19,7 +19,7 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Checked, ABC):
-    """Base class for studies: pieces of work, and the tables of a paper computed from their figures.
+    """Base class for studies, which consist of pieces of work and of tables computed from their figures.
 
     A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
     are, so that they can be made in parallel, and kept when more are asked for.
@@ -54,7 +54,7 @@ class Study(Checked, ABC):
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:
-        """Return the tables of all pieces by name; none describes a single person."""
+        """Return tables by name, computed from all pieces. No table describes a single person."""
 
 
 STUDIES: Registry[Study] = Registry("reproductions.studies", "study", Study)

@@ -1,4 +1,4 @@
-"""Trajectories of places from visits, prepared as Koga, Meehan and Chaudhuri do from check-ins."""
+"""Trajectories of places derived from visits, as Koga, Meehan and Chaudhuri derive them from check-ins."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def visit_trajectories(
 
 
 def _rank_places(place: IntArray, n_top: int) -> tuple[IntArray, IntArray]:
-    """Return the most visited places in order and the rank of each visit's place, ``n_top`` for all others."""
+    """Return the most visited places in order, and the rank of each visit's place (``n_top`` for all other places)."""
     names, visits = np.unique(place, return_counts=True)
     top = names[np.argsort(-visits, kind="stable")[:n_top]]
     rank = np.full(names.size, n_top)

@@ -53,7 +53,7 @@ def largest_epsilon(
 
 
 def epsilon_schedule(goal: float, horizon: int, backward: Correlation = None, forward: Correlation = None) -> Array:
-    """Return the epsilons of `horizon` releases whose total loss is the goal throughout; the first and last are larger.
+    """Return epsilons that keep the total loss of `horizon` releases at the goal. The first and the last are larger.
 
     The middle releases get the epsilon of an endless stream; the first, which has nothing before it, gets what the
     backward loss converges to, so that it is there at once, and the last what the forward loss converges to.
@@ -93,7 +93,7 @@ def _largest_total(epsilon: float, horizon: int, before: LeakageFunction, after:
 
 
 def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Array:
-    """Return the loss leaked into each of `horizon` releases at a constant epsilon, iterating until it converges."""
+    """Return the loss that leaks into each of `horizon` releases at a constant epsilon, computed until it converges."""
     values, incoming = [0.0], leakage(epsilon)
     while len(values) < horizon and incoming > values[-1]:
         values.append(incoming)
@@ -102,7 +102,7 @@ def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Ar
 
 
 def _largest(goal: float, loss: Callable[[float], float]) -> float:
-    """Find the largest epsilon in [0, goal] with loss(epsilon) <= goal for an increasing loss, rounding down."""
+    """Return the largest epsilon in [0, goal] with loss(epsilon) <= goal, rounded down. The loss must be increasing."""
     if loss(goal) <= goal:
         return float(goal)
     safe, unsafe = 0.0, float(goal)

@@ -31,7 +31,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class LossRows:
-    """The losses of consecutive releases as of the newest one: arrays of equal length, in nats."""
+    """The losses of consecutive releases, as known after the newest one: arrays of equal length, in nats."""
 
     first: int  # 1-based index of the first of these releases
     backward: Array  # backward loss; never revised
@@ -98,7 +98,7 @@ class RunningTemporalLoss:
         }
 
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
-        """Add one release and update the open rows before it.
+        """Add one release and update the rows of earlier releases that are still open.
 
         Returns the new state, and every row that was open: those now final are reported for the last
         time.
@@ -125,12 +125,12 @@ class RunningTemporalLoss:
         return new_state, rows
 
     def finish(self, state: State) -> LossRows:
-        """Finalise the open rows at their current loss when the series ends."""
+        """Mark the open rows as final at their current loss, since the series has ended."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
-        """Propagate the loss leaked into the newest release back through the open rows; stop once nothing changes."""
+        """Propagate the loss of the newest release backward through the open rows, until a row no longer changes."""
         values = [*before, future]
         epsilons = charges.tolist()
         for row in range(len(before) - 1, -1, -1):
@@ -141,7 +141,7 @@ class RunningTemporalLoss:
         return np.array(values)
 
     def _n_closed(self, low: Array, high: Array) -> int:
-        """Count the oldest rows to close: those that are final or older than `lag`."""
+        """Return the number of rows to close, oldest first: those that are final or older than `lag`."""
         settled = low + TOLERANCE >= high
         n_settled = len(settled) if settled.all() else int(settled.argmin())
         return max(n_settled, len(low) - self.lag)
@@ -170,7 +170,7 @@ class LandmarkFigures(NamedTuple):
 
 
 class RunningLandmarkLoss:
-    """The landmark loss of a series, one release at a time; equals `landmark_temporal_privacy_loss` at every prefix.
+    """The landmark loss of a growing series. It equals `landmark_temporal_privacy_loss` after every release.
 
     Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations; the
     landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
@@ -265,7 +265,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """A tracker of one adversary's temporal and landmark loss, as rows; its state is flat arrays, all else is public.
+    """A tracker of the temporal and landmark loss for one adversary. Its state is flat arrays, and all else is public.
 
     `largest_epsilon`, `lag`: of `RunningTemporalLoss`. `longest_gap`: of `RunningLandmarkLoss`; None: the run has no
     landmarks. `goal`: total loss that is not to be passed. `horizon`: releases of the run; None: endless. Epsilons are
@@ -308,7 +308,7 @@ class TemporalLossTracker:
         return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Record one release by its pure epsilon under replacement; a block with a possible landmark counts as one."""
+        """Record one release by its pure epsilon under replacement. A block with a possible landmark counts as one."""
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
@@ -343,7 +343,7 @@ class TemporalLossTracker:
         return rows
 
     def summary(self, state: State) -> dict[str, Any]:
-        """Return the figures for the manifest."""
+        """Return the figures to write to the manifest."""
         total, window = self._largest(state)
         figures: dict[str, Any] = {
             "largest_total_loss": total,
@@ -363,7 +363,7 @@ class TemporalLossTracker:
         return float(total), int(window)
 
     def _supremum(self, state: State) -> float:
-        """Return the total loss of an endless stream of releases, each as costly as the costliest so far."""
+        """Return the total loss of an endless stream in which every release costs as much as the costliest so far."""
         epsilon = float(state["costliest"][0])
         if math.isinf(epsilon):
             return math.inf

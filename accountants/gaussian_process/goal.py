@@ -1,4 +1,4 @@
-"""Noise sized by a goal: the least noise that keeps the loss about every secret below it, for a class of priors."""
+"""The least noise that keeps the loss about every secret at or below a goal, for a class of priors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Planned = TypeVar("Planned")
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
-    """Return the least standard deviation for each trace, in metres on each axis, that meets the goal.
+    """Return the least standard deviation that meets the goal for each trace, in metres on each axis.
 
     `radius`: how far apart the two hypotheses about a secret point may be, in metres.
 
@@ -65,7 +65,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 
 def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tuple[Array, list[Array]]:
-    """Return the noise that `planned_covariance` designs for each trace, over its first ``n_points`` points.
+    """Return the noise that `planned_covariance` designs for the first ``n_points`` points of each trace.
 
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
     Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
@@ -85,7 +85,7 @@ def _planned_factor(goal: ConditionalGoal, radius: float, times: ArrayLike) -> t
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
-    """Plan the first points of each trace from times in seconds from 0; traces with equal gaps share one plan."""
+    """Apply a plan to the first points of each trace. Traces with equal gaps between their times share one plan."""
     planned: dict[bytes, Planned] = {}
     of_users = []
     for times in np.split(traces.times, traces.starts[1:]):
@@ -97,7 +97,7 @@ def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Trac
 
 
 def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
-    """Return the least standard deviation for which one trace, with points at ``times`` in seconds, meets the goal.
+    """Return the least standard deviation that meets the goal for one trace with points at ``times``, in seconds.
 
     For a class of length scales: enough for the worst of them, and at most 0.2 % more than that.
     """
@@ -105,7 +105,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
 
 def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
-    """Return `planned_sigma` and the length scale of the class with the largest loss under it.
+    """Return `planned_sigma`, and the length scale in the class at which the loss is then largest.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=3000.0, variance=1e6, nugget=1.0, secrets="sliding_blocks")
     >>> sigma, worst = planned_for_worst(goal, 50.0, [0.0, 60.0, 120.0, 180.0])
@@ -173,7 +173,7 @@ def _sigma_and_scales(
         return sufficient
 
     def worst(sigma: float) -> tuple[float, float]:
-        """Return the largest loss over the class, and its length scale."""
+        """Return the largest loss over the class, and the length scale at which it occurs."""
         state = {"times": points, "noise_variance": sigma**2 * relative, "past": np.zeros(1)}
         losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
         return worst_length_scale(losses, prior, points)
@@ -194,7 +194,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Return the secrets of a goal: those of its family in the whole trace and in each of its prefixes.
+    """Return the secrets that a goal protects: those of its family in the whole trace and in each of its prefixes.
 
     >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
     >>> [secret.tolist() for secret in promised_secrets(goal, 4)]
@@ -294,7 +294,7 @@ def smallest_scale(
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
     def excess(log_variance: float) -> float:
-        """Return the logarithm of the ratio of loss to goal, which decreases as the variance grows."""
+        """Return the logarithm of the ratio of the loss to the goal, which decreases as the variance grows."""
         matrix = loss_matrix(response, math.exp(log_variance) * shape)
         return math.log(weight * largest_eigenvalue(matrix) / goal)
 
@@ -334,7 +334,7 @@ def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
 def worst_length_scale(
     quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
-    """Return the maximum of a positive function of the length scale, for scales up to the prior's, and its location.
+    """Maximise a positive function over length scales up to the prior's; return the maximum and where it occurs.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as
@@ -379,7 +379,7 @@ def _length_scales(logs: Array, maximum: float) -> Array:
 
 
 def _possible(at: Array, values: Array) -> Array:
-    """Bound the values within each interval from above, using the slopes around it."""
+    """Return an upper bound on the values within each interval, based on the slopes around it."""
     widths = np.diff(at)
     slopes = np.abs(np.diff(values)) / widths
     padded = np.pad(slopes, 1)

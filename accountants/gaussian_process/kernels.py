@@ -1,4 +1,4 @@
-"""Gaussian-process prior of a trace, covariance of its noise, and families of secret points.
+"""The Gaussian-process prior of a trace, the covariance of its noise, and families of secret points.
 
 Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
 """
@@ -75,14 +75,16 @@ class GaussianProcess(Checked):
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
     def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
-        """Return the prior covariance of the points at ``times``, (n, n), with the nugget on its diagonal."""
+        """Return the prior covariance of the points at ``times``, shape (n, n), with the nugget added to its
+        diagonal.
+        """
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
         lags = np.abs(np.subtract.outer(times, times))
         covariance = self.variance * CORRELATIONS[self.kernel](lags, scales, self.period or 1.0)
         return np.asarray(covariance + self.nugget * np.eye(len(times)))
 
     def envelope(self, lags: ArrayLike, length_scales: ArrayLike | None = None) -> Array:
-        """Bound the correlation by a function g that decreases with the lag and satisfies g(s + t) ≤ g(s)·g(t)."""
+        """Return an upper bound g on the correlation that decreases with the lag and satisfies g(s + t) ≤ g(s)·g(t)."""
         # The kernels that fade are their own envelope; a periodic one returns, so its envelope is 1.
         lag = np.asarray(lags, dtype=np.float64)
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
@@ -92,7 +94,7 @@ class GaussianProcess(Checked):
 
 
 def checked_times(times: ArrayLike) -> Array:
-    """Return the times as a float array of shape (n,) with n ≥ 1; raise `ParameterError` for anything else."""
+    """Return the times as a float array of shape (n,) with n ≥ 1. Raise `ParameterError` for any other input."""
     checked = np.asarray(times, dtype=np.float64)
     if checked.ndim != 1 or checked.size == 0 or not np.isfinite(checked).all():
         raise ParameterError("times", times, "finite numbers, one for each point")
@@ -131,7 +133,7 @@ def _positive_definite(matrix: Array, n_points: int) -> Array:
 
 
 def singletons(n_points: int) -> list[Indices]:
-    """Return each single point as a secret.
+    """Return every point as a secret of its own.
 
     >>> singletons(2)
     [array([0]), array([1])]
@@ -140,7 +142,7 @@ def singletons(n_points: int) -> list[Indices]:
 
 
 def every_other(n_points: int) -> list[Indices]:
-    """Return two secrets of alternating points, one from the first point and one from the second.
+    """Return two secrets of every second point: one starting at the first point and one at the second.
 
     >>> every_other(4)
     [array([0, 2]), array([1, 3])]
@@ -149,7 +151,7 @@ def every_other(n_points: int) -> list[Indices]:
 
 
 def sliding_blocks(n_points: int, width: int) -> list[Indices]:
-    """Return every run of ``width`` consecutive points; a shorter trace is one block.
+    """Return every run of ``width`` consecutive points, or a single block if the trace is shorter.
 
     >>> sliding_blocks(4, 3)
     [array([0, 1, 2]), array([1, 2, 3])]
@@ -161,7 +163,7 @@ def sliding_blocks(n_points: int, width: int) -> list[Indices]:
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
-    """Return the family of secrets with this name in a configuration; ``width`` applies to ``sliding_blocks``.
+    """Return the family of secrets that a configuration names. ``width`` is used only by ``sliding_blocks``.
 
     >>> named_family("every_other", 3)
     [array([0, 2]), array([1])]
@@ -174,13 +176,13 @@ def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
 
 
 def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
-    """Return several secret subsets, each as in `secret_indices`; a single subset becomes a family of one."""
+    """Return a list of secrets, each as in `secret_indices`. A single secret becomes a list of one."""
     one = np.ndim(secrets) == 0 if np.isscalar(secrets) else len(secrets) == 0 or np.ndim(secrets[0]) == 0
     return [secret_indices(secret, n_points, field) for secret in ([secrets] if one else secrets)]
 
 
 def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
-    """Return the sorted indices of a non-empty secret given as distinct indices (negative: from the end) or a mask."""
+    """Return the sorted indices of a non-empty secret, given as a mask or as distinct, possibly negative indices."""
     given = np.atleast_1d(np.asarray(secret))
     expected = f"indices of distinct points of a trace of {n_points}, or a mask of that length, and not empty"
     if given.dtype == np.bool_:

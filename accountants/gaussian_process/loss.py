@@ -58,7 +58,7 @@ def conditional_response(covariance: Array, secret: Indices) -> Response:
 
 
 def well_conditioned(covariance: Array) -> tuple[Array, bool]:
-    """Return the Cholesky factor of a secret's prior covariance; raise `ParameterError` if it is near-singular."""
+    """Return the Cholesky factor of a secret's prior covariance. Raise `ParameterError` if it is nearly singular."""
     try:
         factor = linalg.cholesky(covariance, lower=True)
         reciprocal_condition, _ = linalg.lapack.dpocon(factor, np.abs(covariance).sum(axis=0).max(), uplo="L")
@@ -74,7 +74,7 @@ def well_conditioned(covariance: Array) -> tuple[Array, bool]:
 
 
 def loss_matrix(response: Response, noise: Array) -> Array:
-    """Return M_Sᵀ (Σ_g + D_S)⁻¹ M_S, a symmetric matrix; twice the order-1 divergence is its quadratic form in δ.
+    """Return the symmetric matrix M_Sᵀ (Σ_g + D_S)⁻¹ M_S. Its quadratic form in δ is twice the order-1 divergence.
     O(n³).
     """
     whitened = linalg.solve_triangular(
@@ -85,7 +85,7 @@ def loss_matrix(response: Response, noise: Array) -> Array:
 
 
 def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
-    """Return (λ/2)·|S|·r², the loss of the worst pair in the circumscribed ball per unit of the largest eigenvalue."""
+    """Return (λ/2)·|S|·r², the loss of the worst pair in the enclosing ball divided by the largest eigenvalue."""
     if not (math.isfinite(radius) and radius > 0):
         raise ParameterError("radius", radius, "a finite number above 0")
     if not (math.isfinite(order) and order >= 1):

@@ -1,4 +1,4 @@
-"""Loss along an endless trace, in bounded memory, with later releases at a declared minimum spacing.
+"""The loss along an endless trace, in bounded memory, given a declared minimum spacing of later releases.
 
 State holds the times and noise of the points in a block of the last ones, and one number for each of some length scales
 that bounds all points that have left it. It grows with the length scale, so that of the next longer one bounds those in
@@ -66,7 +66,7 @@ class RunningLoss(NamedTuple):
 
 
 def start_trace(n_scales: int = 1) -> State:
-    """Return the state before the first release, for the longest length scale and others below it.
+    """Return the state before the first release, for the longest length scale and any shorter ones.
 
     >>> {name: value.shape for name, value in start_trace().items()}
     {'times': (0,), 'noise_variance': (0,), 'past': (1,)}
@@ -148,7 +148,7 @@ def largest_losses(
 
 
 class TraceBlock:
-    """The posterior of a block's points for each of several length scales, and a bound on the points outside it."""
+    """The posterior of a block's points for each length scale, and a bound on the effect of the points outside it."""
 
     def __init__(
         self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
@@ -198,8 +198,8 @@ class TraceBlock:
         return 2.0 * np.sqrt(np.maximum(variances, 0.0))
 
     def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
-        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets); inf for too short a
-        block.
+        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets), or inf if the block is
+        too short.
         """
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
@@ -245,7 +245,9 @@ class TraceBlock:
 
 
 def endless_tail(prior: GaussianProcess, interval: float) -> float:
-    """Bound Σ_{j ≥ 1} g(j·interval)² from above, for endless unit-noise releases at least ``interval`` apart."""
+    """Return an upper bound on Σ_{j ≥ 1} g(j·interval)², for endless unit-noise releases at least ``interval``
+    apart.
+    """
     if not (math.isfinite(interval) and interval > 0):
         raise ParameterError("interval", interval, "a finite number above 0")
     squares = prior.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
@@ -255,7 +257,9 @@ def endless_tail(prior: GaussianProcess, interval: float) -> float:
 
 @dataclass(frozen=True)
 class TraceLossState:
-    """A trace's prior, declared spacing and block (times in seconds); a broken declaration makes the loss infinite."""
+    """The prior, declared spacing and block of a trace. A release that violates the declaration makes the loss
+    infinite.
+    """
 
     # `is_class`: all length scales up to that of the prior are meant. `is_bounded` is False where the releases have no
     # known bound at all.
@@ -267,11 +271,11 @@ class TraceLossState:
     is_bounded: bool = True
 
     def start(self) -> State:
-        """Return the empty state."""
+        """Return the state before the first release."""
         return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """Add one release; the state becomes invalid for good if no bound is known or the declaration is violated."""
+        """Add one release. If it has no known bound or violates the declaration, the state is broken for good."""
         # `sigma` is the standard deviation of the noise in metres: infinite for a repetition, 0 where no bound is
         # known.
         sigma = sigma if self.is_bounded else 0.0

@@ -42,7 +42,8 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return the log-likelihood ratio of each cell's reading, target there versus elsewhere; 0 if both are impossible.
+    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere, or 0 if neither is
+    possible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -65,9 +66,7 @@ def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray])
 
 
 def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
-    """Return the log-likelihood of the readings for each place, up to a constant, (..., n_locations), from
-    `log_evidence` (..., n_cells).
-    """
+    """Convert `log_evidence` (..., n_cells) to log-likelihoods of the places, (..., n_locations), up to a constant."""
     impossible = np.isposinf(evidence).any(axis=-1, keepdims=True)
     certain = np.where(np.isposinf(evidence), 0.0, -np.inf)
     unseen = np.zeros((*evidence.shape[:-1], 1))
@@ -83,7 +82,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """The people of whom adversaries know only the probability of being in each cell.
+    """The people about whom adversaries know only the probability of being in each cell.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they
@@ -95,7 +94,7 @@ class UnknownCrowd:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], itself: IntArray, places: PriorPlaces) -> UnknownCrowd:
-        """Build a crowd of people with individual priors, each in the long-run distribution."""
+        """Build a crowd from people's individual priors, using their long-run distributions."""
         initial = np.stack([prior.initial for prior in priors])
         return cls(initial[:, places.location[:-1]] * places.share[:-1], itself)
 
@@ -105,7 +104,9 @@ class UnknownCrowd:
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """The log-distribution of the number of unknown people besides the target per cell, (n_targets, n_cells, n)."""
+        """The log-probability of each number of unknown people in a cell besides the target, (n_targets, n_cells,
+        n).
+        """
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
         maximum = (
             int((self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _MARGIN_PEOPLE
@@ -120,7 +121,8 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """Count the people in each cell unknown to each target's adversary, including the target, (n_targets, n_cells).
+        """Count the people per cell whom each target's adversary does not know, including the target, (n_targets,
+        n_cells).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """
@@ -139,7 +141,7 @@ class UnknownCrowd:
 
 
 def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:
-    """Return the log-density, or log-probability, of noise values, up to a constant of the scale."""
+    """Return the log-density or log-probability of noise values, up to a constant that depends on the scale."""
     if noise in ("gaussian", "discrete_gaussian"):
         return np.asarray(-((values / scale) ** 2) / 2)
     return np.asarray(-np.abs(values) / scale)

@@ -173,7 +173,7 @@ def _informed_guesses(
     scales: FloatArray,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Return the guesses of map or posterior_marginals from simulated releases of each trajectory."""
+    """Simulate releases of each trajectory, and return the guesses of map or posterior_marginals from them."""
     back = np.arange(len(paths))
     if noise is None:
         # without noise the release is a function of what the sensors see of the trajectory
@@ -194,7 +194,7 @@ def _informed_guesses(
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
-    """Return an estimator's guess without any release, shape (n_steps,)."""
+    """Return the guess that an estimator makes without any release, shape (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
     nothing = np.zeros((1, n_steps, prior.n_locations))
@@ -202,7 +202,7 @@ def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
 
 
 def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> float:
-    """Return the probability that a fixed guess (n_steps,) has at most ``tolerance`` wrong locations; O(T s M²).
+    """Return the probability that a fixed guess (n_steps,) has at most ``tolerance`` wrong locations. O(T s M²).
 
     >>> guess_success(MarkovPrior([0.75, 0.25], [[0.5, 0.5], [0.0, 1.0]]), np.array([0, 1]), tolerance=0)
     0.375
@@ -219,7 +219,9 @@ def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> floa
 
 
 def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Return map or posterior_marginals guesses (n, n_steps) from log-likelihoods (n, n_steps, M) and a start."""
+    """Return the guesses (n, n_steps) of map or posterior_marginals, given log-likelihoods (n, n_steps, M) and a
+    start.
+    """
     if kind == "map":
         return viterbi(initial, kernel, log_likelihood)
     likelihood = scaled(log_likelihood)
@@ -227,7 +229,7 @@ def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: 
 
 
 def viterbi(initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Return the most probable trajectories (n, n_steps); an impossible move has weight e^−700 rather than 0."""
+    """Return the most probable trajectories (n, n_steps). Impossible moves have weight e^−700 rather than 0."""
     n, n_steps, _ = log_likelihood.shape
     with np.errstate(divide="ignore"):
         start = np.maximum(np.log(initial), _IMPOSSIBLE)

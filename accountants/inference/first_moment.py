@@ -37,8 +37,8 @@ _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return the expectation over observations y of min(1, Σ_t max_x Pr(X_t = x given y) / (T − s), the posterior's
-    genie ball).
+    """Return the mean over observations y of the smallest of 1, Σ_t max_x Pr(X_t = x given y) / (T − s), and the
+    posterior's genie ball.
     """
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
@@ -72,7 +72,9 @@ def _affordable_genies(plan: Schedule, tolerance: int) -> int:
 def _from_raw_counts(
     plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """Return the first-moment bound for raw counts, or 1 if there are too many histories and no sampling allowed."""
+    """Return the first-moment bound for raw counts, or 1 if there are too many histories and sampling is not
+    allowed.
+    """
     histories, weights = _all_histories(plan)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
@@ -116,7 +118,9 @@ def _observe(plan: Schedule, n_samples: int, rng: np.random.Generator) -> FloatA
 
 
 def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T), −1 for elsewhere, with their probabilities; both are empty above the limit."""
+    """Enumerate raw readings (n, T), with −1 for elsewhere, and their probabilities. Both are empty if there are too
+    many.
+    """
     beliefs = np.empty((1, plan.prior.n_locations))
     beliefs[0] = plan.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
@@ -147,7 +151,7 @@ def _read(plan: Schedule, paths: IntArray) -> IntArray:
 
 
 def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:
-    """Return 1 for each location consistent with a reading, and 0 otherwise; shape (n, T, M)."""
+    """Return 1 for each location that is consistent with a reading, and 0 for the others, shape (n, T, M)."""
     result = np.zeros((*readings.shape, plan.prior.n_locations))
     for step, hidden in enumerate(plan.hidden):
         seen = np.flatnonzero(readings[:, step] >= 0)

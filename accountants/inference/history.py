@@ -64,7 +64,7 @@ def success_after_releases(
 
 
 def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """Prepend to the coming windows one that reveals the place.
+    """Add a window before the coming windows that reveals the place.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
@@ -83,7 +83,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound the success of an adversary who knows the place before the windows: the mean of the bounds from each place.
+    """Bound the success of an adversary who knows the place before the windows, averaged over that place.
 
     The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
     count as information. O(n_steps n_locations³) time.

@@ -1,4 +1,4 @@
-"""A-priori bounds for the coming windows of many targets at once, from each adversary's current beliefs.
+"""Bounds on attacks on the coming windows, for many targets at once, given each adversary's current beliefs.
 
 The same bounds as `success_upper_bound` in their cheapest form: genie and first-moment balls, information of order 1
 (of order 0 above eight sensors a window), no sampling and no segments.
@@ -36,7 +36,9 @@ _PAIRED_SENSORS = 8
 
 @dataclass(frozen=True, eq=False)
 class GenieAhead:
-    """The genie's success after a horizon's first window, (n_targets, tolerance + 1, n_places), and its log scale."""
+    """The genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places), with a log
+    scale.
+    """
 
     # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
 
@@ -55,7 +57,7 @@ class _Coming(NamedTuple):
 
 
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Solve the genie's equation backward from the end of the horizon to its first window; O(n_targets n_steps
+    """Solve the genie's equation backward from the end of the horizon to its first window. O(n_targets n_steps
     tolerance n_places²).
     """
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
@@ -115,7 +117,7 @@ def horizon_bounds(
 
 
 def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatArray:
-    """Return the beliefs about every coming window, (n_steps, n_targets, n_places), if nothing more is released."""
+    """Return the beliefs about every coming window, (n_steps, n_targets, n_places), assuming no further release."""
     marginals = np.empty((n_steps, *start.shape))
     marginals[0] = start
     for step in range(1, n_steps):
@@ -124,7 +126,7 @@ def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatA
 
 
 def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
-    """Return the logarithm of the smaller of the genie ball and the first-moment ball for every target."""
+    """Return the logarithm of the genie ball or the first-moment ball, whichever is smaller, for every target."""
     n_steps, n_targets, _ = marginals.shape
     if tolerance >= n_steps:
         return np.zeros(n_targets)
@@ -153,7 +155,7 @@ def _visible_mass(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]
 
 
 def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
-    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) where there are too many sensors for the first to be fast."""
+    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if there are too many sensors to compute the former quickly."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     marginals, places = coming.marginals, coming.places
@@ -178,7 +180,7 @@ def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
 
 
 def _noisy_information(coming: _Coming) -> FloatArray:
-    """Return the information bound from the noise alone, infinite for raw counts."""
+    """Return the information bound from the noise alone, or infinity for raw counts."""
     noise, scales = coming.noise, coming.scales
     if noise not in ADDITIVE:
         return np.full(coming.marginals.shape[1], charged_information(noise, scales))

@@ -113,13 +113,15 @@ def information_bound(
 
 
 def sharpest_information(plan: Schedule) -> float:
-    """Return the sharpest information bound computable in about a second, exact for raw counts where feasible."""
+    """Return the sharpest information bound that can be computed in about a second. It is exact for raw counts if
+    feasible.
+    """
     order = None if raw_operations(plan, None) <= _EXACT_OPERATIONS else 1
     return min(raw_information(plan, order), noisy_information(plan))
 
 
 def noisy_information(plan: Schedule) -> float:
-    """Return the information bound from the noise alone, in nats; it is infinite for raw counts."""
+    """Return the information bound from the noise alone, in nats, or infinity for raw counts."""
     if plan.noise not in ADDITIVE:
         return charged_information(plan.noise, plan.scales)
     total = 0.0
@@ -130,7 +132,7 @@ def noisy_information(plan: Schedule) -> float:
 
 
 def charged_information(noise: str | None, scales: FloatArray) -> float:
-    """Return the sum of the information bounds from the guarantees of the windows; infinite without a guarantee."""
+    """Return the sum of the information bounds from the windows' guarantees, or infinity if there is no guarantee."""
     charge = scales.max(axis=1)
     if noise is None:
         return math.inf
@@ -154,7 +156,9 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
 
 
 def raw_information(plan: Schedule, order: int | None) -> float:
-    """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, with Y the raw reading; ``order`` None is exact."""
+    """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, where Y is the raw reading. The sum is exact if
+    ``order`` is None.
+    """
     # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
     # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
     # n_steps) · sensors · M · min(M, unseen locations)) time.
@@ -180,7 +184,7 @@ def raw_information(plan: Schedule, order: int | None) -> float:
 def _advance(
     rows: FloatArray, sighted_at: IntArray, plan: Schedule, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
-    """Advance the belief since each last sighting within ``order`` windows from window step − 1 to window ``step``."""
+    """Advance the beliefs since each sighting of the last ``order`` windows by one window, to window ``step``."""
     matrix, hidden, active = plan.prior.transition, plan.hidden[step - 1], plan.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]
@@ -213,7 +217,7 @@ def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
 
 
 def raw_operations(plan: Schedule, order: int | None) -> float:
-    """Estimate the number of multiplications of `raw_information`, to choose an order beforehand."""
+    """Estimate how many multiplications `raw_information` needs, so that an order can be chosen beforehand."""
     plan = plan.raw
     depth = plan.n_steps if order is None else min(order, plan.n_steps)
     n_histories = depth * np.mean([active.size * (hidden.size > 0) for active, hidden in zip(plan.active, plan.hidden)])

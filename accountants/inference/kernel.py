@@ -16,7 +16,7 @@ BLOCK_ENTRIES = 1 << 15
 
 
 class Kernel:
-    """A nonnegative dense or sparse matrix (n_from, n_to), entry [x, x'] for the move x to x'; vectors are rows."""
+    """A nonnegative matrix (n_from, n_to), dense or sparse, whose entry [x, x'] is for the move from x to x'."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
@@ -37,7 +37,9 @@ class Kernel:
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return max over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0; O(nnz) for each nonzero row."""
+        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) for each nonzero
+        row.
+        """
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -55,7 +57,7 @@ class Kernel:
         return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x of rows[x] + ln matrix[x, x'], for rows of logarithms; O(n_rows nnz)."""
+        """Return the maximum over x of rows[x] + ln matrix[x, x'], where the rows are logarithms. O(n_rows nnz)."""
         log = self._log_matrix()
         result = np.full((len(rows), self.n_to), -np.inf)
         if self.is_sparse:
@@ -74,7 +76,7 @@ class Kernel:
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
-        """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from); impossible moves are −infinity."""
+        """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from), or −infinity for impossible moves."""
         log = self._log_matrix()
         if not self.is_sparse:
             return np.asarray(log[:, to].T)
@@ -85,7 +87,7 @@ class Kernel:
         return result
 
     def _log_matrix(self) -> Any:
-        """Return the cached logarithms of the matrix; a sparse one is stored by column, without impossible moves."""
+        """Return the cached logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
         if self._log is None:
             with np.errstate(divide="ignore"):
                 if self.is_sparse:
@@ -98,7 +100,7 @@ class Kernel:
 
 
 class Moves(Protocol):
-    """Interface to the moves of one or many targets in the genie's equation; values are (..., n_places)."""
+    """Interface for the moves of one or many targets in the genie's equation, with values of shape (..., n_places)."""
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x' of P[x, x'] rows[x']."""
@@ -108,7 +110,8 @@ class Moves(Protocol):
 
 
 def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> FloatArray:
-    """Step the genie's equation back a window: G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x', a−1)).
+    """Apply the genie's equation one window back: G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x',
+    a−1)).
 
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
     mass of everything, to which a wrong guess makes no difference.
@@ -118,7 +121,7 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:
-    """Return the values after a wrong guess, with one tolerated error fewer."""
+    """Return the values after a wrong guess, which leaves one tolerated error fewer."""
     last = values.shape[-2] - has_total
     parts = [np.zeros_like(values[..., :1, :]), values[..., : last - 1, :], values[..., last:, :]]
     return np.concatenate(parts, axis=-2)

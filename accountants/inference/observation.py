@@ -26,7 +26,9 @@ _FLOOR = 1e-300
 
 
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """Return the sorted, distinct publishing locations of every window, given as a set or as a single location each."""
+    """Return the distinct publishing locations of each window in ascending order, given as one location or a set of
+    them.
+    """
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -40,7 +42,7 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
 
 
 def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) -> FloatArray:
-    """Return the noise scale of every window and location, (n_steps, n_locations); zeros if there is no noise."""
+    """Return the noise scale of every window and location, (n_steps, n_locations), or zeros if there is no noise."""
     # `scale` is σ, the Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee has no
     # scale per location): a scalar, one per window, or one per window and location.
     if noise is None:
@@ -79,8 +81,8 @@ class Schedule:
 
     @cached_property
     def raw(self) -> Schedule:
-        """The schedule of raw counts for the same sensors; a window's only hidden location, if there is just one,
-        counts as seen.
+        """The schedule of raw counts for the same sensors. If a window has a single hidden location, it counts as
+        seen.
         """
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
@@ -89,7 +91,9 @@ class Schedule:
         return Schedule(self.prior, active, hidden, None, np.zeros_like(self.scales), self.marginals)
 
     def n_outcomes(self) -> IntArray:
-        """Count the possible readings of a raw count per window: each sensor where the target can be, and elsewhere."""
+        """Return the number of possible raw readings per window: the sensors that may see the target, and elsewhere
+        if possible.
+        """
         possible = self.marginals > 0
         seen = [np.count_nonzero(row[active]) for row, active in zip(possible, self.active)]
         unseen = [np.any(row[hidden]) for row, hidden in zip(possible, self.hidden)]
@@ -99,7 +103,7 @@ class Schedule:
 def schedule(
     prior: MarkovPrior, sensors: Sequence[int | Iterable[int]], noise: str | None = None, scale: Any = None
 ) -> Schedule:
-    """Check a release schedule against a prior and drop every location the target cannot reach."""
+    """Check a release schedule against a prior, and drop the locations that the target cannot reach."""
     active = active_sensors(sensors, prior.n_locations)
     scales = noise_scales(noise, scale, len(active), prior.n_locations)
     small, locations = prior.reduced
@@ -124,7 +128,7 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of a noisy reading, target present versus absent; NaN stays NaN."""
+    """Return the log-likelihood ratio of a noisy reading with the target present or absent. NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
@@ -157,8 +161,8 @@ def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
 
 
 def total_variation(noise: str, scale: float) -> float:
-    """Return the total variation distance of the noisy counts with and without the target: one-cell capacity minus
-    1.
+    """Return the total variation distance between the noisy counts with and without the target, a cell's capacity
+    minus 1.
     """
     if noise == "gaussian":
         return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
@@ -214,7 +218,9 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
 
 
 def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
-    """Return ln of the probability, target absent, that one cell's log-likelihood ratio exceeds each level ≥ 0."""
+    """Return ln of the probability that a cell's log-likelihood ratio exceeds each level ≥ 0 when the target is
+    absent.
+    """
     if noise == "gaussian":
         return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
     if noise == "laplace":
@@ -231,7 +237,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Reject noise given only by its guarantee, because it has no likelihood."""
+    """Reject noise that is described only by its guarantee, because it has no likelihood."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
@@ -239,8 +245,8 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """Return ln Pr(observation given location), up to a constant per window, of releases minus everybody else's
-    counts; same shape.
+    """Return ln Pr(observation given location) for releases minus everybody else's counts, in their shape, up to a
+    constant per window.
     """
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
@@ -260,7 +266,7 @@ def log_likelihoods(
 
 
 def scaled(log_values: FloatArray) -> FloatArray:
-    """Return likelihoods from their logarithms, scaled so that the largest in each window is 1."""
+    """Exponentiate log-likelihoods, scaled so that the largest likelihood in each window is 1."""
     return np.asarray(np.exp(log_values - log_values.max(axis=-1, keepdims=True)))
 
 
@@ -287,13 +293,15 @@ def backward(kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> Float
 
 
 def smoothed(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Return the posterior marginals Pr(X_t given y_1 … y_T), (n, n_steps, M); O(n n_steps M²)."""
+    """Return the posterior marginals Pr(X_t given y_1 … y_T), (n, n_steps, M). O(n n_steps M²)."""
     joint = forward(initial, kernel, likelihood, leak) * backward(kernel, likelihood, leak)
     return np.asarray(joint / joint.sum(axis=-1, keepdims=True))
 
 
 def posterior_genie(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, tolerance: int) -> FloatArray:
-    """Bound the posterior probability of at most ``tolerance`` wrong guesses, shape (n,); O(n n_steps tolerance M²)."""
+    """Bound the posterior probability that at most ``tolerance`` guesses are wrong, shape (n,). O(n n_steps
+    tolerance M²).
+    """
     n, n_steps, n_locations = likelihood.shape
     values = np.ones((n, tolerance + 2, n_locations))
     for step in range(n_steps - 1, 0, -1):

@@ -63,7 +63,8 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return the log-likelihood ratio of each cell's reading, target there versus elsewhere, (n_targets, n_cells).
+        """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere, (n_targets,
+        n_cells).
 
         `cells`: true cells of the targets; the adversary of each knows everybody else's.
         """
@@ -76,7 +77,9 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """The map of cells (n_cells + 1, the last: unseen) to places of the priors, and each cell's share of its place."""
+    """A map from the n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight in its
+    place.
+    """
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -86,12 +89,14 @@ class PriorPlaces:
 
     @classmethod
     def of_cells(cls, n_cells: int) -> PriorPlaces:
-        """Map each cell to a place of its own, with one more place for being unseen."""
+        """Map each cell to its own place, and being unseen to another place."""
         return cls(np.arange(n_cells + 1), np.ones(n_cells + 1))
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """Keep the most visited cells as places (ties: the smaller index) and merge all others and unseen into one."""
+        """Keep the most visited cells as places (ties go to the smaller index), and merge all other cells and unseen
+        into one.
+        """
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -115,13 +120,13 @@ class PriorPlaces:
         return int(self.location.max()) + 1
 
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
-        """Return the places that active cells see; elsewhere is seen if any of its cells is, which reveals no less."""
+        """Return the places that active cells see. Elsewhere is seen if any of its cells is, which reveals no less."""
         return set(self.location[:-1][active].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """The mechanism that reads the counts, and all steps of the release including it."""
+    """The mechanism that reads the counts, and every step of the release."""
 
     mechanism: Mechanism | None
     steps: tuple[ChainStep, ...] = ()
@@ -140,7 +145,7 @@ class Releasing:
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting: others can then reveal a cell without a
+        """Return whether cells or windows are merged before counting, so that other cells may reveal one without a
         sensor.
         """
         return any(isinstance(step, Generalization) for step in self.steps)
@@ -168,7 +173,7 @@ class Releasing:
 
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
-    """Return whether a release is a repeat whose decision did not depend on the counts."""
+    """Return whether a release repeats an earlier one by a decision that did not depend on the counts."""
     return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
 
 
@@ -183,7 +188,7 @@ class PlannedWindows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseForecast:
-    """Public knowledge about the next ``horizon`` windows, starting from any window."""
+    """The public knowledge about the next ``horizon`` windows, from any window onward."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
     # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
@@ -274,7 +279,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the noise of the horizon as one additive family if possible, otherwise as a guarantee, or None."""
+        """Return the noise of the horizon as a single additive family if possible, else as a guarantee, else None."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None
@@ -291,7 +296,7 @@ class ReleaseForecast:
         return None, None
 
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
-        """Return the largest ε on any path: ε in every w windows, or ε at every regular window of a landmark budget."""
+        """Return the largest ε on any path: in every w windows, or in every regular window under a landmark budget."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
         promised = mechanism.guarantee if mechanism is not None else Guarantee()
         if promised.amount is None or promised.concentrated or promised.linked:

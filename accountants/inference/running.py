@@ -172,7 +172,7 @@ def _success_of_guess(
 
 
 def _rescale(values: FloatArray) -> FloatArray:
-    """Rescale values so that each target's largest total is 1, without exact zeros."""
+    """Rescale values so that each target's largest total is 1 and no value is exactly zero."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
@@ -187,21 +187,23 @@ class RowWriter:
     known: float = 1.0
 
     def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
-        """Return bounds on attacks on the horizon from a window onward; they are final, as they precede its release."""
+        """Return bounds on attacks on the horizon from a window onward. They are final because they precede its
+        release.
+        """
         text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
         text = f"{text}; everybody else's cells known, {self.assumption}"
         columns = [_rows(subjects, window, shown, unit, text, bounds[name]) for name, (shown, unit) in COMING.items()]
         return [row for of_target in zip(*columns) for row in of_target]
 
     def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
-        """Return the realised risk of the windows up to a given one; later releases can still raise it."""
+        """Return the realised risk of the windows up to a given one. Later releases can still raise it."""
         n_steps, high = risk["marginals"].shape[1], risk["high"]
         text = f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
         rows = _rows(subjects, window, "realised_risk", "probability", self._text(text), high)
         return [replace(row, low=low, high=row.value, status=status) for row, low in zip(rows, risk["low"].tolist())]
 
     def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
-        """Return rows with the probability of a window's likeliest place, smoothed by later windows."""
+        """Return rows with the probability of the most likely place in a window, smoothed by later windows."""
         text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
         return _rows(subjects, window, "place_known", "probability", text, likeliest)
 
@@ -229,7 +231,7 @@ def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, tex
 
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """Immutable data of a few targets: the adversaries' knowledge, the priors and the genie's values."""
+    """Immutable data about a few targets: their adversaries' knowledge, their priors and the genie's values."""
 
     span: slice
     known: KnownTargets
@@ -237,7 +239,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Return the beliefs after a release; they are unchanged if ``reading`` is None."""
+        """Return the beliefs after a release. They are unchanged if ``reading`` is None."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -248,7 +250,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class TargetFilters:
-    """The targets, divided into blocks. No target's figures depend on the other targets, not even in the last bit."""
+    """All targets, divided into blocks. A target's figures never depend on the other targets, not even by rounding."""
 
     known: KnownTargets
     writer: RowWriter

@@ -1,4 +1,4 @@
-"""Bound on the success of attacks on raw counts, composed of the segments between sightings.
+"""A bound on the success of attacks on raw counts, composed from the segments between sightings.
 
 Given the readings, the unseen runs between sightings are independent. Each run's chance of at most a wrong guesses is
 bounded on its own; the budgets of wrong guesses are then convolved, and summed over all ways to be sighted, from the
@@ -96,8 +96,8 @@ class Segments:
 
 
 def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
-    """Return C(length − a, j) for a = 0 … tolerance, shape (n_ends, tolerance + 1); it is 0 if fewer than j guesses
-    have to be right.
+    """Return C(length − a, j) for a = 0 … tolerance, shape (n_ends, tolerance + 1), or 0 if fewer than j guesses
+    must be right.
     """
     return np.asarray(comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j))
 
@@ -105,8 +105,8 @@ def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
 def _genie_tables(
     plan: Schedule, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Return the genie values of all runs, from the last window back; also each end's window and, per window, the
-    probability of staying unseen from each location until each end, (n_ends, M).
+    """Return the genie values of all runs, each end's window, and per window the probability of staying unseen from
+    each location until each end, (n_ends, M).
     """
     n_locations, last = plan.prior.n_locations, plan.n_steps - 1
     matrix = plan.prior.transition
@@ -137,7 +137,9 @@ def _genie_tables(
 
 
 def segment_operations(plan: Schedule, tolerance: int) -> float:
-    """Estimate the number of multiplications in `log_segment`, to skip the bound if it would take too long."""
+    """Estimate how many multiplications `log_segment` needs, so that the bound can be skipped if it would take too
+    long.
+    """
     plan = plan.raw
     sighted = np.array([active.size for active in plan.active])
     hidden = np.array([window.size for window in plan.hidden])
@@ -152,7 +154,7 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
 
 
 def affordable_moments(plan: Schedule) -> int:
-    """Return how many moments of every run can be computed in about a second; 0 for large sparse priors."""
+    """Return how many moments of every run can be computed in about a second, or 0 for a large or sparse prior."""
     n_steps, n_locations = plan.n_steps, plan.prior.n_locations
     n_starts = 1 + sum(active.size for active in plan.active)
     if not isinstance(plan.prior.transition, np.ndarray) or n_starts**2 * n_steps * n_locations / 6 > _FIRST_OPERATIONS:
@@ -167,7 +169,9 @@ def moment_bounds(
     unseen: dict[int, FloatArray],
     n_moments: int,
 ) -> list[list[FloatArray]]:
-    """Return σ_1, σ_2, … up to ``n_moments``, each (n_starts, n_ends), for the runs of every entry of ``starts``."""
+    """Return σ_1, σ_2, … up to ``n_moments``, each of shape (n_starts, n_ends), for runs from every entry of
+    ``starts``.
+    """
     # `starts`: (window, sighted locations), from the last window to −1, the start of the horizon; `begin`: (n, M)
     # distributions of the first location, one for each start in window −1; `unseen`: per window the probability
     # (n_ends, M) of staying unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
@@ -230,7 +234,9 @@ def _next_weights(weights: dict[int, FloatArray], kernels: dict[tuple[int, int],
 
 
 def _unseen_kernels(plan: Schedule) -> dict[tuple[int, int], FloatArray]:
-    """Return the probability of moving from any place in one window to any place in a later one, unseen all the way."""
+    """Return the probability of moving from each place in one window to each place in a later one without being
+    seen.
+    """
     matrix = plan.prior.transition
     kernels = {}
     for before in range(plan.n_steps - 1):

@@ -33,7 +33,8 @@ def success_upper_bound(
     seed: int = 0,
     confidence: float = 0.9999,
 ) -> float:
-    """Bound from above the probability that an attack gets all but ``tolerance`` locations of a trajectory right.
+    """Return an upper bound on the probability that an attack gets all but ``tolerance`` locations of a trajectory
+    right.
 
     The attacker knows everybody else, the prior and the releases. It holds for every estimator. One location per
     person and window is assumed.
@@ -101,7 +102,7 @@ def advantage_upper_bound(
     bound: Bound = "best",
     **options: Any,
 ) -> float:
-    """Bound from above the normalised advantage (p − p*) / (1 − p*) of any attack.
+    """Return an upper bound on the normalised advantage (p − p*) / (1 − p*) of any attack.
 
     p is the success with the releases, p* that of the best guess without them. For ``tolerance=0`` p* is the largest
     probability of a trajectory; else the success of the most probable one stands for it, which is no more than p*, so
@@ -131,7 +132,7 @@ def advantage_upper_bound(
 
 
 def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_locations: int) -> list[float]:
-    """Return the logarithms of the requested bounds that build on the best blind guess: loose, tight, leakage."""
+    """Return the logarithms of those requested bounds that use the best blind guess: loose, tight and leakage."""
     values = []
     information = sharpest_information(plan) if bound != "leakage" else 0.0
     if bound in ("loose", "best"):

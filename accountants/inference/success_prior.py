@@ -40,7 +40,8 @@ _OPERATIONS = 2e6
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
-    """Bound from above the probability that the best guess without any release has at most ``tolerance`` errors.
+    """Return an upper bound on the probability that the best guess without any release has at most ``tolerance``
+    errors.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
 
 def check_horizon(n_steps: int, tolerance: int) -> None:
-    """Reject a horizon without windows or a negative tolerance."""
+    """Reject a horizon that has no windows, or a negative tolerance."""
     if n_steps < 1:
         raise ParameterError("n_steps", n_steps, "at least 1")
     if tolerance < 0 or tolerance != int(tolerance):
@@ -84,7 +85,7 @@ def check_horizon(n_steps: int, tolerance: int) -> None:
 
 
 def probability(log_value: float) -> float:
-    """Return the exponential, except that positive values too small for a float become the smallest float, not 0."""
+    """Exponentiate a logarithm, rounding positive values that are too small for a float up to the smallest float."""
     return float(np.exp(log_value)) or float(np.nextafter(0.0, 1.0) if log_value > -np.inf else 0.0)
 
 
@@ -109,7 +110,9 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Return the smallest of Markov's inequalities on C(hits, j), where j = n_steps − tolerance is the union bound."""
+    """Return ln of the smallest Markov bound on C(hits, j) over j. The case j = n_steps − tolerance is the union
+    bound.
+    """
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])
@@ -145,7 +148,9 @@ def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int)
 
 
 def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
-    """Return ln f(n_steps − l) for l = 0 … max_skips; f(m) is the largest prior probability of any m chosen windows."""
+    """Return ln f(n_steps − l) for l = 0 … max_skips, where f(m) is the largest prior probability of any m chosen
+    windows.
+    """
     # Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
     # at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
     # chains that do not start stationary.
@@ -172,7 +177,9 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
 
 
 def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
-    """Return ln f(1), ln f(2), … up to ``maximum``; from f(3) on, only while they are cheap to compute."""
+    """Return ln f(1), ln f(2), … up to ``maximum``, but values from f(3) onward only while they are cheap to
+    compute.
+    """
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
     if maximum < 1:
         return np.empty(0)

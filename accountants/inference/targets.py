@@ -1,4 +1,4 @@
-"""Targets of reconstruction: the people, their declared or estimated priors, and arrays of many priors together."""
+"""The people whose trajectories are attacked, their declared or estimated priors, and arrays of many priors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Line(Checked):
-    """The one-dimensional test chain over the cells in order; see `chain_prior`."""
+    """The one-dimensional test chain over the cells in order, as in `chain_prior`."""
 
     n: int = parameter(doc="number of places: the cells of the run", at_least=1)
     tau: float = parameter(0.1, doc="reach of a move as a share of the line", above=0)
@@ -33,7 +33,7 @@ class Line(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """An adversary's prior knowledge of each target's moves: exactly one of ``estimate``, ``chain``, ``learned``.
+    """What an adversary knows about each target's moves: exactly one of ``estimate``, ``chain`` and ``learned``.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class KnownTargets:
         return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
 
     def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
-        """Return ln Pr(a window's reading given each place of each target), up to a constant, (n_targets, n_locations).
+        """Return ln Pr(reading of a window given each target's place), up to a constant, (n_targets, n_locations).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """
@@ -126,7 +126,9 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return the targets, drawn from the training part or named by id, with their priors; reads any files."""
+    """Return the targets with their priors, reading any files. Targets are drawn from the training part or named by
+    id.
+    """
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -156,7 +158,8 @@ def known_targets(
 def knowing_a_share(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know the cells of a share of other people, and long-run places of the rest.
+    """Return targets whose adversaries know the cells of a fraction of the other people, and the long-run places of the
+    rest.
 
     The rest is drawn from people seen in the training windows; who is not seen there is known.
     """
@@ -179,7 +182,7 @@ def knowing_a_share(
 
 
 def _with_unseen_place(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
-    """Append an unseen place to a prior; without a probability of being unseen, the chain never enters it."""
+    """Append an unseen place to a prior, which the chain never enters unless the prior already has one."""
     if prior.n_locations > n_cells:
         return prior
     matrix = np.eye(n_cells + 1)
@@ -232,13 +235,15 @@ def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Ca
 
 
 def _visit_shares(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
-    """Return the fraction of visits to each place, which is above 0 for every place."""
+    """Return the fraction of visits to each place. Every fraction is above 0."""
     visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
     return np.asarray(visits / visits.sum())
 
 
 def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
-    """Draw rows of people seen in enough windows, or take all of them."""
+    """Draw row indices of people who are seen in enough windows, or return all of them if there are at most
+    `n_targets`.
+    """
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
         raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")
@@ -261,7 +266,7 @@ _PLACES_PER_BATCH, _RARE = 8, 0.01
 
 @dataclass(frozen=True, eq=False)
 class TargetPriors:
-    """The priors of many targets, padded to the most places that any of them can reach."""
+    """The priors of many targets, padded to the largest number of places that any of them can reach."""
 
     locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
     initial: FloatArray  # (n_targets, n_places), 0 for padding
@@ -271,7 +276,7 @@ class TargetPriors:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> TargetPriors:
-        """Stack priors into one object; a prior given many times is stored once."""
+        """Stack priors into one object. A prior that occurs many times is stored once."""
         # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
         if not priors or len({prior.n_locations for prior in priors}) > 1:
             raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
@@ -309,7 +314,7 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """The places x' by descending maximum of P[x, x'], padding last: their indices, these maxima, and P[·, x'].
+        """The indices of the places x' by descending maximum of P[x, x'] (padding last), these maxima, and P[·, x'].
 
         And how many of them to look at together: all, where so many are likely that none can be left out.
         """
@@ -323,7 +328,7 @@ class TargetPriors:
         return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum of P[x, x'] rows[x'] over x', for nonnegative rows; exact, in blocks that fit in the
+        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in blocks that fit in the
         processor's cache.
 
         Most places are rarely moved to: once the largest that the others could give is under what every x has, they

@@ -1,4 +1,4 @@
-"""Classifiers of the membership attack: train on a game's first samples, score the others, and evaluate the scores.
+"""Classifiers of the membership attack, trained on a game's first samples and evaluated on the remaining ones.
 
 Principal components or cell statistics, with logistic regression; the area under the curve, the privacy gain of a
 defense, and the true-positive rate at a low false-positive rate, with its exact interval.
@@ -27,7 +27,7 @@ CONFIDENCE = 0.95
 
 
 def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
-    """Return the scores (n_samples, k) of all samples on the leading principal components of the first `n_train`.
+    """Project all samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
 
     There are fewer than `n_components` where the rank is lower. Decomposes the smaller of the covariance and the Gram
     matrix: O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
@@ -53,7 +53,8 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Return the weights and intercept of a logistic regression with penalty ½‖w‖²; no features give empty weights.
+    """Return the weights and intercept of a logistic regression with penalty ½‖w‖². The weights are empty if there are
+    no features.
 
     Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps. Raises `MissingLibrary` without the
     extra ``attacks``.
@@ -69,7 +70,7 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
-    """Return seven statistics over the windows for every cell.
+    """Return seven statistics of each cell over the windows.
 
     `released` (n_samples, n_windows, n_cells): aggregates.
 
@@ -183,7 +184,8 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Return the membership advantage of an adversary who accuses when her evidence is above 0 nats.
+    """Return the membership advantage of an adversary who claims that the target is present if her evidence exceeds 0
+    nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean

@@ -138,7 +138,7 @@ def mechanism_defense(
 
 
 class _PooledNoise(NoiseSource):
-    """Noise for many samples: as independent as with one seed for each, in a quarter of the time."""
+    """Noise for many samples, as independent as with one seed per sample, but drawn in a quarter of the time."""
 
     def at(
         self,
@@ -170,7 +170,7 @@ def _release(
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """Draw a random guess independent of the data, the baseline of utility tables.
+    """Draw a random guess that does not depend on the data, as the baseline of utility tables.
 
     Every value is drawn uniformly from the whole numbers between 0 and `largest`.
 

@@ -1,4 +1,4 @@
-"""The membership game: an adversary distinguishes aggregates with her target from aggregates without."""
+"""The membership game: an adversary distinguishes aggregates that include her target from those that do not."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class MembershipGame:
         self.space = UserSpace(presence, blocks)
 
     def samples(self, target: int) -> Samples:
-        """Return the labelled groups of one target's game, which depend only on the seed and the target."""
+        """Return the labelled groups for one target. They depend only on the seed and the target."""
         n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
         check_whole(target=target)
         if not 0 <= target < n_users:
@@ -196,7 +196,9 @@ class MembershipGame:
         return samples.labels[samples.n_train :], scores
 
     def _fewer_people(self, samples: Samples) -> bool:
-        """Return whether user coordinates are smaller than undefended aggregates, or these too large as counts."""
+        """Return whether user coordinates are smaller than undefended aggregates, or the aggregates are too large as
+        counts.
+        """
         n_values = samples.labels.size * int(np.prod(self.space.shape))
         return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
 
@@ -238,7 +240,7 @@ class MembershipGame:
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
-    """Apply a function to items in threads; yield results in order with one job, otherwise as they complete.
+    """Apply a function to items in threads. Results come in order if there is one job, otherwise as they complete.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
 

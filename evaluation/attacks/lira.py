@@ -1,4 +1,4 @@
-"""Likelihood-ratio attack: is the release more likely with the target in the group, or without?
+"""Likelihood-ratio attack: is the release more likely if the target is in the group or if not?
 
 The adversary has shadow releases of groups with and without her target, made with the mechanism. What a release says
 about the target is one number, on which the two kinds of groups have a Gaussian each; her score is the logarithm of the
@@ -71,7 +71,7 @@ def _shrinkage(centred: Array) -> tuple[float, float]:
 
 
 def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
-    """Return the log-likelihood ratios of statistics, from Gaussians fitted to shadows with and without the target.
+    """Return log-likelihood ratios of statistics, using Gaussians fitted to shadows with and without the target.
 
     Returns ratios (…, n_found): nats of evidence for the target's presence.
 
@@ -98,7 +98,7 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
 def likelihood_ratio_scores(
     released: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_], n_train: int
 ) -> Array:
-    """Return the evidence in nats that the target is in each challenge, learned from the shadows that precede it.
+    """Return the evidence, in nats, that each challenge includes the target, as learned from the preceding shadows.
 
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
     otherwise seem to separate the two kinds better than it does.

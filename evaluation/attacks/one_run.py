@@ -1,4 +1,4 @@
-"""Lower bounds on a person's loss, from guesses about randomly planted people.
+"""Lower bounds on a person's privacy loss, from guesses about randomly planted people.
 
 Many *canaries* are planted in what is released, each present by a coin of its own. An adversary who knows all but the
 coins guesses them from the releases. What a mechanism claims bounds how often a guess can be right; more right guesses
@@ -69,7 +69,7 @@ class Guesses:
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound on the loss, as a multiple of the claim."""
+    """A lower bound on the privacy loss, as a multiple of the claimed loss."""
 
     factor: float  # above 1 the claims are refuted at ``confidence``; 0 where the guesses show nothing
     claim: float  # the largest claim, in ε or ρ
@@ -81,7 +81,9 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the loss of those with the largest claim, in ε or ρ, if claims scale together."""
+        """The lower bound on the privacy loss of the people with the largest claim, in ε or ρ, if all claims scale
+        together.
+        """
         return self.factor * self.claim
 
 
@@ -99,7 +101,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Return the largest probability of guessing a fair coin from an output that depends on it, given a loss of ε or ρ.
+    """Return the largest probability of guessing a fair coin from an output with a privacy loss of ε or ρ about it.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -123,7 +125,7 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
 
 
 def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
-    """Bound the loss from below, as a multiple f of the claims.
+    """Return a lower bound on the privacy loss, as a multiple f of the claims.
 
     Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
     1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is
@@ -168,12 +170,14 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
 
 
 def _of_independent(n_right: int, claims: Array, level: float) -> float:
-    """Return the largest multiple of ε claims at which this many correct guesses have probability at most ``level``."""
+    """Return the largest multiple of ε claims that gives this many correct guesses a probability of at most
+    ``level``.
+    """
     different, often = np.unique(claims, return_counts=True)
     n = len(claims)
 
     def is_refuted(factor: float) -> bool:
-        """Test the number of correct guesses against the binomial tail above the mean."""
+        """Return whether the binomial tail beyond the number of correct guesses refutes the factor."""
         mean = float(largest_accuracy(factor * different, False) @ often / n)
         return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
 
@@ -181,7 +185,7 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
 
 
 def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
-    """Return the largest multiple of ρ claims at which betting on the rounds multiplies the stake by over
+    """Return the largest multiple of ρ claims for which betting on the rounds multiplies the stake by over
     1/``level``.
     """
     sizes = np.bincount(rounds)
@@ -191,7 +195,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
     different, position = np.unique(largest[sizes > 0], return_inverse=True)
 
     def is_refuted(factor: float) -> bool:
-        """Return whether betting on all rounds refutes the factor."""
+        """Return whether the wealth from betting on all rounds refutes the factor."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
             wealth = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]

@@ -20,7 +20,7 @@ MAX_PEOPLE = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Checked):
-    """Parameters of the membership game; defaults follow the paper if the run is large enough.
+    """Parameters of the membership game. The defaults follow the paper if the run is large enough.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """
@@ -90,7 +90,7 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """Return the game with its number of targets set; by default at most the number of people seen."""
+        """Return the game with a number of targets, which is by default at most the number of people seen."""
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
@@ -110,7 +110,7 @@ class Game(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionGame(Checked):
-    """Parameters of the reconstruction game; defaults come from the accountant ``reconstruction``, if configured.
+    """Parameters of the reconstruction game. Defaults come from the accountant ``reconstruction`` if configured.
 
     Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.2.
     """
@@ -135,7 +135,7 @@ class ReconstructionGame(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryGame(Checked):
-    """Parameters of trajectory recovery; with the defaults it takes only minutes."""
+    """Parameters of trajectory recovery. With the defaults, it takes only minutes."""
 
     people: int = parameter(
         1000, doc="most people counted; of more, a sample drawn by the seed", at_least=2, at_most=MAX_PEOPLE

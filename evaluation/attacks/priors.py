@@ -1,4 +1,4 @@
-"""Prior knowledge of the adversary: observation and inference periods, and labelled groups for both."""
+"""The adversary's prior knowledge: observation and inference periods, and labelled groups for both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Return the window indices of a period, counted from 0 and in the given order.
+    """Return the window indices of a period in the given order, starting at 0.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class Samples:
 
     @property
     def challenges(self) -> Samples:
-        """The challenges alone, for an adversary without a training set."""
+        """The challenges alone, for an adversary who has no training set."""
         rows = slice(self.n_train, None)
         return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
 
@@ -143,7 +143,7 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
 def draw_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw random groups, small enough that groups without the target exist."""
+    """Draw random groups. Reject a group size so large that no group could exclude the target."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     return random_groups(n_users, target, group_size, included, rng)
@@ -192,7 +192,7 @@ def subset_samples(
 def past_samples(
     n_users: int, target: int, *, group_size: int, n_groups: int, n_blocks: int, same: bool, rng: np.random.Generator
 ) -> Samples:
-    """Draw samples for prior 2, participation in past groups: training on past blocks, challenges on the last.
+    """Draw samples for prior 2, participation in past groups: past blocks for training, and the last for challenges.
 
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).
@@ -211,7 +211,7 @@ def past_samples(
 
 
 def _n_train(n_samples: int) -> int:
-    """Return the training size of `n_training`; raise `ParameterError` unless both parts can hold both labels."""
+    """Return the training size from `n_training`. Raise `ParameterError` if a part is too small for both labels."""
     n_train = n_training(n_samples)
     if n_samples - n_train < 2 or n_train < 2:
         raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")

@@ -37,7 +37,7 @@ N_SHUFFLES = 5
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of trajectories with people, matched one to one to maximise accuracy.
+    """The agreement of trajectories with people, after matching them one to one for the best accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -63,7 +63,7 @@ class Recovery:
 
     @property
     def baseline(self) -> float:
-        """The accuracy of the better baseline; neither baseline continues trajectories."""
+        """The accuracy of the better of the two baselines, neither of which continues trajectories."""
         return max(self.shuffled.accuracy, self.nothing.accuracy)
 
     @property
@@ -73,7 +73,7 @@ class Recovery:
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Return a cell for each of ``n_people`` people, ascending, according to the released counts of one window.
+    """Assign a cell to each of ``n_people`` people according to the released counts of one window, in ascending order.
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
@@ -92,7 +92,8 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate the number of people in each window (n_windows,) from the totals of a release; all if it shows nobody.
+    """Estimate how many people are present in each window (n_windows,) from released totals. If all are 0, assume
+    everybody.
 
     >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
     (array([1, 4]), array([4, 4]))
@@ -185,7 +186,7 @@ def _within_a_day(
 
 
 def _match_later(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
-    """Match each earlier trajectory with the later one that adds the least entropy of visits."""
+    """Match each earlier trajectory with a later one so that the entropy of visits increases least."""
     visits = [
         np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
     ]
@@ -224,7 +225,8 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
 
 
 def _fill_gaps(paths: Trajectories) -> Trajectories:
-    """Fill gaps with the previous cell, or with the next one before the first sighting; otherwise leave `ABSENT`.
+    """Fill gaps with the previous cell, or before the first sighting with the next cell; leave `ABSENT` if there is
+    neither.
 
     >>> _fill_gaps(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
     [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]

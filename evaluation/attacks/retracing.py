@@ -43,7 +43,7 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the releases minus everybody's counts except one person's.
+        """Return the releases minus the counts of everybody except one person.
 
         `trajectory`: (n_windows,) the person's cells, n_cells where not counted.
 
@@ -58,7 +58,7 @@ class Observed:
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the log-likelihood ratio of each release, window and cell: the person there versus elsewhere."""
+        """Return the log-likelihood ratio of each release, window and cell, with the person there or elsewhere."""
         left = self.without_others(trajectory)
         if self.noise is not None:
             values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
@@ -71,7 +71,9 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class NotKnown:
-    """The people unknown to a target's adversary, including the target, and her distribution of the others."""
+    """The people whom a target's adversary does not know, including the target, and the distribution she assumes for
+    the rest.
+    """
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
@@ -90,7 +92,7 @@ class NotKnown:
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
-    """Return the releases as seen by an adversary who knows the counts except for one person's part.
+    """Return the releases as an adversary sees them who knows the counts except for one person's contribution.
 
     `releases`: one a window, with values of shape (n_releases, n_cells): replicas with noise of their own. `counts`:
     (n_windows, n_cells) what was released.
@@ -150,7 +152,7 @@ def decode_trajectories(
     n_before: int = 0,
     crowd: NotKnown | None = None,
 ) -> dict[Estimator, IntArray]:
-    """Guess trajectories segment by segment, each segment from all releases up to its end.
+    """Guess trajectories segment by segment, using all releases up to the end of each segment.
 
     `trajectories`: (n_people, n_windows) their cells, n_cells where not counted. `crowd`: people whom the adversary of
     a single trajectory does not know; None: none.

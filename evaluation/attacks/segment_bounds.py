@@ -87,7 +87,9 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment on, and that window's index; 0 for a stationary prior."""
+        """Return the prior from the window before a segment onward, and that window's index (0 if the prior is
+        stationary).
+        """
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon
@@ -120,7 +122,7 @@ class SuccessBounds:
         return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
 
     def _revealed_segments(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
-        """Return the segments of a release without noise, with the sensors whose values depend on the person."""
+        """Return the segments of a release that has no noise, with the sensors whose values depend on the person."""
         revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
         sensors = [frozenset(self.places.sensors(window)) for window in revealed]
         step = self.horizon

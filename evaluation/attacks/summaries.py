@@ -1,4 +1,4 @@
-"""Results of the games per target, as means with intervals, and as tables for people."""
+"""Summaries of the games over targets, as means with intervals and as readable tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ BOUND = "success_upper_bound"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Return, by mobility group, the mean area under the curve on raw and released aggregates, and the privacy gain.
+    """Return the mean area under the curve on raw and released aggregates, and the privacy gain, for each mobility
+    group.
 
     Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
     ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
@@ -73,7 +74,7 @@ def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """Return a mean with limits that span two intervals: over targets, and over trials."""
+    """Return a mean whose limits span two intervals, one over targets and one over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],
@@ -83,7 +84,7 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
 
 
 def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return the mean and its Student's t interval, clipped to [0, 1]; there is no interval if all values are equal."""
+    """Return the mean and its Student's t interval, clipped to [0, 1]. There is no interval if all values are equal."""
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
@@ -92,7 +93,7 @@ def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
 
 
 def as_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a table for people."""
+    """Format the summary as a readable table."""
     game = summary["game"]
     lines = [
         f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
@@ -112,7 +113,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
 
 
 def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
-    """Describe an attack's successes with and without the release, per 100 tries.
+    """Describe how often an attack succeeds with and without the release, per 100 attempts.
 
     >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
@@ -134,7 +135,7 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
 
 
 def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
-    """Return a line on true positives at few false alarms, if there are enough challenges.
+    """Return a line on true positives at a low false-positive rate, if there are enough challenges.
 
     >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
     >>> true_positives_line({"everybody": {"found": {"raw": one, "released": one}}})
@@ -148,7 +149,7 @@ def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """Return a remark on a gain that is close to chance.
+    """Return a remark on a privacy gain if the attack is close to chance.
 
     >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
     >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
@@ -177,7 +178,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Return lines on the people and windows left out of a sample, and on aggregates too small for a crowd."""
+    """Return lines on people and windows that are not attacked, and on aggregates of too few people."""
     lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
     if game["n_attacked"] < n_people:
         lines.append(
@@ -215,7 +216,7 @@ def shown(figure: Mapping[str, float | None]) -> str:
 
 
 def binomial_limits(rate: float, n: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson limits of a rate in ``n`` trials; a rate between two counts is rounded outward.
+    """Return the Clopper-Pearson limits of a rate in ``n`` trials. A rate that is not a whole count is rounded outward.
 
     >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
     [0.0, 0.308]
@@ -267,7 +268,7 @@ def _pool(rows: pl.DataFrame) -> dict[str, float | None]:
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a table for people."""
+    """Format the summary as a readable table."""
     game = summary["game"]
     lines = [
         f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
@@ -291,7 +292,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a table for people."""
+    """Format the summary as a readable table."""
     game, rows = summary["game"], summary["found"]
     challenges_of = f"all {game['n_people']:,} people"
     if game["people"] < game["n_people"]:

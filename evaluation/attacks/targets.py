@@ -1,4 +1,4 @@
-"""Choice of targets by mobility, the most exposed of them, and their activity."""
+"""Selection of targets by mobility or by exposure, and their activity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
-    """Draw random targets, a third from each mobility group; any remainder comes from the less mobile groups.
+    """Draw random targets, a third from each mobility group. Any remainder comes from the less mobile groups.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
 
@@ -50,7 +50,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
 
 def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
-    """Return the users with the most memberships; ties go to those in emptier cells, then to the lower index.
+    """Return the users with the most memberships. Ties go to users in emptier cells, then to the lower index.
 
     Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
 

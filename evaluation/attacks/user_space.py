@@ -19,7 +19,9 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the presence of users as a boolean array (n_users, n_windows, n_cells); errors name the flaw."""
+    """Return the presence of users as a boolean array (n_users, n_windows, n_cells), or raise an error that explains
+    the flaw.
+    """
     array = np.asarray(binary)
     if array.ndim != 3 or 0 in array.shape:
         raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")
@@ -31,7 +33,7 @@ def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return inverse standard deviations, with 0 for constant features."""
+    """Return the inverse standard deviation of each feature, or 0 if the feature is constant."""
     return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
 
 

@@ -1,4 +1,4 @@
-"""Membership attack without a reference group: shadows are made from the released counts themselves.
+"""A membership attack that needs no reference group, because it makes shadows from the released counts.
 
 The adversary knows her target's trace, how many people are counted, and the mechanism. She knows no one else. From the
 release she estimates how visits are spread over cells, over windows and over people, makes synthetic traces that fit,
@@ -127,7 +127,7 @@ def shadows(
     n_pairs: int = N_PAIRS,
     n_traces: int = N_TRACES,
 ) -> Array:
-    """Return releases (2·n_pairs, n_windows·n_cells) of synthetic groups, those with the target first.
+    """Return releases (2·n_pairs, n_windows·n_cells) of synthetic groups, starting with those that include the target.
 
     `trace` (n_windows, n_cells): where and when the target is.
 
@@ -165,7 +165,7 @@ def zero_knowledge_scores(
     n_trainings: int,
     seed: list[int],
 ) -> Array:
-    """Return the log-odds that the target is present in releases, for an adversary without a reference group.
+    """Return the log-odds that releases include the target, for an adversary who has no reference group.
 
     `released` (n_releases, n_windows, n_cells): the releases; those that are trained on are the first ones. `trace`
     (n_windows, n_cells): where and when the target is.
@@ -207,6 +207,6 @@ def zero_knowledge_scores(
 
 
 def _exclusions(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
-    """Find exact releases that rule out the target: nobody in a cell of the target, or everybody in another cell."""
+    """Find exact releases that rule out the target: a cell of the target is empty, or another cell holds everybody."""
     excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
     return excluded

@@ -38,7 +38,7 @@ if not __debug__:
 
 @dataclass(frozen=True)
 class Case:
-    """A check of one instance of a mechanism; calling it raises `AssertionError` if the promise is broken."""
+    """A check of one mechanism instance. Calling it raises `AssertionError` if the promise is broken."""
 
     name: str
     subject: Subject
@@ -87,7 +87,7 @@ def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = Non
 
 
 def failed_checks(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[str]:
-    """Return the names of failing cases; the parameters are those of `mechanism_cases`."""
+    """Return the names of the failing cases. The parameters are those of `mechanism_cases`."""
     failed = []
     for case in mechanism_cases(mechanism, plugins):
         try:

@@ -1,4 +1,4 @@
-"""Checks of a mechanism's contract, one function per promise; each raises `AssertionError` on failure."""
+"""Checks of a mechanism's contract, one function per promise. Each raises `AssertionError` if it fails."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Check that noise follows the release's family at the declared scale, and not at scales 30 % off."""
+    """Check that noise follows the release's family at the declared scale, and not at a scale 30 % larger or
+    smaller.
+    """
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -174,7 +176,7 @@ def charges_cover_the_noise(subject: Subject) -> None:
 
 
 def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
-    """Check that a block charged for single windows covers all memberships of one user in them."""
+    """Check that a block charged for individual windows covers all memberships of one user in them."""
     charges = [event for release in releases for event in release.charge]
     for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
         rates = []
@@ -245,9 +247,7 @@ def every_window_is_released_once(subject: Subject) -> None:
 
 
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
-    """Check that a step charges for all the noise it draws, in queries and publications, and draws all that it
-    charges for.
-    """
+    """Check that the noise a step draws, in queries and publications, is exactly the noise it charges for."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
             script: Any = ScriptedNoise(first)
@@ -277,7 +277,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
 
 
 def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
-    """Return the event itself, or for a covered event the noise of the block that covers the window."""
+    """Return the event itself, or if it is covered by a block, the noise of that block."""
     if not isinstance(event, events.Covered):
         return event
     block = blocks[event.first]
@@ -286,7 +286,7 @@ def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
 
 
 def decisions_read_releases_alone(subject: Subject) -> None:
-    """Check that decisions and the state behind them depend only on releases and paid answers."""
+    """Check that decisions, and the state they use, depend only on releases and on answers that were charged."""
     if not subject.mechanism.guarantee.adaptive:
         return
     for facts, windows in worlds(subject):
@@ -301,7 +301,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
 
 
 def cells_have_noise_of_their_own(subject: Subject) -> None:
-    """Check that no two cells of the first publication share their noise, over many keys."""
+    """Check over many keys that no two cells of the first publication share their noise."""
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
     for number in range(n_keys):
@@ -368,7 +368,9 @@ def _outside(declared: Parameter) -> list[Any]:
 
 
 def is_documented(subject: Subject) -> None:
-    """Check the docstring: a first sentence, every parameter, and a Privacy paragraph that matches the guarantee."""
+    """Check that the docstring has a first sentence, every parameter, and a Privacy paragraph that matches the
+    guarantee.
+    """
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:
@@ -381,7 +383,7 @@ def is_documented(subject: Subject) -> None:
 
 
 def check_documentation(plugin: type) -> str:
-    """Return the Privacy paragraph of a plug-in; raise `AssertionError` if its documentation is incomplete."""
+    """Return the Privacy paragraph of a plug-in. Raise `AssertionError` if its documentation is incomplete."""
     text = inspect.getdoc(plugin) or ""
     first = text.split("\n")[0]
     assert first.endswith("."), "the first line is not one sentence"
@@ -475,7 +477,7 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """Return the checks for a kind of step: mechanism, chain, event step or post-processing."""
+    """Return the checks for a step, which may be a mechanism, a chain, an event step or post-processing."""
     if isinstance(step, Chain):
         return CHAINS
     if isinstance(step, EventStep):
@@ -486,7 +488,7 @@ def checks_for(step: ChainStep) -> tuple[Check, ...]:
 
 
 def cases_of(step: ChainStep) -> Iterator[tuple[Subject, Check]]:
-    """Yield every check of a step; post-processing is also checked after integer noise."""
+    """Yield every check of a step. Post-processing is also checked after a mechanism with integer noise."""
     yield from ((Subject(step), check) for check in checks_for(step))
     if isinstance(step, Postprocess):
         chain = Chain.of((DiscreteLaplace(epsilon=1.0), step))

@@ -1,4 +1,4 @@
-"""Goodness of fit of noise samples against a family at a scale."""
+"""Goodness-of-fit tests of noise samples against a family at a given scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N_BINS, LARGEST_SCALE = 400, 1e5
 
 
 def noise_matches(samples: ArrayLike, family: str, scale: float) -> float:
-    """Return the p-value of a sample under a noise family: chi-square if integer, Kolmogorov-Smirnov if real.
+    """Return the p-value of a sample under a noise family, by chi-square for integers and Kolmogorov-Smirnov for reals.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def _chi_square(
 def _pool_bins(
     expected: NDArray[np.float64], seen: NDArray[np.int64], minimum: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pool neighbouring bins until each expects at least `minimum`; any remainder joins the last bin."""
+    """Pool neighbouring bins until each one expects at least `minimum`. Any remainder joins the last bin."""
     totals, begins, reached = np.cumsum(expected), [0], 0.0
     while totals[-1] - reached >= 2 * minimum:
         end = int(np.searchsorted(totals, reached + minimum))

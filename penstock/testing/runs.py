@@ -36,7 +36,7 @@ UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism without noise, with every parameter named in `UNLIMITED` set to its unlimited value."""
+    """Return the mechanism with no noise, and with every parameter named in `UNLIMITED` set to its unlimited value."""
     given = {f.name: UNLIMITED[f.name] for f in fields(mechanism) if f.name in UNLIMITED}
     return replace(mechanism, **{name: value for name, value in given.items() if getattr(mechanism, name) is not None})
 
@@ -48,7 +48,9 @@ def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Yield public facts and windows: one period; too many landmarks; bounded periods; changing sensors."""
+    """Yield facts and windows for four settings: one period, too many landmarks, bounded periods, and changing
+    sensors.
+    """
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:
@@ -77,7 +79,7 @@ def released(
     between: Callable[[State], State] = lambda state: state,
     mechanism: Any = None,
 ) -> tuple[list[Release], State]:
-    """Run a mechanism on a copy of the counts; return all releases and the last state."""
+    """Run a mechanism on a copy of the counts, and return all releases and the last state."""
     releases: list[Release] = []
     state: State = {}
     windows = facts.windows() if windows is None else windows
@@ -128,7 +130,7 @@ class Amnesiac:
 
 
 class OneReplica:
-    """The noise source of one replica, which draws as if with the other replicas removed."""
+    """The noise source of one replica, which draws the same noise as if the other replicas did not exist."""
 
     def __init__(self, source: Any, number: int) -> None:
         self.source, self.number = source, number

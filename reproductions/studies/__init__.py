@@ -1,3 +1,1 @@
-"""Studies of the membership attack, one plug-in per file: ``privacy_gain.py`` defines the YAML type
-``privacy_gain``.
-"""
+"""Studies of the papers, one plug-in per file: ``privacy_gain.py`` defines the YAML type ``privacy_gain``."""

@@ -1,4 +1,4 @@
-"""Principal components compared with cell statistics: figure 1(b)."""
+"""Comparison of principal components with cell statistics: figure 1(b)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Half(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalTrace(Study):
-    """Compute the loss of every other of evenly spaced points under a smooth prior, and the worst pair of traces.
+    """Compute the loss about every second point of a trace under a smooth prior, and the worst pair of traces.
 
     Losses are Rényi divergences of order 2, in nats, of hypotheses at most radius 1 apart; the prior has variance 1.
     """
@@ -65,8 +65,8 @@ class ConditionalTrace(Study):
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
     def tables(self, data: None, figures: Mapping[Half, Figures]) -> Tables:
-        """Return ``conditional_losses`` by noise variance and length scale, and ``conditional_hypotheses``, a row per
-        point.
+        """Return ``conditional_losses`` by noise variance and length scale, and ``conditional_hypotheses`` with a row
+        per point.
 
         The latter has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
@@ -86,7 +86,7 @@ def loss_table(
     times: ArrayLike = tuple(range(10)),
     secret: ArrayLike = (0, 2, 4, 6, 8),
 ) -> dict[str, NDArray[np.float64]]:
-    """Return the loss by noise variance and length scale, at radius 1 and order 2; by default for the paper's points.
+    """Return the loss by noise variance and length scale, at radius 1 and order 2, by default for the paper's points.
 
     Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
     ``loss``, ``independent_loss`` and ``ratio``.
@@ -121,7 +121,7 @@ def loss_table(
 def worst_hypothesis(
     times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
 ) -> tuple[Array, Array]:
-    """Return the traces that the prior completes from the true secret points and from the worst hypothesis about them.
+    """Return the traces that complete the true secret points and the worst hypothesis about them under the prior.
 
     Where the two differ is what the public points give away (the paper's figure 2b).
 

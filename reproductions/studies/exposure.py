@@ -40,7 +40,7 @@ class Exposure(CabStudy):
         return tuple(TargetPiece(int(target), NAME) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the area and margin of the attack on one target, and the loadings of the components."""
+        """Return the attack's area under the curve and margin for one target, and the loadings of the components."""
         sizes = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         game = subset_game(presence, **sizes, n_components=self.components, seed=self.seed)
         return study({NAME: game}, piece.target)

@@ -21,7 +21,7 @@ class TablePart(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSets(Study):
-    """Measure distance and temporal loss for landmark sets drawn in five shapes; 100 windows, two states."""
+    """Measure distance and temporal loss for landmark sets of five shapes, over 100 windows and two states."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ()
 
@@ -29,7 +29,7 @@ class LandmarkSets(Study):
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
     def pieces(self, data: None) -> tuple[TablePart, ...]:
-        """Return the distances, which are quick to compute, then each correlation."""
+        """Return a piece for the distances, which are quick to compute, and then one for each correlation."""
         return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
     def measure(self, data: None, piece: TablePart) -> Figures:

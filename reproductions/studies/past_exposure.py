@@ -33,17 +33,19 @@ class PastExposure(CabStudy):
     groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Return one piece per target, since one training serves both priors."""
+        """Return one piece per target, because both priors share the same training."""
         return tuple(TargetPiece(int(target), "past") for target in self.chosen(presence))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the areas and margins of the attacks on one target, and the loadings of the components."""
+        """Return the attacks' areas under the curve and margins for one target, and the loadings of the components."""
         sizes = {"group_size": self.group_size, "groups": self.groups, "n_components": self.components}
         games = {prior: past_game(presence, prior, **sizes, seed=self.seed) for prior in PAST_PRIORS}
         return study(games, piece.target)
 
     def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return the exposure of people by place, hour and feature, with different groups."""
+        """Return the areas, the loadings by place and hour, and the feature importance under the prior
+        ``different_groups``.
+        """
         exposure, prior = exposure_of(figures, PAST_PRIORS), "different_groups"
         most, least = extremes(exposure.targets, exposure.areas[prior], exposure.margins[prior])
         last = presence[:, -WEEK:]

@@ -41,7 +41,7 @@ POINTS = [{"cell": f"{row}-{column}", "point": [column, row]} for row in range(R
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChain(Checked):
-    """A defense under the name that the paper gives it."""
+    """A defense, with the name that the paper gives it."""
 
     name: str = parameter(doc="its name in the table")
     mechanism: tuple[ChainStep, ...] = parameter(doc="its steps, as in a run's configuration")
@@ -49,7 +49,7 @@ class NamedChain(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyGain(CabStudy):
-    """Attack the same targets, with the same groups, behind every defense.
+    """Attack the same targets, with the same groups, under every defense.
 
     Everybody has a place in one order, a cab of each mobility group in turn: the first n targets are among the first
     n + 1. Sampling is drawn anew for every aggregate, and the adversary knows the rate only.
@@ -74,7 +74,7 @@ class PrivacyGain(CabStudy):
         return tuple(TargetPiece(int(target), RAW) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the area under the curve for one target behind every defense, and without any."""
+        """Return the area under the curve for one target under every defense and with no defense."""
         sizes: dict[str, Any] = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         sizes |= {"n_components": self.components, "seed": self.seed}
         week = presence[:, :WEEK]
@@ -113,7 +113,9 @@ class PrivacyGain(CabStudy):
 
 
 def coarse(presence: Binary, chain: Chain) -> Binary:
-    """Return presence in the coarse cells and windows of a chain, repeated in each of their fine ones."""
+    """Return presence in a chain's coarse cells and windows, repeated in each fine cell and window that they
+    contain.
+    """
     n_people, n_windows, _ = presence.shape
     if chain.temporal is not None:
         longer = np.arange(0, n_windows, chain.together)
@@ -149,7 +151,7 @@ def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.
 
 
 def gain_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figure 6(b): mean and quartiles of the gain of every defense, from areas by name including raw counts.
+    """Tabulate figure 6(b): the mean and quartiles of each defense's gain, from areas by name, including raw counts.
 
     ``gain`` is that of equation 1, with its normal 95 % interval; ``turned_round`` that of an adversary who answers
     the other way round where the area is below ½.

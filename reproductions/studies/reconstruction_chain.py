@@ -52,7 +52,7 @@ class ReconstructionChain(Study):
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
-        """Return the sweeps with their figure, and the margin of each bound above the best attack."""
+        """Return the sweeps with the number of their figure, and the margin of each bound above the best attack."""
         rows = [row for piece, figures in measured.items() for row in sweep_rows(piece, figures)]
         table = pl.DataFrame(rows, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")

@@ -31,7 +31,7 @@ RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
 class SmoothingPiece(NamedTuple):
-    """A point of a sweep, or all people by range, with priors smoothed in one way."""
+    """A point of a sweep, or all people by range, for one way of smoothing the priors."""
 
     smoothing: float
     towards: str
@@ -41,7 +41,7 @@ class SmoothingPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionCheckins(Study):
-    """Learn everybody's moves from all windows of 20 days but the last five, and retrace the people in those."""
+    """Learn everybody's moves from all but the last five windows of 20 days, and retrace people in those five."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 

@@ -1,4 +1,6 @@
-"""Fourier perturbation as calibrated in papers, with less noise than its epsilon requires; charged at its true cost."""
+"""Fourier perturbation as calibrated in papers. It adds less noise than its epsilon requires, and is charged its
+true cost.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FpaPaper(FourierMechanism):
-    """Keep the first complex Fourier coefficients of each cell over a block, with noise of scale √k·Δ₂/ε on them.
+    """Keep the first complex Fourier coefficients of each cell's block, and add noise of scale √k·Δ₂/ε to them.
 
     Parameters
     ----------
@@ -81,13 +83,13 @@ class FpaPaper(FourierMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee without an amount, whose unit is a block."""
+        """A guarantee that has no amount, and whose unit is a block."""
         theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
         return Guarantee(unit=Unit.block(self.block), theorem=theorem)
 
     @property
     def family(self) -> NoiseFamily:
-        """The noise family, which is real-valued Laplace noise."""
+        """The noise family: real-valued Laplace noise."""
         return NOISE_FAMILIES["laplace"]
 
     @property
@@ -107,7 +109,7 @@ class FpaPaper(FourierMechanism):
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
     def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Return the privacy event of the noise on all coefficients, at its true price."""
+        """Return the privacy event of the noise on all coefficients, with its true cost."""
         return events.Exact() if self.measured_sensitivity is not None else super().noise_event(n_windows, bounds)
 
     def _n_kept(self, n_windows: int) -> int:
@@ -119,7 +121,7 @@ class FpaPaper(FourierMechanism):
         return self._hold(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Release the counts of the kept coefficients, block by block."""
+        """Release counts that are rebuilt from the kept coefficients alone, block by block."""
         return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
