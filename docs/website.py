@@ -68,25 +68,35 @@ def menu(page: str) -> list[dict[str, Any]]:
 
     >>> menu("## Tutorials\\n\\n* [Start](start.md): here\\n* [Home](../README.md)\\n")
     [{'Tutorials': [{'Start': 'docs/start.md'}, {'Home': 'README.md'}]}]
+    >>> menu("## Reference\\n\\n* [Commands](../README.md#commands)\\n")
+    [{'Reference': [{'Commands': 'part:README.md#commands'}]}]
     """
     sections = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
     return [
-        {title: [{name: _from_root(target)} for name, target in re.findall(r"^\* \[(.+?)\]\((.+?\.md)\)", text, re.M)]}
+        {
+            title: [
+                {name: _from_root(target)}
+                for name, target in re.findall(r"^\* \[(.+?)\]\((.+?\.md(?:#[\w-]+)?)\)", text, re.M)
+            ]
+        }
         for title, text in zip(sections[::2], sections[1::2], strict=True)
     ]
 
 
 def _from_root(target: str) -> str:
-    return target.removeprefix("../") if target.startswith("../") else f"docs/{target}"
+    path = target.removeprefix("../") if target.startswith("../") else f"docs/{target}"
+    return f"part:{path}" if "#" in path else path
 
 
 def slug(heading: str, separator: str) -> str:
-    """Anchor of a heading, as GitHub makes it.
+    """Anchor of a heading, as GitHub makes it, from its first letter on: scripts of the theme stop at a digit.
 
     >>> slug("What a run says: ε, and `penstock verify`", "-")
     'what-a-run-says-ε-and-penstock-verify'
+    >>> slug("1. Draft a configuration", "-")
+    'draft-a-configuration'
     """
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
+    return re.sub(r"^\d+\W+|[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 
 def on_config(config: Any) -> Any:
@@ -96,6 +106,30 @@ def on_config(config: Any) -> Any:
     config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index), {"API": api}]
     config.mdx_configs["toc"]["slugify"] = slug
     return config
+
+
+def on_nav(nav: Any, config: Any, files: Any) -> Any:
+    """Let what the menu calls a part of a page lead to its heading."""
+    for section in nav.items:
+        for link in section.children or ():
+            if link.is_link and link.url.startswith("part:"):
+                path, heading = link.url.removeprefix("part:").split("#")
+                link.url = f"{files.get_file_from_path(path).url}#{heading}"
+    return nav
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Add the two style sheets for code that the theme's switch between light and dark expects.
+
+    >>> on_post_page("<head></head>", None, None)
+    '<head><style id="hljs-light"></style><style id="hljs-dark"></style></head>'
+    """
+    return output.replace("</head>", '<style id="hljs-light"></style><style id="hljs-dark"></style></head>', 1)
+
+
+def on_post_template(output_content: str, template_name: str, config: Any) -> str:
+    """Do the same for the page that says that there is none."""
+    return on_post_page(output_content, None, config)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:

@@ -18,6 +18,10 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 class SpatialGeneralization(Generalization):
     """Count distinct people in groups of cells, and copy the count to each cell of the group.
 
+    With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
+    ``group`` of a file of stations). Otherwise a cell that does not say where it is, such as one for all other places,
+    is a group of its own.
+
     Parameters
     ----------
     rows, columns
@@ -25,10 +29,6 @@ class SpatialGeneralization(Generalization):
     group_size
         Groups of at most that many neighbouring cells, for stations: the space is halved at a median, across its
         longer side, until the groups are small enough.
-
-    With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
-    ``group`` of a file of stations). Otherwise a cell that does not say where it is, such as one for all other places,
-    is a group of its own.
 
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again at the
     coarse level, so noise that follows is calibrated to coarse cells, of which a user is in at most ``max_cells``.
