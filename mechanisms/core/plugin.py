@@ -443,12 +443,20 @@ def load(module: str) -> ModuleType:
 def raised_outside(error: BaseException) -> str | None:
     """Describe an error by the line of the third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
-    None if no such plug-in had a part in it.
+    A method that returns the wrong thing raises nothing itself: then every such plug-in and the line that failed are
+    named. None if there are no such plug-ins.
     """
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
     lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename in OUTSIDE]
-    return f"{lines[-1].filename}:{lines[-1].lineno}: {type(error).__name__}: {error}" if lines else None
+    text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    if lines:
+        return f"{lines[-1].filename}:{lines[-1].lineno}: {text}"
+    if not OUTSIDE or not isinstance(error, TypeError | ValueError | LookupError | AttributeError):
+        return None
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    files = ", ".join(f"{file}:1" for file in sorted(OUTSIDE))
+    return f"{files}: a method takes or returns something else than it must: {text} ({last.filename}:{last.lineno})"
 
 
 @cache

@@ -156,6 +156,12 @@ MISTAKES = {
         "py: the space Bands: place must return a whole number for each event",
     ),
     "taken": ("empty_streets", 'metric("empty_streets"', 'metric("mae"', r"py:\d+: the metric mae is there already"),
+    "returns": (
+        "costliest_window",
+        ', {"largest": largest}',
+        "",
+        r"py:1.*: a method takes or returns something else than it must: ",
+    ),
     "source": ("json_lines", "(FileSource)", "", "py:16: the class JsonLines must derive from "),
 }
 
