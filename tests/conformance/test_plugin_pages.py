@@ -12,6 +12,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from setuptools import find_namespace_packages
 
 from tests.tools.cases import slow
 from tests.tools.checkout import ROOT
@@ -98,7 +99,11 @@ def test_a_folder_has_a_plug_in_of_every_kind(town):
 def test_an_installed_package_needs_no_folder(town, tmp_path):
     folder, _ = town
     # What an installer makes of the page's pyproject.toml.
-    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    declared = tomllib.loads((folder / "pyproject.toml").read_text())
+    project = declared["project"]
+    kinds = ("accountants", "mechanisms", "metrics", "sources", "spaces")
+    packages = find_namespace_packages(str(folder), **declared["tool"]["setuptools"]["packages"]["find"])
+    assert sorted(packages) == ["town", *(f"town.{kind}" for kind in kinds)]
     shutil.copytree(folder / "town", tmp_path / "site/town")
     information = tmp_path / "site" / "town-1.0.dist-info"
     information.mkdir()
@@ -131,7 +136,7 @@ MISTAKES = {
     "name": ("nearest_ten", "class NearestTen", "class Nearest", "py:1: the file must hold a mechanism, the class N"),
     "base": ("nearest_ten", "(Postprocess)", "", "py:10: the class NearestTen must derive from Mechanism or"),
     "dataclass": ("nearest_ten", "@dataclass(frozen=True, kw_only=True)", "", r"py:\d+: .* must be a frozen dataclass"),
-    "method": ("nearest_ten", "np.rint", "np.rind", "py:16: AttributeError: module 'numpy' has no attribute 'rind'"),
+    "method": ("nearest_ten", "np.rint", "np.rind", "py:19: AttributeError: module 'numpy' has no attribute 'rind'"),
     "metric": ("empty_streets", "truth == 0", "truths == 0", "py:11: NameError: name 'truths' is not defined"),
     "shape": ("empty_streets", " np.nan)\n", " np.nan).mean()\n", r" \(\) .* the shape of one value for each window"),
     "row": ("costliest_window", "float(largest[0])", "largest", " a row holds what is neither a number nor"),
