@@ -414,6 +414,8 @@ class Registry(Generic[T]):
             wrong = "must be a frozen dataclass: @dataclass(frozen=True, kw_only=True) above it"
         elif missing := getattr(plugin, "__abstractmethods__", ()):
             wrong = f"must have {', '.join(sorted(missing))}"
+        elif bare := [field.name for field in dataclasses.fields(plugin) if _is_bare(field)]:  # type: ignore[arg-type]
+            wrong = f"must declare {bare[0]} with a default or with = parameter(doc=...)"
         if wrong:
             raise PluginError(f"{module.__file__}:{inspect.getsourcelines(plugin)[1]}: the class {name} {wrong}")
         return plugin
@@ -421,6 +423,11 @@ class Registry(Generic[T]):
     def name_of(self, plugin: type) -> str:
         """Return the name by which a plug-in class is known, which is the name of the file that defines it."""
         return plugin.__module__.rpartition(".")[2]
+
+
+def _is_bare(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field has neither a default nor a declaration."""
+    return field.default is field.default_factory is dataclasses.MISSING and not field.metadata and field.init  # type: ignore[arg-type]
 
 
 #: Files of plug-ins that were imported and are not part of penstock.

@@ -161,6 +161,12 @@ MISTAKES = {
         "py: the space Bands: place must return a whole number for each event",
     ),
     "taken": ("empty_streets", 'metric("empty_streets"', 'metric("mae"', r"py:\d+: the metric mae is there already"),
+    "field": (
+        "bands",
+        'n: int = parameter(4, doc="number of bands", at_least=1)',
+        "n: int",
+        r"py:\d+: .* must declare n with",
+    ),
     "returns": (
         "costliest_window",
         ', {"largest": largest}',
