@@ -158,7 +158,7 @@ class CoreSpec:
         ``stop`` or ``repeat`` when a budget would be exceeded; None: stop.
     summarises_users
         Whether per-user figures are kept; on a stream they would grow without end.
-    names_users
+    has_user_names
         Whether input files are named after users.
     """
 

@@ -214,7 +214,7 @@ class Ledger:
         Which run charges.
     begin
         First instant of the run's first window.
-    own_head
+    run_head
         Where the run keeps the head of its last entry, besides the one at the ledger; None: nowhere else.
 
     Notes
