@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import numpy as np
@@ -190,14 +191,19 @@ def metric(
             """Return the mean of the values."""
             return entry.mean(*turned(axes, truth, released), *options, **named)
 
-        known, code = METRICS.get(name), getattr(values, "__code__", None)
-        if known is not None and code is not None and known.values.__code__.co_filename != code.co_filename:
-            text = f"the metric {name} is there already ({known.values.__module__}); call it by another name"
+        code = getattr(values, "__code__", None)
+        if name in METRICS and _is_own(METRICS[name].values) and code is not None and not _is_own(values):
+            text = f"the metric {name} is there already, penstock's own; call it by another name"
             raise PluginError(f"{code.co_filename}:{code.co_firstlineno}: {text}")
         entry = METRICS[name] = Metric(name, mean, values, scope, unit, higher_is_better, **facts)
         return mean
 
     return enter
+
+
+def _is_own(values: Callable[..., Array]) -> bool:
+    """Return whether a file of this folder defines a function."""
+    return Path(getattr(getattr(values, "__code__", None), "co_filename", "")).parent == Path(__file__).parent
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:

@@ -51,11 +51,6 @@ class Clip(Postprocess):
         if low > high:
             raise ParameterError("most", self.most, f"at least {low:g}")
 
-    @property
-    def keeps_error(self) -> bool:
-        """Whether counts, which are at least 0, are all within the bounds."""
-        return self.most is None and not self.whole and (self.least is None or self.least <= 0)
-
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Clip values to the bounds."""
         return np.clip(np.rint(values) if self.whole else values, *self._bounds()) + 0.0  # no -0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.plugin import ParameterError, PluginError
+from penstock.mechanisms.core.plugin import ParameterError, PluginError, file_of
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -230,7 +229,7 @@ class Chain(Mechanism):
             release, after = step.process(release, part(f"after{number}", state))
             if np.shape(release.values) != shape:
                 text = f"{type(step).__name__} makes values of shape {np.shape(release.values)} from {shape}"
-                raise PluginError(f"{inspect.getfile(type(step))}: {text}; it must keep the shape")
+                raise PluginError(f"{file_of(type(step))}: {text}; it must keep the shape")
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
 

@@ -427,25 +427,19 @@ class Postprocess(ChainStep):
     #: Whether nothing may stand after it.
     is_last: ClassVar[bool] = False
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if cls.process is Postprocess.process and cls.transform is Postprocess.transform:
-            raise TypeError(f"the class {cls.__name__} must have transform or process")
+    @classmethod
+    def lacks(cls) -> str:
+        """Return the methods of which a step must have one, if it has none of them."""
+        is_bare = cls.process is Postprocess.process and cls.transform is Postprocess.transform
+        return "transform or process" if is_bare else ""
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first release."""
         return {}
 
-    @property
-    def keeps_error(self) -> bool:
-        """Whether `transform` moves no value away from its count, so that a stated standard deviation still holds."""
-        return False
-
     def process(self, release: Release, state: State) -> tuple[Release, State]:
         """Transform a release of the previous step, and return it with the next state."""
-        values = self.transform(np.asarray(release.values, np.float64))
-        deviation = release.standard_deviation if self.keeps_error else None
-        return replace(release, values=values, standard_deviation=deviation), state
+        return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the transformed values, shape (..., n_cells). NaN marks inactive sensors and stays NaN."""

@@ -412,8 +412,8 @@ class Registry(Generic[T]):
             wrong = f"must derive from {' or '.join(sorts) or self.base.__name__} ({self.base.__module__})"
         elif "__dataclass_params__" not in vars(plugin):
             wrong = "must be a frozen dataclass: @dataclass(frozen=True, kw_only=True) above it"
-        elif missing := getattr(plugin, "__abstractmethods__", ()):
-            wrong = f"must have {', '.join(sorted(missing))}"
+        elif missing := ", ".join(sorted(getattr(plugin, "__abstractmethods__", ()))) or _lacks(plugin):
+            wrong = f"must have {missing}"
         elif bare := [field.name for field in dataclasses.fields(plugin) if _is_bare(field)]:  # type: ignore[arg-type]
             wrong = f"must declare {bare[0]} with a default or with = parameter(doc=...)"
         if wrong:
@@ -423,6 +423,18 @@ class Registry(Generic[T]):
     def name_of(self, plugin: type) -> str:
         """Return the name by which a plug-in class is known, which is the name of the file that defines it."""
         return plugin.__module__.rpartition(".")[2]
+
+
+def _lacks(plugin: type) -> str:
+    return plugin.lacks() if hasattr(plugin, "lacks") else ""
+
+
+def file_of(plugin: type) -> str:
+    """Return the file that defines a class, or its module if there is none, as in a notebook."""
+    try:
+        return inspect.getfile(plugin)
+    except (OSError, TypeError):
+        return plugin.__module__
 
 
 def _is_bare(field: dataclasses.Field[Any]) -> bool:
@@ -450,8 +462,8 @@ def load(module: str) -> ModuleType:
 def raised_outside(error: BaseException) -> str | None:
     """Describe an error by the line of the third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
-    A method that returns the wrong thing raises nothing itself: then every such plug-in and the line that failed are
-    named. None if there are no such plug-ins.
+    A method that returns the wrong thing raises nothing itself: if a line of penstock failed, every such plug-in is
+    named as a possible cause. None if there are no such plug-ins.
     """
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
@@ -463,7 +475,8 @@ def raised_outside(error: BaseException) -> str | None:
         return None
     last = traceback.extract_tb(error.__traceback__)[-1]
     files = ", ".join(f"{file}:1" for file in sorted(OUTSIDE))
-    return f"{files}: a method takes or returns something else than it must: {text} ({last.filename}:{last.lineno})"
+    cause = "a method may take or return something else than it must, or this is a fault of penstock"
+    return f"{files}: {cause}: {text} ({last.filename}:{last.lineno})"
 
 
 @cache

@@ -48,7 +48,7 @@ def add_folder(folder: str) -> None:
         inside = os.path.abspath(os.path.join(folder, group.rpartition(".")[2]))
         path = importlib.import_module(package).__path__
         if os.path.isdir(inside) and inside not in path:
-            taken = {file.stem: file for one in path for file in Path(one).glob("[!_]*.py")}
+            taken = {file.stem: file for file in Path(path[0]).glob("[!_]*.py")}
             for file in sorted(Path(inside).glob("[!_]*.py")):
                 if file.stem in taken:
                     raise PluginError(

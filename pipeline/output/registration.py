@@ -322,7 +322,8 @@ def note_end(plan: Plan) -> None:
     if plan.keys.run_id:
         known = KnownLedgers(plan)
         with known.locked():
-            known.note(identity_of(known.ledger) or "", resumed=True)
+            if identity := identity_of(known.ledger):  # a ledger that is gone is refused at the next start
+                known.note(identity, resumed=True)
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:

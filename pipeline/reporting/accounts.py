@@ -93,7 +93,7 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
     """Return the title, unit and meaning of any metric, known or unknown, for counts of people or of another unit.
 
     >>> metric_words("mae")
-    ('Mean absolute error', 'people', 'Absolute error in people, mean over cells and windows (0 is best).')
+    ('Mean absolute error', 'people', 'Absolute error in people, averaged over cells and windows (0 is best).')
     >>> metric_words("my_own")
     ('My own', '', '')
     >>> metric_words("mae", "trips")[1]

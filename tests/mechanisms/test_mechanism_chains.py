@@ -15,7 +15,7 @@ import pytest
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon, replaced
 from penstock.mechanisms import get, names
 from penstock.mechanisms.core.chain import Chain, misplaced
-from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Block, Sampled
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of
 from penstock.mechanisms.core.run import run_mechanism
@@ -486,12 +486,3 @@ def test_users_who_are_drawn_anew_in_every_window_amplify_no_charge_of_a_period(
     chain = Chain.of([get("sampling")(rate=0.04, unit="user"), reader])
     assert run_mechanism(chain, counts, facts)[0].charge == run_mechanism(reader, counts, facts)[0].charge
     assert chain.worst_charge(facts.windows()[0], chain.start(facts)) == run_mechanism(reader, counts, facts)[0].charge
-
-
-def test_a_stated_deviation_goes_with_values_that_are_moved():
-    """Ranges and suppression may move a value away from its count; bounds that all counts are within do not."""
-    release = Release(window=1, values=np.array([3.0, 8.0]), standard_deviation=np.array([1.0, 2.0]))
-    steps = [get("clip")(), get("clip")(most=5), get("fixed_ranges")(width=4)]
-    kept = [step.process(release, {})[0].standard_deviation for step in steps]
-    assert [deviation is release.standard_deviation for deviation in kept] == [True, False, False]
-    assert kept[1:] == [None, None]

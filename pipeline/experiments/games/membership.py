@@ -36,6 +36,9 @@ TABLE, SUMMARY = "attack.parquet", "attack.json"
 COPIES, ROOM = 3, 4_000_000_000
 
 
+#: Seconds of an attack that are told before the first target is done.
+WORTH_TELLING = 60.0
+
 #: Columns of the table of attacks.
 SCHEMA: dict[str, Any] = {
     "game": pl.String,
@@ -144,8 +147,6 @@ def attack(
         fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
         listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
 
-    foreseen(seconds_a_target(*games[True], game.samples) * len(targets) / n_jobs)
-
     def play(target: int) -> list[Record]:
         """Attack one target, using both the raw counts and the release."""
         user = " ".join(str(word) for word in presence.users[target])
@@ -156,6 +157,10 @@ def attack(
         ]
 
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
+    if any(kept.read([name, target]) is None for target in targets):
+        seconds = seconds_a_target(*games[True], game.samples) * len(targets) / n_jobs
+        if seconds > WORTH_TELLING:
+            foreseen(seconds)
     told = replace(listener, foreseen=foreseen)
     rows, n_resumed = play_all(
         kept, name, targets, play, n_jobs, told, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)

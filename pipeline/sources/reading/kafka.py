@@ -371,7 +371,7 @@ def micro_batches(
         reader = _TopicReader(source, run, consumer, letters, start, latest, now=now, retry=retry)
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, TopicEntry.decode)
-        commits = Commits(source.group, consumer.commit, consumer.refused, checkpointed)
+        commits = Commits(source.group, consumer, checkpointed)
         outage = outage_of(source)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})

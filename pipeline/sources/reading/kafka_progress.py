@@ -241,6 +241,15 @@ class PartitionAssignment:
         return partition % self.n_readers == self.reader
 
 
+class Committer(Protocol):
+    """Protocol for the consumer that commits."""
+
+    refused: type[Exception]
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit the next offset to read of each partition, without waiting for an answer."""
+
+
 #: Seconds between two commits of a reader.
 EVERY = 1.0
 
@@ -248,20 +257,19 @@ EVERY = 1.0
 class Commits:
     """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
 
-    Errors of the type ``refused`` are ignored, and without a group nothing is committed.
+    Refusals are ignored, and if there is no group nothing is committed.
     """
 
     def __init__(
         self,
         group: str | None,
-        commit: Callable[[dict[int, int]], None],
-        refused: type[Exception],
+        consumer: Committer,
         checkpointed: Checkpointed,
         *,
         every: float = EVERY,
     ) -> None:
         self.checkpointed, self._group, self._every = checkpointed, group, every
-        self._commit, self._refused = commit, refused
+        self.consumer = consumer
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
@@ -273,6 +281,6 @@ class Commits:
         self._since = time.monotonic()
         offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
         if offsets != self._last:
-            with suppress(self._refused):
-                self._commit(offsets)
+            with suppress(self.consumer.refused):
+                self.consumer.commit(offsets)
                 self._last = offsets

@@ -236,7 +236,7 @@ def test_a_group_that_is_refused_is_not_needed(tmp_path, client):
 
 
 def commits_of(plan, consumer: Broker, checkpointed: Checkpointed) -> Commits:
-    return Commits(plan.config.source.group, consumer.commit, consumer.refused, checkpointed, every=-1.0)
+    return Commits(plan.config.source.group, consumer, checkpointed, every=-1.0)
 
 
 def test_offsets_are_committed_once_the_engine_has_taken_them(tmp_path):
