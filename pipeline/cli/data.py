@@ -312,7 +312,7 @@ def _init(arguments: argparse.Namespace) -> int:
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
     """Return the budget for one day, taken from the option, the prompt or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.config.draft import EPSILON_PER_DAY
+    from penstock.pipeline.config.draft_facts import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds
 
     if arguments.epsilon_per_day is not None:
