@@ -325,4 +325,6 @@ def _is_bare(path: Path) -> bool:
     """Return whether a run was killed before it was marked as begun, so that nothing was charged or released."""
     if path.is_symlink() or not path.is_dir():
         return False
-    return all(inner.match(f".{checkpoint.MARK}.*.tmp") for inner in path.iterdir())
+    # The ledger's head is kept here as soon as it is open, which is before the mark.
+    left = (f".{checkpoint.MARK}.*.tmp", "ledger.head", ".ledger.head.*.tmp")
+    return all(any(map(inner.match, left)) for inner in path.iterdir())

@@ -373,9 +373,9 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
     with under_nonce(drawn):
         alone = run(configured(apart(value, "alone")), folder / "alone").folder
     first, second = (pl.read_parquet(at / "public" / "releases.parquet") for at in (out, alone))
-    for window in range(1, N_WINDOWS + 1):
-        same = first.filter(window=window).equals(second.filter(window=window))
-        assert same == (window <= n_charged)
+    same = [first.filter(window=w).equals(second.filter(window=w)) for w in range(1, N_WINDOWS + 1)]
+    assert all(same[:n_charged])
+    assert not all(same[n_charged:])  # noise of another nonce may be that of some windows by chance
 
 
 def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, stopped):
