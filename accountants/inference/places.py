@@ -52,7 +52,9 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What one window reveals about a target after subtracting everybody else: publishing cells, noise and residual."""
+    """Evidence about a target from one window, after subtracting everybody else: publishing cells, noise and
+    residual.
+    """
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.

@@ -33,7 +33,7 @@ class Line(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """What an adversary knows about each target's moves: exactly one of ``estimate``, ``chain`` and ``learned``.
+    """An adversary's prior knowledge of each target's moves: exactly one of ``estimate``, ``chain`` and ``learned``.
 
     Parameters
     ----------

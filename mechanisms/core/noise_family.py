@@ -61,7 +61,7 @@ class NoiseFamily:
 
     @property
     def exact(self) -> NoiseFamily:
-        """The same noise family, with budgets converted by the exact ε of Gaussian noise."""
+        """This noise family, with budgets converted by the exact ε of Gaussian noise."""
         return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
