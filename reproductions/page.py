@@ -227,7 +227,7 @@ def _narrow(mean: float, low: float | None, high: float | None) -> bool:
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count the confirmed claims, and list all other claims with their verdicts."""
+    """Count the confirmed claims, and list all other claims with their verdicts, or what all confirmed ones are on."""
     labels, figures = experiment.get("labels") or {}, _table_figures(experiment)
     lines, n_agreed = [], 0
     for row, claim in zip(claims.iter_rows(named=True), experiment["expected"], strict=True):
@@ -239,10 +239,11 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
         lines.append(
             f"* **{row['verdict']}**: {says} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
         )
-    heading = (
-        f"{n_agreed} of {claims.height} claims {'agrees' if n_agreed == 1 else 'agree'}{'.' if not lines else ':'}"
-    )
-    return [heading, "", *lines, *([""] if lines else [])]
+    words = f"{n_agreed} of {claims.height} claims {'agrees' if n_agreed == 1 else 'agree'}"
+    if lines:
+        return [f"{words}:", "", *lines, ""]
+    about = dict.fromkeys(labels.get(claim["measure"], claim["measure"]) for claim in experiment["expected"])
+    return [_text(f"{words}, on {', '.join(about)}."), ""]
 
 
 def _table_figures(experiment: Mapping[str, Any]) -> set[tuple[str, str]]:

@@ -117,7 +117,7 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
             "verdict": ["agrees", "too close to tell", "agrees", "differs"],
         }
     )
-    experiment = {"expected": [{"source": source} for source in claims["source"]]}
+    experiment = {"expected": [{"source": source, "measure": "mae"} for source in claims["source"]]}
     assert claims_section(claims, experiment) == [
         "2 of 4 claims agree:",
         "",
@@ -125,7 +125,10 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
         "* **differs**: four (≤ 1): 2",
         "",
     ]
-    assert claims_section(claims[:1], {"expected": experiment["expected"][:1]}) == ["1 of 1 claims agrees.", ""]
+    assert claims_section(claims[:1], {"expected": experiment["expected"][:1]}) == [
+        "1 of 1 claims agrees, on mae.",
+        "",
+    ]
 
 
 CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in RESULTS.glob("*-expected.csv"))
