@@ -31,7 +31,7 @@ from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, worst_pair
-from penstock.accountants.gaussian_process.running import MinimumSpacing, TraceLossState, largest_losses, running_losses
+from penstock.accountants.gaussian_process.running import TraceLossState, largest_losses, running_losses
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
@@ -70,22 +70,18 @@ class ConditionalInferential(TracePrior, Accountant):
         Order λ of the Rényi divergence.
     block
         Last points that are treated exactly; what lies before them is bounded. It should reach four length scales.
-    interval
-        Least time in seconds between two releases to come, promised: then a figure covers all later releases too and is
-        final. Unset: it covers the releases so far and is provisional. A promise that is broken makes it infinite.
     every
         Write the figures after this many releases of a trace, again and again.
 
-    **Privacy.** Rows, for each trace: ``loss`` (of the worst secret among the last points, nats; a secret that has left
-    the block is covered by figures with a promise only), ``independent_loss`` (the same if points did not depend on
-    each other), ``ratio``, and ``interval`` (half-width in metres within which the adversary finds the newest point
-    with probability 0.954). For a class ``worst_length_scale`` says where ``loss`` is largest (found by a search that
-    is careful, not proved; a thousandth is added). Unit: the secret points of one user; they never depend on positions.
-    Meehan and Chaudhuri 2021; ``docs/conditional_inferential.md`` proves the bound. Only Gaussian noise on points has a
-    theorem: anything else has an infinite loss, as has a trace in which secret points follow from each other to machine
-    precision (a ``nugget`` ends that). O(block³) for each secret and figure, a hundred times that for a class. Designed
-    noise is accounted with its covariance, exactly over all releases so far in place of a block, whatever is promised:
-    O(n³) for n of them, and only the last figures are final.
+    **Privacy.** Rows, for each trace, provisional while it goes on: ``loss`` (of the worst secret among the last
+    points, nats), ``independent_loss`` (the same if points did not depend on each other), ``ratio``, and ``interval``
+    (half-width in metres within which the adversary finds the newest point with probability 0.954). For a class
+    ``worst_length_scale`` says where ``loss`` is largest (found by a search that is careful, not proved; a thousandth
+    is added). Unit: the secret points of one user; they never depend on positions. Meehan and Chaudhuri 2021;
+    ``docs/conditional_inferential.md`` proves the bound. Only Gaussian noise on points has a theorem: anything else has
+    an infinite loss, as has a trace in which secret points follow from each other to machine precision (a ``nugget``
+    ends that). O(block³) for each secret and figure, a hundred times that for a class. Designed noise is accounted with
+    its covariance, exactly over all releases so far in place of a block: O(n³) for n of them.
 
     Examples
     --------
@@ -99,27 +95,23 @@ class ConditionalInferential(TracePrior, Accountant):
         1.0, doc="largest distance of the hypotheses about a secret point", above=0, unit="metres"
     )
     block: int = parameter(25, doc="last points that are treated exactly", at_least=1)
-    interval: float | None = parameter(None, doc="promised least time between later releases", above=0, unit="seconds")
     every: int = parameter(1, doc="releases of a trace between two figures", at_least=1)
     stages: ClassVar[tuple[str, ...]] = ("points",)
     reads: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def examples(cls) -> tuple[ConditionalInferential, ...]:
-        """Return instances with and without a promise about later releases."""
+        """Return instances with a class of length scales and with a periodic kernel."""
         return (
             cls(length_scale=600.0, variance=1e6, radius=50.0),
-            cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other", interval=60.0),
+            cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other"),
         )
 
     def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
         """Return the empty state. No bound is known for counts."""
-        mechanism = facts.mechanism
-        sigma = getattr(mechanism, "deviation", None)
-        promised = None if mechanism is None else mechanism.guarantee
-        is_bounded = promised is not None and promised.on_points and promised.independent
-        trace = self._trace(sigma, is_bounded)
-        return trace, trace.start()
+        promised = None if facts.mechanism is None else facts.mechanism.guarantee
+        trace = self._trace()
+        return trace, trace.start(promised is not None and promised.on_points and promised.independent)
 
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
@@ -140,31 +132,11 @@ class ConditionalInferential(TracePrior, Accountant):
         seconds, cuts = view.times / 1000, view.starts[1:]
         rows: Rows = []
         for user, (times, scales) in enumerate(zip(np.split(seconds, cuts), np.split(sigma, cuts))):
-            if factors is not None:
-                rows += self.dependent_rows(view.subjects[user], times, np.isfinite(scales), factors[user])
-                continue
-            minimum = float(scales.min(initial=np.inf))
-            rows += self.trace_rows(view.subjects[user], times, scales, minimum if np.isfinite(minimum) else None)
+            factor = None if factors is None else factors[user]
+            rows += self.trace_rows(view.subjects[user], times, scales, factor)
         return rows
 
-    def dependent_rows(self, subject: str, times: Any, is_published: Any, factor: Any) -> Rows:
-        """Return the figures along one trace whose noise is correlated. They are exact over all releases so far.
-
-        ``times``: as in `trace_rows`. ``is_published``: which points are new, among those of ``factor``, the Cholesky
-        factor of the noise of the first points. No point leaves the block, and a promise adds nothing.
-        """
-        model = self._trace(None)
-        shown = np.flatnonzero(is_published)
-        covariance = (factor @ factor.T)[np.ix_(shown, shown)]
-        rows: Rows = []
-        for index in range(1, len(times) + 1):
-            if index % self.every == 0 or index == len(times):
-                n = int(np.searchsorted(shown, index))
-                state = model.start() | {"times": times[shown[:n]], "noise_variance": covariance[:n, :n]}
-                rows += self._rows(subject, index, model, state, ended=index == len(times))
-        return rows
-
-    def trace_rows(self, subject: str, times: Any, sigma: Any, promised: float | None = None) -> Rows:
+    def trace_rows(self, subject: str, times: Any, sigma: Any, factor: Any = None) -> Rows:
         """Return the figures along one trace.
 
         Parameters
@@ -175,22 +147,25 @@ class ConditionalInferential(TracePrior, Accountant):
             Seconds, shape (n_points,), not falling.
         sigma
             Standard deviation of each point's noise in metres: infinite for a repetition, 0 where no bound is known.
-        promised
-            Least standard deviation of later releases, for figures that cover them.
+        factor
+            Cholesky factor of the correlated noise of the first points; no point then leaves the block.
         """
-        trace = self._trace(promised)
-        state = trace.start()
-        rows: Rows = []
+        trace, rows = self._trace(), Rows()
+        state, shown = trace.start(), np.flatnonzero(np.isfinite(sigma))
+        if factor is not None:
+            covariance = (factor @ factor.T)[np.ix_(shown, shown)]
         for index, (time, scale) in enumerate(zip(times.tolist(), sigma.tolist()), 1):
-            state = trace.after(state, time, scale)
+            if factor is None:
+                state = trace.after(state, time, scale)
             if index % self.every == 0 or index == len(times):
+                if factor is not None:
+                    n = int(np.searchsorted(shown, index))
+                    state = state | {"times": times[shown[:n]], "noise_variance": covariance[:n, :n]}
                 rows += self._rows(subject, index, trace, state, ended=index == len(times))
         return rows
 
-    def _trace(self, sigma: float | None, is_bounded: bool = True) -> TraceLossState:
-        spacing = None if self.interval is None or not sigma else MinimumSpacing(self.interval, sigma)
-        is_class = self.length_scales.at_most is not None
-        return TraceLossState(GaussianProcess.of(self), spacing, self.block, is_class, is_bounded)
+    def _trace(self) -> TraceLossState:
+        return TraceLossState(GaussianProcess.of(self), self.block, self.length_scales.at_most is not None)
 
     def finish(self, model: TraceLossState, state: State) -> Rows:
         """Return the final figures."""
@@ -198,7 +173,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
     def _rows(self, subject: str, index: int | None, model: TraceLossState, state: State, ended: bool = False) -> Rows:
         broken = bool(state["broken"])
-        status = "final" if ended or broken or model.spacing is not None else "provisional"
+        status = "final" if ended or broken else "provisional"
         row = partial(AccountRow, subject, index, unit="nats", adjacency=ADJACENCY, status=status)
         if broken:
             return [row("loss", np.inf), row("independent_loss", np.inf)]
@@ -208,13 +183,11 @@ class ConditionalInferential(TracePrior, Accountant):
         family = named_family(self.secrets, n_points, self.width)
         rows = []
         try:
-            figures = running_losses(state, model.prior, family, self.radius, self.order, model.spacing)
+            given = (state, model.prior, family, self.radius, self.order)
+            figures = running_losses(*given)
             loss, independent = float(figures.loss.max()), float(figures.independent_loss.max())
             if model.is_class:
-                given = (state, model.prior, family, self.radius, self.order)
-                loss, at = worst_length_scale(
-                    partial(largest_losses, *given, spacing=model.spacing), model.prior, state["times"]
-                )
+                loss, at = worst_length_scale(partial(largest_losses, *given), model.prior, state["times"])
                 rows = [row("worst_length_scale", at, unit="1" if self.kernel == "periodic" else "seconds")]
         except ParameterError as error:
             if error.field != "nugget":

@@ -19,7 +19,7 @@ from penstock.accountants.correlation.leakage import LeakageFunction, temporal_p
 from penstock.accountants.correlation.running import RunningTemporalLoss
 from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma
-from penstock.accountants.gaussian_process.kernels import GaussianProcess, singletons
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.accountants.gaussian_process.running import add_release, running_losses, start_trace
 from penstock.accountants.inference.places import PriorPlaces
@@ -204,7 +204,7 @@ def conditional(scale: Scale) -> Iterator[Benchmark]:
     state = start_trace()
     for step in range(100):
         state = add_release(state, float(step), 1.0, prior, block)
-    single, together = singletons(10), singletons(block)
+    single, together = (named_family("singletons", n) for n in (10, block))
     for what, call, runs in (
         ("smallest sigma, 10 single secrets", partial(smallest_sigma, 1.0, times, single, 2.0, 1.0, 2.0), 20),
         ("designed covariance, 10 single secrets", partial(designed_covariance, times, single, 10.0, 2.0), 3),

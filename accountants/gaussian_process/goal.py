@@ -43,18 +43,11 @@ Planned = TypeVar("Planned")
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
-    """Return the least standard deviation that meets the goal for each trace, in metres on each axis.
+    """Return the least standard deviation that meets the goal for each trace (n_users,), in metres on each axis.
 
-    `radius`: how far apart the two hypotheses about a secret point may be, in metres.
+    Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
+    precision (a nugget ends that).
 
-    Returns (n_users,); infinite if no noise is enough, because the prior determines a secret point from the
-    others of its set to machine precision (a nugget ends that).
-
-    Traces with the same gaps are worked out once. O(n_points³) for each secret, and ten times as much for the worst;
-    for a class a few hundred times O(n_points³).
-
-    Examples
-    --------
     >>> from penstock.mechanisms.core.traces import traces_of
     >>> from penstock.mechanisms.core.trace_goal import LengthScales
     >>> goal = ConditionalGoal(goal=0.5, length_scale=LengthScales(exactly=600.0), variance=1e6)
@@ -70,18 +63,19 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
     Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
     ρ = radius²/(2·λ_min) is never charged too little: for every δ that moves some points by up to the radius, the sum
-    of their ρ is at least δᵀΣ⁻¹δ/2. Traces with the same gaps are worked out once and share an array.
+    of their ρ is at least δᵀΣ⁻¹δ/2.
     """
-    planned = _of_each_trace(partial(_planned_factor, goal, radius), goal.n_points, traces)
+
+    def factor_of(times: Array) -> tuple[float, Array]:
+        """Return the least standard deviation and the factor for one trace."""
+        covariance = planned_covariance(goal, radius, times)
+        if not np.isfinite(covariance).all():
+            return math.inf, np.full_like(covariance, np.nan)
+        factor: Array = linalg.cholesky(covariance, lower=True)
+        return float((1 - SAFETY) * linalg.svdvals(factor)[-1]), factor
+
+    planned = _of_each_trace(factor_of, goal.n_points, traces)
     return np.array([minimum for minimum, _ in planned]), [factor for _, factor in planned]
-
-
-def _planned_factor(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, Array]:
-    covariance = planned_covariance(goal, radius, times)
-    if not np.isfinite(covariance).all():
-        return math.inf, np.full_like(covariance, np.nan)
-    factor: Array = linalg.cholesky(covariance, lower=True)
-    return float((1 - SAFETY) * linalg.svdvals(factor)[-1]), factor
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
@@ -160,37 +154,28 @@ def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
 ) -> tuple[float, set[float], float]:
     """Return the least σ for noise of covariance σ²·shape (None: white), the binding length scales, and the worst."""
-    prior, scales = GaussianProcess.of(goal), set()
+    prior, scales = GaussianProcess.of(goal), set[float]()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
     relative = np.ones(len(points)) if shape is None else shape
-
-    def minimum(length_scale: float) -> float:
-        """Return the smallest σ for one length scale."""
-        at = replace(prior, length_scale=length_scale)
-        sufficient = smallest_scale(aim, at, points, secrets, radius, goal.order, shape)
-        scales.add(length_scale)
-        return sufficient
-
-    def worst(sigma: float) -> tuple[float, float]:
-        """Return the largest loss over the class, and the length scale at which it occurs."""
-        state = {"times": points, "noise_variance": sigma**2 * relative, "past": np.zeros(1)}
-        losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
-        return worst_length_scale(losses, prior, points)
-
-    at = prior.length_scale
+    at, sigma = prior.length_scale, 0.0
     try:
-        sigma = minimum(at)
-        while is_class:
-            loss, at = worst(sigma)
+        while True:
+            alone = replace(prior, length_scale=at)
+            sufficient = smallest_scale(aim, alone, points, secrets, radius, goal.order, shape)
+            scales.add(at)
+            sigma = max(sufficient, sigma * (1 + SAFETY))
+            if not is_class:
+                return sigma, scales, at
+            state = {"times": points, "noise_variance": sigma**2 * relative, "past": np.zeros(1)}
+            losses = partial(largest_losses, state, prior, secrets, radius, goal.order)
+            loss, at = worst_length_scale(losses, prior, points)
             if loss <= goal.goal:
-                break
-            sigma = max(minimum(at), sigma * (1 + SAFETY))
+                return sigma, scales, at
     except ParameterError as error:
         if error.field != "nugget":
             raise
         return math.inf, scales, at
-    return sigma, scales, at
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
@@ -317,20 +302,6 @@ STEEPNESS = 2.0
 MAX_EVALUATIONS = 10_000
 
 
-def shortest_length_scale(prior: GaussianProcess, times: ArrayLike) -> float:
-    """Return a length scale below which the points of a trace are practically independent (correlation below e⁻³⁰).
-
-    >>> shortest_length_scale(GaussianProcess(length_scale=10.0), [0.0, 3.0, 33.0])
-    0.1
-    """
-    points = checked_times(times)
-    lags = np.abs(np.subtract.outer(points, points))
-    if prior.period is not None:
-        lags = np.abs(np.sin(np.pi * lags / prior.period))
-    apart = lags[lags > 1e-9 * lags.max(initial=0.0)]
-    return min(float(apart.min()) / 30.0, prior.length_scale) if apart.size else prior.length_scale
-
-
 def worst_length_scale(
     quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
@@ -355,34 +326,25 @@ def worst_length_scale(
     >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
     True
     """
-    maximum = prior.length_scale
-    start = math.log(shortest_length_scale(prior, times))
-    end = math.log(maximum)
-    logs = np.linspace(start, end, max(2, math.ceil(POINTS_PER_FACTOR_E * (end - start)) + 1)) if start < end else [end]
-    at = np.asarray(logs, dtype=np.float64)
-    values = quantity(_length_scales(at, maximum))
-    if np.isinf(values).any():
-        return math.inf, float(_length_scales(at, maximum)[np.argmax(values)])
-    while len(at) < MAX_EVALUATIONS:
-        doubtful = np.flatnonzero(_possible(at, values) > (1.0 + TOLERANCE) * values.max())
+    points, maximum = checked_times(times), prior.length_scale
+    lags = np.abs(np.subtract.outer(points, points))
+    if prior.period is not None:
+        lags = np.abs(np.sin(np.pi * lags / prior.period))
+    apart = lags[lags > 1e-9 * lags.max(initial=0.0)]
+    # Below a thirtieth of the shortest lag the points are practically independent (correlation below e⁻³⁰).
+    start, end = math.log(min(float(apart.min(initial=math.inf)) / 30.0, maximum)), math.log(maximum)
+    at = np.linspace(start, end, max(2, math.ceil(POINTS_PER_FACTOR_E * (end - start)) + 1) if start < end else 1)
+    values = quantity(np.minimum(np.exp(at), maximum))
+    while np.isfinite(values).all() and len(at) < MAX_EVALUATIONS:
+        widths, either = np.diff(at), np.maximum(values[:-1], values[1:])
+        slopes = np.pad(np.abs(np.diff(values)) / widths, 1)
+        steepest = np.maximum(np.maximum(slopes[:-2], slopes[1:-1]), slopes[2:])
+        possible = np.maximum(0.5 * (values[:-1] + values[1:] + STEEPNESS * steepest * widths), either)
+        doubtful = np.flatnonzero(possible > (1.0 + TOLERANCE) * values.max())
         if not doubtful.size:
             break
         middles = 0.5 * (at[doubtful] + at[doubtful + 1])
-        values = np.insert(values, doubtful + 1, quantity(_length_scales(middles, maximum)))
+        values = np.insert(values, doubtful + 1, quantity(np.minimum(np.exp(middles), maximum)))
         at = np.insert(at, doubtful + 1, middles)
     best = int(np.argmax(values))
-    return (1.0 + TOLERANCE) * float(values[best]), float(_length_scales(at, maximum)[best])
-
-
-def _length_scales(logs: Array, maximum: float) -> Array:
-    return np.asarray(np.minimum(np.exp(logs), maximum))
-
-
-def _possible(at: Array, values: Array) -> Array:
-    """Return an upper bound on the values within each interval, based on the slopes around it."""
-    widths = np.diff(at)
-    slopes = np.abs(np.diff(values)) / widths
-    padded = np.pad(slopes, 1)
-    around = np.maximum(np.maximum(padded[:-2], padded[1:-1]), padded[2:]) if slopes.size else slopes
-    highest: Array = 0.5 * (values[:-1] + values[1:] + STEEPNESS * around * widths)
-    return np.maximum(highest, np.maximum(values[:-1], values[1:]))
+    return (1.0 + TOLERANCE) * float(values[best]), float(min(np.exp(at[best]), maximum))

@@ -6,7 +6,7 @@ Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -102,21 +102,15 @@ def checked_times(times: ArrayLike) -> Array:
 
 
 def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None) -> Array:
-    """Return a positive definite noise covariance, shape (n, n), from either ``sigma`` or ``noise_covariance``.
-
-    `sigma`: standard deviation of independent noise, one number or (n_points,).
-    """
+    """Return a positive definite noise covariance (n, n): σ as one number or (n_points,), or ``noise_covariance``."""
     if (sigma is None) == (noise_covariance is None):
         raise ParameterError("sigma", sigma, "given, unless noise_covariance is given in its place (then None)")
-    if sigma is None:
-        return _positive_definite(np.asarray(noise_covariance, dtype=np.float64), n_points)
-    scales = np.asarray(sigma, dtype=np.float64)
-    if scales.shape not in {(), (n_points,)} or not (np.isfinite(scales) & (scales > 0)).all():
-        raise ParameterError("sigma", sigma, f"finite and above 0: one number or ({n_points},)")
-    return np.diag(np.broadcast_to(scales**2, n_points))
-
-
-def _positive_definite(matrix: Array, n_points: int) -> Array:
+    if noise_covariance is None:
+        scales = np.asarray(sigma, dtype=np.float64)
+        if scales.shape not in {(), (n_points,)} or not (np.isfinite(scales) & (scales > 0)).all():
+            raise ParameterError("sigma", sigma, f"finite and above 0: one number or ({n_points},)")
+        return np.diag(np.broadcast_to(scales**2, n_points))
+    matrix = np.asarray(noise_covariance, dtype=np.float64)
     if matrix.shape != (n_points, n_points):
         raise ParameterError("noise_covariance", matrix.shape, f"of shape ({n_points}, {n_points})")
     if not np.isfinite(matrix).all() or not np.allclose(matrix, matrix.T, rtol=1e-9, atol=1e-12 * np.abs(matrix).max()):
@@ -129,50 +123,18 @@ def _positive_definite(matrix: Array, n_points: int) -> Array:
     return symmetric
 
 
-# Families of secret points.
-
-
-def singletons(n_points: int) -> list[Indices]:
-    """Return every point as a secret of its own.
-
-    >>> singletons(2)
-    [array([0]), array([1])]
-    """
-    return [np.array([point]) for point in range(n_points)]
-
-
-def every_other(n_points: int) -> list[Indices]:
-    """Return two secrets of every second point: one starting at the first point and one at the second.
-
-    >>> every_other(4)
-    [array([0, 2]), array([1, 3])]
-    """
-    return [np.arange(first, n_points, 2) for first in range(min(2, n_points))]
-
-
-def sliding_blocks(n_points: int, width: int) -> list[Indices]:
-    """Return every run of ``width`` consecutive points, or a single block if the trace is shorter.
-
-    >>> sliding_blocks(4, 3)
-    [array([0, 1, 2]), array([1, 2, 3])]
-    """
-    if width < 1:
-        raise ParameterError("width", width, "at least 1")
-    size = min(width, n_points)
-    return [np.arange(first, first + size) for first in range(n_points - size + 1)] if n_points else []
-
-
-def named_family(name: str, n_points: int, width: int = 2) -> Sequence[Indices]:
+def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
     """Return the family of secrets that a configuration names. ``width`` is used only by ``sliding_blocks``.
 
-    >>> named_family("every_other", 3)
-    [array([0, 2]), array([1])]
+    >>> named_family("every_other", 4), named_family("sliding_blocks", 4, 3)
+    ([array([0, 2]), array([1, 3])], [array([0, 1, 2]), array([1, 2, 3])])
     """
     if name not in FAMILIES:
         raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
-    if name == "sliding_blocks":
-        return sliding_blocks(n_points, width)
-    return singletons(n_points) if name == "singletons" else every_other(n_points)
+    if name == "every_other":
+        return [np.arange(first, n_points, 2) for first in range(min(2, n_points))]
+    size = min(width, n_points) if name == "sliding_blocks" else 1
+    return [np.arange(first, first + size) for first in range(n_points - size + 1)]
 
 
 def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
@@ -184,16 +146,11 @@ def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[I
 def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
     """Return the sorted indices of a non-empty secret, given as a mask or as distinct, possibly negative indices."""
     given = np.atleast_1d(np.asarray(secret))
+    if given.dtype == np.bool_ and given.shape == (n_points,):
+        given = np.flatnonzero(given)
+    if given.ndim == 1 and given.size and np.issubdtype(given.dtype, np.integer):
+        indices = np.unique(given % n_points)
+        if len(indices) == len(given) and given.min() >= -n_points and given.max() < n_points:
+            return indices.astype(np.intp)
     expected = f"indices of distinct points of a trace of {n_points}, or a mask of that length, and not empty"
-    if given.dtype == np.bool_:
-        if given.shape != (n_points,) or not given.any():
-            raise ParameterError(field, secret, expected)
-        return np.flatnonzero(given)
-    if given.ndim != 1 or given.size == 0 or not np.issubdtype(given.dtype, np.integer):
-        raise ParameterError(field, secret, expected)
-    if given.min() < -n_points or given.max() >= n_points:
-        raise ParameterError(field, secret, expected)
-    indices = np.unique(given % n_points)
-    if len(indices) != len(given):
-        raise ParameterError(field, secret, expected)
-    return indices.astype(np.intp)
+    raise ParameterError(field, secret, expected)

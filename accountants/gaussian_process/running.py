@@ -1,11 +1,11 @@
-"""The loss along an endless trace, in bounded memory, given a declared minimum spacing of later releases.
+"""The loss along an endless trace, in bounded memory.
 
 State holds the times and noise of the points in a block of the last ones, and one number for each of some length scales
 that bounds all points that have left it. It grows with the length scale, so that of the next longer one bounds those in
 between. Nothing in it depends on where the user was.
 
 A point that has left the block is never forgotten, only bounded. With P = Cov[x_S given the block's releases], every
-other release o (older, or still to come) lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases]
+older release o lowers P by at most c·cᵀ/σ_o², c = Cov[x_S, x_o given the block's releases]
 = L·k_o, L the rows of Σ_g(Σ + Σ_g)⁻¹ at S and k_o the prior covariance of the block with o. All the kernels here fade
 at least as fast as an envelope g with g(s + t) ≤ g(s)·g(t), so |k_o| ≤ σ_x²·g(edge − t_o)·g(t_b − edge), and in
 Loewner order
@@ -21,8 +21,8 @@ Where the noise of a point depends on that of others, ``noise_variance`` is its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -39,18 +39,10 @@ from penstock.accountants.gaussian_process.loss import (
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
 
-N_TAIL_TERMS = 4096
 #: Length scales of a class for which the past is kept: so many to a factor e, from the longest down.
 PER_FACTOR_E, N_SCALES = 8, 64
 #: Relative error of a loss matrix up to which that of many secrets is worked out at once.
 LARGEST_ERROR = 1e-9
-
-
-class MinimumSpacing(NamedTuple):
-    """Declared bounds on later releases: at least ``interval`` apart, each with noise of at least ``sigma``."""
-
-    interval: float
-    sigma: float
 
 
 class RunningLoss(NamedTuple):
@@ -66,19 +58,13 @@ class RunningLoss(NamedTuple):
 
 
 def start_trace(n_scales: int = 1) -> State:
-    """Return the state before the first release, for the longest length scale and any shorter ones.
-
-    >>> {name: value.shape for name, value in start_trace().items()}
-    {'times': (0,), 'noise_variance': (0,), 'past': (1,)}
-    """
+    """Return the state before the first release, for the longest length scale and any shorter ones."""
     return {"times": np.zeros(0), "noise_variance": np.zeros(0), "past": np.zeros(n_scales)}
 
 
 def add_release(state: State, time: float, sigma: float, prior: GaussianProcess, block: int) -> State:
     """Return the state after one more release, with noise of standard deviation ``sigma``.
 
-    Examples
-    --------
     >>> prior = GaussianProcess(length_scale=1.0)
     >>> state = start_trace()
     >>> for time in range(5):
@@ -91,8 +77,6 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
         raise ParameterError("sigma", sigma, "a finite number above 0")
     if not math.isfinite(time) or (times.size and time < times[-1]):
         raise ParameterError("time", time, f"not before the last release ({times[-1] if times.size else 'finite'})")
-    if block < 1:
-        raise ParameterError("block", block, "at least 1")
     times, variances = np.append(times, time), np.append(variances, sigma**2)
     scales = prior.length_scale * np.exp(-np.arange(len(past)) / PER_FACTOR_E)
     while len(times) > block:
@@ -102,34 +86,24 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
 
 
 def running_losses(
-    state: State,
-    prior: GaussianProcess,
-    secrets: Iterable[Indices],
-    radius: float,
-    order: float,
-    spacing: MinimumSpacing | None = None,
+    state: State, prior: GaussianProcess, secrets: Sequence[Indices], radius: float, order: float
 ) -> RunningLoss:
-    """Return the loss about each secret after all releases so far, or over an endless trace.
+    """Return the loss about each secret after all releases so far. It can only grow.
 
-    `spacing`: None: the loss after the releases made so far (it can only grow). Given: no later release that keeps to
-    the declaration will take it above the figure.
+    Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for each
+    secret, whatever the length of the trace.
 
-    Never below the loss given the whole trace, and equal to it while nothing has left the block.
-    O(block³) for each secret, whatever the length of the trace.
-
-    Examples
-    --------
     >>> prior = GaussianProcess(length_scale=1.0)
     >>> state = add_release(add_release(start_trace(), 0.0, 1.0, prior, 8), 1.0, 1.0, prior, 8)
     >>> figures = running_losses(state, prior, [np.array([0])], radius=1.0, order=2.0)
     >>> figures.loss.round(6), figures.independent_loss
     (array([1.2254]), array([1.]))
     """
-    family = list(secrets)
-    block = TraceBlock(prior, state, np.array([prior.length_scale]), spacing)
-    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in family])
-    independent = np.array([independent_eigenvalue(prior, block.noise, indices) for indices in family])
-    return RunningLoss(weight * block.largest_eigenvalues(family)[0], weight * independent, block.intervals())
+    block = TraceBlock(prior, state, np.array([prior.length_scale]))
+    weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
+    independent = np.array([independent_eigenvalue(prior, block.noise, indices) for indices in secrets])
+    variances = np.maximum(block.posterior[0].diagonal() - block.outside[0], 0.0)
+    return RunningLoss(weight * block.largest_eigenvalues(secrets)[0], weight * independent, 2.0 * np.sqrt(variances))
 
 
 def largest_losses(
@@ -139,20 +113,17 @@ def largest_losses(
     radius: float,
     order: float,
     length_scales: Array,
-    spacing: MinimumSpacing | None = None,
 ) -> Array:
     """Return the largest of `running_losses` for each of several length scales up to the prior's, shape (n_scales,)."""
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
-    losses: Array = weight * TraceBlock(prior, state, length_scales, spacing).largest_eigenvalues(secrets)
+    losses: Array = weight * TraceBlock(prior, state, length_scales).largest_eigenvalues(secrets)
     return np.asarray(losses.max(axis=1))
 
 
 class TraceBlock:
     """The posterior of a block's points for each length scale, and a bound on the effect of the points outside it."""
 
-    def __init__(
-        self, prior: GaussianProcess, state: State, length_scales: Array, spacing: MinimumSpacing | None = None
-    ) -> None:
+    def __init__(self, prior: GaussianProcess, state: State, length_scales: Array) -> None:
         times, noise, past = state["times"], state["noise_variance"], state["past"]
         is_dependent = noise.ndim == 2
         scales = length_scales[:, None, None]
@@ -171,36 +142,17 @@ class TraceBlock:
         self.posterior = both * ((left * (eigenvalues / (1 + eigenvalues))) @ right)
         self.gained = both * ((left * (eigenvalues**2 / (1 + eigenvalues))) @ right)
         self.outside = np.zeros((len(length_scales), len(times)))
-        if is_dependent:
-            if past.any() or spacing is not None:
-                raise ParameterError("noise_variance", noise.shape, "that of independent noise for an endless trace")
-            return
-        gain = np.abs((vectors / (1.0 + eigenvalues)) @ across) * np.divide.outer(deviations, deviations)
         # The bound on the past is kept for the next longer of some length scales.
         longer = np.floor(PER_FACTOR_E * np.log(np.maximum(prior.length_scale / length_scales, 1.0))).astype(int)
         before = past[np.minimum(longer, len(past) - 1)]
         if before.any():
-            self.outside += self._outside(prior, before, gain, prior.envelope((times - times[0])[:, None], scales))
-        if spacing is not None:
-            tails = [
-                endless_tail(replace(prior, length_scale=float(scale)), spacing.interval) for scale in length_scales
-            ]
-            tail, after = np.array(tails) / spacing.sigma**2, (times[-1] - times)[:, None]
-            self.outside += self._outside(prior, tail, gain, prior.envelope(after, scales))
-
-    @staticmethod
-    def _outside(prior: GaussianProcess, tail: Array, gain: Array, envelope: Array) -> Array:
-        return np.asarray(prior.variance**2 * tail[:, None] * (gain @ envelope)[:, :, 0] ** 2)
-
-    def intervals(self) -> Array:
-        """Return twice the least standard deviation of each point given all releases, under the first length scale."""
-        variances: Array = self.posterior[0].diagonal() - self.outside[0]
-        return 2.0 * np.sqrt(np.maximum(variances, 0.0))
+            gain = np.abs((vectors / (1.0 + eigenvalues)) @ across) * np.divide.outer(deviations, deviations)
+            envelope = prior.envelope((times - times[0])[:, None], scales)
+            self.outside = prior.variance**2 * before[:, None] * (gain @ envelope)[:, :, 0] ** 2
 
     def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
-        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets), or inf if the block is
-        too short.
-        """
+        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets), or inf."""
+        # Infinite where the block is too short.
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
         # well conditioned, the others one by one.
@@ -244,45 +196,24 @@ class TraceBlock:
         return largest_eigenvalue(matrix)
 
 
-def endless_tail(prior: GaussianProcess, interval: float) -> float:
-    """Return an upper bound on Σ_{j ≥ 1} g(j·interval)², for endless unit-noise releases at least ``interval``
-    apart.
-    """
-    if not (math.isfinite(interval) and interval > 0):
-        raise ParameterError("interval", interval, "a finite number above 0")
-    squares = prior.envelope(interval * np.arange(1, N_TAIL_TERMS + 1)) ** 2
-    rest = float(squares[-1] * squares[0] / (1.0 - squares[0])) if squares[0] < 1.0 else math.inf
-    return float(squares.sum()) + rest
-
-
 @dataclass(frozen=True)
 class TraceLossState:
-    """The prior, declared spacing and block of a trace. A release that violates the declaration makes the loss
-    infinite.
-    """
+    """The prior and block of a trace. A release whose noise has no known bound makes the loss infinite for good."""
 
-    # `is_class`: all length scales up to that of the prior are meant. `is_bounded` is False where the releases have no
-    # known bound at all.
+    # `is_class`: all length scales up to that of the prior are meant.
 
     prior: GaussianProcess
-    spacing: MinimumSpacing | None
     block: int
-    is_class: bool = True
-    is_bounded: bool = True
+    is_class: bool
 
-    def start(self) -> State:
+    def start(self, is_bounded: bool = True) -> State:
         """Return the state before the first release."""
-        return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(False)}
+        return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(not is_bounded)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """Add one release. If it has no known bound or violates the declaration, the state is broken for good."""
-        # `sigma` is the standard deviation of the noise in metres: infinite for a repetition, 0 where no bound is
-        # known.
-        sigma = sigma if self.is_bounded else 0.0
+        """Add one release with noise of σ metres: infinite for a repetition, 0 where no bound is known."""
         if bool(state["broken"]) or np.isinf(sigma):
             return state
-        times, spacing = state["times"], self.spacing
-        early = spacing is not None and len(times) > 0 and time - times[-1] < spacing.interval
-        if sigma == 0 or early or (spacing is not None and sigma < spacing.sigma):
-            return self.start() | {"broken": np.asarray(True)}
+        if sigma == 0:
+            return self.start(is_bounded=False)
         return add_release(state, time, sigma, self.prior, self.block) | {"broken": np.asarray(False)}

@@ -64,18 +64,6 @@ def test_a_short_block_never_understates():
     assert (np.array(bounded) >= np.array(whole) * (1 - 1e-9)).all()
 
 
-def test_a_promise_covers_what_comes_later_and_breaking_it_is_infinite():
-    times = 60.0 * np.arange(30)
-    promised = books(interval=60.0, block=25).trace_rows("x", times, np.full(30, SIGMA), promised=SIGMA)
-    assert {row.status for row in promised} == {"final"}
-    for newest in (10, 15):
-        later = max(exact(times, [secret])[0] for secret in range(newest))
-        assert rows_of(promised, "loss")[newest - 1] >= later * (1 - 1e-9)
-    for times_or_noise in ((times - (times >= 600), np.full(30, SIGMA)), (times, np.where(times < 600, SIGMA, 1.0))):
-        rows = books(interval=60.0).trace_rows("x", *times_or_noise, promised=SIGMA)
-        assert math.isinf(rows_of(rows, "loss")[-1])
-
-
 def test_figures_depend_on_no_position_and_repetitions_add_nothing():
     times = 60.0 * np.arange(6)
     plain = books().trace_rows("x", times[::2], np.full(3, SIGMA))

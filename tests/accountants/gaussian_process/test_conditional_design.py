@@ -9,7 +9,7 @@ import pytest
 
 from penstock.accountants.gaussian_process.design import cases, designed_covariance, minimise_worst_loss
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
-from penstock.accountants.gaussian_process.kernels import GaussianProcess, every_other, singletons, sliding_blocks
+from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, conditional_response
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -103,7 +103,7 @@ def test_worst_length_scale_of_sigma_and_of_the_longest():
     assert alone == pytest.approx(2.0, rel=2e-3)
 
 
-FAMILIES = {"singletons": singletons(10), "every_other": every_other(10), "blocks": sliding_blocks(10, 3)}
+FAMILIES = {name: named_family(name, 10, 3) for name in ("singletons", "every_other", "sliding_blocks")}
 
 
 @pytest.mark.parametrize("length_scale", [1.0, 2.0])

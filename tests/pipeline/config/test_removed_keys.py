@@ -39,6 +39,9 @@ OF_EXPERIMENTS = ("zip", "published", "differences", "tables", "study", "choose"
 #: By what was removed: the key of the document that is changed, its value, and the path that the message names.
 WRITTEN: dict[str, tuple[str, Any, str]] = {
     "accountant temporal.method": ("accountants", [{"type": "temporal", "method": "sound"}], "accountants[0].method"),
+    "accountant conditional_inferential.interval": (
+        *("accountants", [{"type": "conditional_inferential", "interval": "1h"}], "accountants[0].interval"),
+    ),
     "accountant reconstruction.segment": ("accountants", [RECONSTRUCTION | {"segment": 4}], "accountants[0].segment"),
     "accountant reconstruction.n_samples": (
         *("accountants", [RECONSTRUCTION | {"n_samples": 9}], "accountants[0].n_samples"),
