@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.landmark_losses import LandmarkModel, Steps
-from penstock.accountants.correlation.leakage import LeakageFunction, leakage_function
+from penstock.accountants.correlation.leakage import LeakageFunction
 from penstock.accountants.markov import (
     backward_matrix,
     chain_matrix,
@@ -29,7 +28,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 #: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
 MAX_STATES = 2000
 _ARRAYS = ("transitions", "visits", "forward", "backward", "initial", "states")
-Pair = tuple[Array | None, Array | None]
+Pair = tuple[Array, Array]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +62,8 @@ class KnownCorrelation(Checked):
     estimate, windows, of, smoothing, unseen
         An estimate from the first ``windows`` windows of the run's own stream. With ``of: users`` a person's states
         are the cells; with ``of: cells`` they are being in one cell or not, and the loss is the largest for any cell.
-    stationary
-        Where one direction alone is given, derive the other from it and its stationary distribution by Bayes' rule.
+
+    Where one direction alone is given, the other follows from it and its stationary distribution by Bayes' rule.
 
     Examples
     --------
@@ -85,7 +84,6 @@ class KnownCorrelation(Checked):
     of: str = parameter("users", choices=("users", "cells"), doc="states: a person's cell, or in one cell or not")
     smoothing: float = parameter(0.1, at_least=0, doc="steps added to each count: 0 makes the unseen impossible")
     unseen: bool = parameter(False, doc="count not being seen as a place (of: users)")
-    stationary: bool = parameter(True, doc="derive a direction that is not given by Bayes' rule")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -140,11 +138,8 @@ class CorrelationAdversary:
         """Return the adversary for the landmark loss. Bridges are built when they are first needed."""
         model = LandmarkModel()
         model.head, model.tail = self.leakage
-        if self.pairs:
-            known = [LandmarkModel(*pair).adversaries for pair in self.pairs]
-            model.adversaries = tuple(steps for tables in known for steps in tables)
-        else:
-            model.adversaries = ((Steps(), Steps()),)
+        known = tuple(steps for pair in self.pairs for steps in LandmarkModel(*pair).adversaries)
+        model.adversaries = known or ((Steps(), Steps()),)
         return model
 
 
@@ -154,53 +149,43 @@ def adversary(
     """Build the adversary for a declared correlation, from its files or its estimate."""
     # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
-    directions: Iterable[Sequence[Array | None]] = zip(*pairs)
-    backward, forward = (_vertices(matrices) for matrices in directions)
-    n_states = max(len(matrix) for pair in pairs for matrix in pair if matrix is not None)
+    n_states = len(pairs[0][0])
+    backward, forward = (
+        LeakageFunction.of_vertices(np.concatenate([LeakageFunction(matrix).vertices for matrix in matrices])).vertices
+        for matrices in zip(*pairs)
+    )
     kept = pairs if n_states * len(pairs) <= bridged_states else ()
     return CorrelationAdversary(subject=subject, assumption=assumption, backward=backward, forward=forward, pairs=kept)
 
 
-def _vertices(matrices: Sequence[Array | None]) -> Array:
-    """Return the vertices of the hull over the leakage of all matrices, since the adversary may know any of them."""
-    vertices = [leakage_function(matrix).vertices for matrix in matrices]
-    return vertices[0] if len(vertices) == 1 else LeakageFunction.of_vertices(np.concatenate(vertices)).vertices
-
-
 def _pairs(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
-    """Return the matrices of a correlation, and its description."""
+    """Return the matrices (backward, forward) of a correlation, and its description."""
     if correlation.estimate is not None:
         return _estimate(correlation, training)
     if correlation.learned is not None:
         learned = Learned.read(correlation.learned)
         return ((learned.backward, learned.forward),), f"learned before, smoothing {learned.facts.get('smoothing')}"
-    backward, forward, assumption = _from_declaration(correlation)
-    if correlation.stationary and backward is None and forward is not None:
-        backward = _reverse(forward, "forward")
-    elif correlation.stationary and forward is None and backward is not None:
-        forward = _reverse(backward, "backward")
-    return ((backward, forward),), assumption
-
-
-def _from_declaration(correlation: KnownCorrelation) -> tuple[Array | None, Array | None, str]:
+    backward: Array | None = None
     if correlation.laplacian is not None:
         n, s = correlation.laplacian.n, correlation.laplacian.s
-        return None, laplacian_smoothing_matrix(n, s), f"Laplacian smoothing, n = {n}, s = {s:g}"
-    if correlation.chain is not None:
+        forward, assumption = laplacian_smoothing_matrix(n, s), f"Laplacian smoothing, n = {n}, s = {s:g}"
+    elif correlation.chain is not None:
         n, tau = correlation.chain.n, correlation.chain.tau
-        return None, chain_matrix(n, tau), f"walk on a line, n = {n}, tau = {tau:g}"
-    backward, forward = (
-        None if path is None else read_matrix(path) for path in (correlation.backward, correlation.forward)
-    )
-    n_states = max(len(matrix) for matrix in (backward, forward) if matrix is not None)
-    return backward, forward, f"given transition matrix of {n_states} states"
+        forward, assumption = chain_matrix(n, tau), f"walk on a line, n = {n}, tau = {tau:g}"
+    else:
+        backward, given = (
+            None if path is None else read_matrix(path) for path in (correlation.backward, correlation.forward)
+        )
+        forward = _reverse(backward, "backward") if given is None else given
+        assumption = f"given transition matrix of {len(forward)} states"
+    return ((_reverse(forward, "forward") if backward is None else backward, forward),), assumption
 
 
-def _reverse(matrix: Array, name: str) -> Array:
+def _reverse(matrix: Any, name: str) -> Array:
     try:
         return backward_matrix(matrix)
     except ParameterError as error:
-        expected = "a chain with one stationary distribution, or both directions given, or stationary: false"
+        expected = "a chain with one stationary distribution, or both directions given"
         raise ParameterError(name, error.value, expected) from error
 
 
@@ -238,29 +223,19 @@ class Learned:
     facts: dict[str, Any]
 
     def write(self, path: str | Path) -> None:
-        """Write all arrays and facts to a ``.npz`` or ``.json`` file."""
+        """Write all arrays and facts to a ``.npz`` file."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
-        target = Path(path)
-        if target.suffix == ".json":
-            values = {name: array.tolist() for name, array in arrays.items()} | {"facts": self.facts}
-            target.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
-        elif target.suffix == ".npz":
-            np.savez_compressed(target, **arrays, facts=np.array(json.dumps(self.facts)))
-        else:
-            raise ParameterError("out", str(path), "a file that ends in .npz or .json")
+        np.savez_compressed(path, **arrays, facts=np.array(json.dumps(self.facts)))
 
     @classmethod
     def read(cls, path: str | Path) -> Learned:
         """Read a file written by `write`, or raise `DataError` for any other file."""
         source = Path(path)
         try:
-            if source.suffix == ".json":
-                values = json.loads(source.read_text(encoding="utf-8"))
-            else:
-                with np.load(source, allow_pickle=False) as arrays:
-                    values = dict(arrays) | {"facts": json.loads(str(arrays["facts"]))}
+            with np.load(source, allow_pickle=False) as arrays:
+                values = dict(arrays)
             numbers = {name: np.asarray(values[name], float) for name in _ARRAYS if name != "states"}
-            states, facts = np.asarray(values["states"], str), dict(values["facts"])
+            states, facts = np.asarray(values["states"], str), json.loads(str(values["facts"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{source}: not a file of learned transitions: {error}") from error
         for name in ("forward", "backward"):
@@ -313,9 +288,7 @@ def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]
 
 
 def presence_counts(transitions: Array) -> Array:
-    """Return, for each state, the counts of the two-state chain of being outside (0) or inside it (1), shape (n, 2,
-    2).
-    """
+    """Return the counts of the two-state chain of being outside (0) or inside (1) of each state, (n, 2, 2)."""
     stays = np.diag(transitions)
     leaves, enters = transitions.sum(axis=1) - stays, transitions.sum(axis=0) - stays
     outside = transitions.sum() - stays - leaves - enters
@@ -325,6 +298,5 @@ def presence_counts(transitions: Array) -> Array:
 def check_size(n_states: int) -> None:
     """Reject a number of states that is too large for dense matrices."""
     if n_states > MAX_STATES:
-        raise ParameterError(
-            "cells", n_states, f"at most {MAX_STATES} states to learn transitions of; use larger cells"
-        )
+        expected = f"at most {MAX_STATES} states to learn transitions of; use larger cells"
+        raise ParameterError("cells", n_states, expected)

@@ -37,9 +37,7 @@ _MAX_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
-    """Return the hull vertices (miss, gain) over all ordered pairs of rows, by increasing miss, or none if all rows
-    agree.
-    """
+    """Return the hull vertices (miss, gain) over all ordered pairs of rows, by increasing miss."""
     # Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and O(n_states log
     # n_states) for each pair that survives `candidate_pairs`.
     rows = np.where(rows < SMALLEST_PROBABILITY, 0.0, rows)
@@ -65,12 +63,19 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
     if len(rows) <= _FEW_ROWS:
         return hull, first, second
     tolerance = 4 * rows.shape[1] * np.finfo(float).eps  # rounding of a sum over the states
-    slopes = [1.0, largest_ratio(rows)]
+    smallest_positive = np.where(rows > 0, rows, np.inf).min(axis=0)
+    largest_ratio = float((rows.max(axis=0) / smallest_positive).max())
+    slopes = [1.0, largest_ratio if largest_ratio > 1 else 2.0]
     supports = [ends[first, second] for ends in end_supports(rows)]
     for best in {int(values.argmax()) for values in supports}:
         hull = extend_hull(hull, roc_points(rows[[first[best]]], rows[[second[best]]]))
     while True:
-        above = np.array([_corner_above(hull, *edge, tolerance) for edge in pairwise(zip(slopes, supports))])
+        corners = []
+        for (slope, value), (next_slope, next_value) in pairwise(zip(slopes, supports)):
+            miss = (value - next_value) / (next_slope - slope)
+            gain = value + (slope - 1.0) * miss
+            corners.append(height(hull, np.column_stack((miss, gain))) > tolerance * (gain + miss))
+        above = np.array(corners)
         alive = above.any(axis=0)
         first, second, supports = first[alive], second[alive], [values[alive] for values in supports]
         if len(first) <= len(rows) or len(slopes) == _MAX_SLOPES:
@@ -80,13 +85,6 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
         supports.insert(split, support(rows, first, second, slopes[split]))
         best = int(supports[split].argmax())
         hull = extend_hull(hull, roc_points(rows[[first[best]]], rows[[second[best]]]))
-
-
-def largest_ratio(rows: Array) -> float:
-    """Return an upper bound, above 1, on q_j / d_j over all rows and all states j with d_j > 0."""
-    smallest_positive = np.where(rows > 0, rows, np.inf).min(axis=0)
-    ratio = float((rows.max(axis=0) / smallest_positive).max())
-    return ratio if ratio > 1 else 2.0
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
@@ -116,19 +114,6 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
     return result
 
 
-def _corner_above(
-    hull: Array, left: tuple[float, Array], right: tuple[float, Array], tolerance: float
-) -> NDArray[np.bool_]:
-    """Return whether the corner between two support lines of each pair is above the hull by more than rounding
-    errors.
-    """
-    (slope, value), (next_slope, next_value) = left, right
-    miss = (value - next_value) / (next_slope - slope)
-    gain = value + (slope - 1.0) * miss
-    above: NDArray[np.bool_] = height(hull, np.column_stack((miss, gain))) > tolerance * (gain + miss)
-    return above
-
-
 def roc_points(q: Array, d: Array) -> Array:
     """Return the points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
     # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
@@ -148,9 +133,7 @@ def height(hull: Array, points: Array) -> Array:
 
 
 def upper_hull(points: Array) -> Array:
-    """Return the concave chain from the highest leftmost point to the highest point overall (Andrew's monotone
-    chain, 1979).
-    """
+    """Return the concave chain from the highest leftmost point to the highest one (Andrew's monotone chain, 1979)."""
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
     rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
     chain: list[tuple[float, float]] = []

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.leakage import LeakageFunction, checked_epsilons, leakage_function, leaked
@@ -143,33 +143,28 @@ class LandmarkModel:
 
     def segment(self, charges: Array, has_left: bool, has_right: bool) -> tuple[float, Array]:
         """Return a segment's part of the privacy loss about the landmarks alone, and about them and each release."""
-        left = self.gaps(charges) if has_left else self.before(charges)
+        left = self._gaps(charges, self.adversaries) if has_left else leaked(np.append(charges, 0.0), self.head)
         right = self.gaps_back(charges) if has_right else self.after(charges)
         without = left[-1] if has_right else right[0] if has_left else 0.0
         return float(without), left[:-1] + charges + right[1:]
 
-    def before(self, charges: Array) -> Array:
-        """Return, for every p, the privacy loss of charges[:p] about the next moment, if nothing earlier is known."""
-        return leaked(np.append(charges, 0.0), self.head)
-
     def after(self, charges: Array) -> Array:
         """Return, for every p, the privacy loss of charges[p:] about the previous moment, if nothing later is known."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
-
-    def gaps(self, charges: Array) -> Array:
-        """Return, for each p, the privacy loss of charges[:p] about the moments before and after it, shape (n + 1,)."""
-        return self._gaps(charges, self.adversaries)
 
     def gaps_back(self, charges: Array) -> Array:
         """Return, for each p, the privacy loss of charges[p:] about the moments before and after it, shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
-        terms = np.zeros(len(charges) + 1)
+        """Return, for each p, the privacy loss of charges[:p] about the moments before and after it, shape (n + 1,)."""
+        n, terms = len(charges), np.zeros(len(charges) + 1)
         for ahead, back in adversaries:
-            near = to_every_end(charges, ahead).max(axis=-1)
-            far = to_end(charges[::-1], back).max(axis=-1)[::-1]
-            both = near + far
+            # the leakage about the moment before the gap with the anchor at each p: n passes over all anchors
+            near = np.zeros((n + 1, ahead.n_ends))
+            for remaining in range(1, n + 1):
+                near[remaining:] = ahead.step(remaining, charges[: n + 1 - remaining, None] + near[remaining:])
+            both = near.max(axis=-1) + to_end(charges[::-1], back).max(axis=-1)[::-1]
             capped = [self.capped_gap(float(term), charges[:p], ahead) for p, term in enumerate(both)]
             terms = np.maximum(terms, capped)
         return terms
@@ -192,19 +187,17 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
     adversaries: list[tuple[Steps, Steps]] = []
     if after is not None:
         adversaries.append((BridgedSteps(after), BridgedSteps(after.T)))
-    if before is not None and not (after is not None and _are_reversals(before, after)):
+    if before is not None and after is not None:
+        if before.shape != after.shape:
+            raise ParameterError("backward", f"shape {before.shape}", f"the shape of forward, {after.shape}")
+        try:
+            if np.allclose(before, backward_matrix(after), rtol=1e-13, atol=0.0):
+                return tuple(adversaries)  # each is the stationary reversal of the other: both have the same bridges
+        except ParameterError:  # more than one stationary distribution, and no way to tell which
+            pass
+    if before is not None:
         adversaries.append((BridgedSteps(before.T), BridgedSteps(before)))
     return tuple(adversaries)
-
-
-def _are_reversals(backward: Array, forward: Array) -> bool:
-    """Return whether each matrix is the stationary reversal of the other, in which case both have the same bridges."""
-    if backward.shape != forward.shape:
-        raise ParameterError("backward", f"shape {backward.shape}", f"the shape of forward, {forward.shape}")
-    try:
-        return bool(np.allclose(backward, backward_matrix(forward), rtol=1e-13, atol=0.0))
-    except ParameterError:  # more than one stationary distribution, and no way to tell which
-        return False
 
 
 class Steps:
@@ -216,9 +209,7 @@ class Steps:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Return the leakage of losses (..., n_ends) one step further away, when `remaining` steps separate it from
-        the anchor.
-        """
+        """Return the leakage of losses (..., n_ends) one step further away, `remaining` steps from the anchor."""
         return np.zeros_like(loss)
 
     def exchangeable(self, n_steps: int) -> bool:
@@ -277,40 +268,21 @@ class BridgedSteps(Steps):
             self._weight = weight / np.maximum(weight.max(axis=0), np.finfo(float).tiny)
             self._support = (self.kernel > 0).astype(float) @ self._support > 0
             self._all_representable &= not (self._support & (self._weight == 0)).any()
-            self._exchangeable.append(self._all_representable and _nested(self._support))
-            self._leakage.append(tuple(self._bridge(self._weight[:, end]) for end in range(self.n_ends)))
+            by_size = self._support[np.argsort(self._support.sum(axis=1))]
+            self._exchangeable.append(self._all_representable and not (by_size[:-1] & ~by_size[1:]).any())
+            bridges = []
+            for column in self._weight.T:
+                rows = self.kernel * column
+                total = rows.sum(axis=1)
+                bridges.append(LeakageFunction.of_rows(rows[total > 0] / total[total > 0, None]))
+            self._leakage.append(tuple(bridges))
             converged = self._weight.min() >= 1.0 - _EQUAL
-
-    def _bridge(self, weight: Array) -> LeakageFunction:
-        rows = self.kernel * weight
-        total = rows.sum(axis=1)
-        return LeakageFunction.of_rows(rows[total > 0] / total[total > 0, None])
-
-
-def _nested(support: NDArray[np.bool_]) -> bool:
-    """Return whether the rows of a boolean matrix, seen as sets, are nested in one another."""
-    by_size = support[np.argsort(support.sum(axis=1))]
-    return not (by_size[:-1] & ~by_size[1:]).any()
 
 
 def to_end(charges: Array, steps: Steps) -> Array:
-    """Return, for every p, the leakage of charges[p:] about the moment before p, with the anchor at the end, shape
-    (n + 1, n_ends).
-    """
+    """Return, for every p, the leakage of charges[p:] about the moment before p, the anchor at the end."""
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
     for p in range(n - 1, -1, -1):
         leaked[p] = steps.step(n - p, charges[p] + leaked[p + 1])
-    return leaked
-
-
-def to_every_end(charges: Array, steps: Steps) -> Array:
-    """Return, for every p, the leakage of charges[:p] about the moment before them, with the anchor at p, shape (n +
-    1, n_ends).
-    """
-    # n passes, each vectorised over the anchors: O(n² n_ends) elements.
-    n = len(charges)
-    leaked = np.zeros((n + 1, steps.n_ends))
-    for remaining in range(1, n + 1):
-        leaked[remaining:] = steps.step(remaining, charges[: n + 1 - remaining, None] + leaked[remaining:])
     return leaked

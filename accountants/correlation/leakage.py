@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,16 +58,17 @@ class LeakageFunction:
 
     def __init__(self, matrix: ArrayLike) -> None:
         checked = checked_matrix(matrix)
-        if disjoint_rows(checked):  # nothing leaks more, and a sparse matrix need not become dense
+        pattern = (checked > 0).astype(np.float32)
+        shared = pattern @ pattern.T
+        if (shared.nnz if is_sparse(shared) else np.count_nonzero(shared)) < checked.shape[0] ** 2:
+            # Two rows without a state in common leak everything, and a sparse matrix need not become dense.
             self._set_hull(np.array([[0.0, 1.0]]))
         else:
             self._set_hull(leakage_hull(transition_matrix(checked)))
 
     @classmethod
     def of_rows(cls, rows: Array) -> LeakageFunction:
-        """Build the leakage function of conditional distributions. They need not form a square matrix, and row sums
-        are not checked.
-        """
+        """Build the leakage function of conditional distributions, which need not be square and are not checked."""
         return cls._of_hull(leakage_hull(rows))
 
     @classmethod
@@ -181,15 +182,6 @@ def leakage_function(correlation: Correlation) -> LeakageFunction:
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)
 
 
-def disjoint_rows(matrix: Any) -> bool:
-    """Return whether two rows of a checked matrix have disjoint supports, so that one step reveals everything."""
-    if is_sparse(matrix):
-        pattern = (matrix > 0).astype(np.int32)
-        return bool((pattern @ pattern.T).nnz < matrix.shape[0] ** 2)
-    pattern = (matrix > 0).astype(np.float32)
-    return bool((pattern @ pattern.T == 0).any())
-
-
 def temporal_privacy_loss(
     epsilons: ArrayLike, backward: Correlation = None, forward: Correlation = None
 ) -> tuple[Array, Array, Array]:
@@ -242,9 +234,7 @@ def checked_epsilons(epsilons: ArrayLike) -> Array:
 
 
 def leaked(charges: Array, leakage: LeakageFunction) -> Array:
-    """Return the privacy loss that each release inherits from the one before it (0 for the first), shape (...,
-    n_releases).
-    """
+    """Return the privacy loss that each release inherits from the one before it, of the shape of the charges."""
     # This is what earlier releases tell about the value at the time of a release; its loss is this plus its charge.
     result = np.zeros_like(charges)
     if charges.ndim > 1:

@@ -10,6 +10,7 @@ In the landmark loss a closed gap is two numbers, and the open one a few arrays.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -98,11 +99,7 @@ class RunningTemporalLoss:
         }
 
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
-        """Add one release and update the rows of earlier releases that are still open.
-
-        Returns the new state, and every row that was open: those now final are reported for the last
-        time.
-        """
+        """Add one release, and return the new state with every row that was open, updated."""
         if not 0 <= epsilon <= self.largest_epsilon:
             raise ParameterError("epsilon", epsilon, f"between 0 and the declared largest {self.largest_epsilon:g}")
         n_releases = int(state["releases"][0]) + 1
@@ -111,7 +108,9 @@ class RunningTemporalLoss:
         leaked_in = np.append(state["leaked_in"], arriving)
         low = self._sweep(charges, state["low"].tolist(), 0.0)
         high = self._sweep(charges, state["high"].tolist(), self._future)
-        n_closed = self._n_closed(low, high)
+        settled = low + TOLERANCE >= high
+        n_settled = len(settled) if settled.all() else int(settled.argmin())
+        n_closed = max(n_settled, len(low) - self.lag)  # those that are final or too old
         rows = _rows(n_releases - len(charges) + 1, n_closed, charges, leaked_in, low, high)
         still_open = slice(n_closed, None)
         new_state: State = {
@@ -139,12 +138,6 @@ class RunningTemporalLoss:
                 break
             values[row] = value
         return np.array(values)
-
-    def _n_closed(self, low: Array, high: Array) -> int:
-        """Return the number of rows to close, oldest first: those that are final or older than `lag`."""
-        settled = low + TOLERANCE >= high
-        n_settled = len(settled) if settled.all() else int(settled.argmin())
-        return max(n_settled, len(low) - self.lag)
 
 
 def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Array, high: Array) -> LossRows:
@@ -203,10 +196,7 @@ class RunningLandmarkLoss:
         }
 
     def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
-        """Add one release and return the updated landmark losses.
-
-        Returns the new state and the losses given the releases so far.
-        """
+        """Add one release, and return the new state with the losses given the releases so far."""
         if landmark or len(state["charges"]) >= self.longest_gap:
             return self._close(state, epsilon)
         return self._extend(state, epsilon)
@@ -214,7 +204,11 @@ class RunningLandmarkLoss:
     def _extend(self, state: State, epsilon: float) -> tuple[State, LandmarkFigures]:
         has_left = bool(state["landmarks"][0])
         charges = np.append(state["charges"], epsilon)
-        gap, from_left = self._next_gap(charges, state["from_left"])
+        gap, from_left = 0.0, np.empty_like(state["from_left"])
+        for at, (ahead, back) in enumerate(self.model.adversaries):
+            from_left[at] = back.step(len(charges), epsilon + state["from_left"][at])
+            both = to_end(charges, ahead)[0].max() + from_left[at].max()
+            gap = max(gap, self.model.capped_gap(float(both), charges, ahead))
         if not has_left:
             gap = self.model.head(float(state["left"][-1]) + epsilon)
         new_state = {
@@ -249,16 +243,6 @@ class RunningLandmarkLoss:
         }
         loss = float(spent[0])
         return new_state, LandmarkFigures(loss, loss + float(largest_closed[0]))
-
-    def _next_gap(self, charges: Array, from_left: Array) -> tuple[float, Array]:
-        """Compute the term of the gap with these charges, and the loss from its left end for each adversary and end."""
-        n = len(charges)
-        terms, runs = [0.0], np.empty_like(from_left)
-        for at, (ahead, back) in enumerate(self.model.adversaries):
-            runs[at] = back.step(n, charges[-1] + from_left[at])
-            both = to_end(charges, ahead)[0].max() + runs[at].max()
-            terms.append(self.model.capped_gap(float(both), charges, ahead))
-        return max(terms), runs
 
 
 STREAM, LANDMARK = "stream", "landmark"
@@ -312,9 +296,7 @@ class TemporalLossTracker:
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
-        rows += self._revise(losses, windows, range(losses.n_closed), force_final=False)
-        if losses.n_closed < len(windows):
-            rows += self._revise(losses, windows, range(len(windows) - 1, len(windows)), force_final=False)
+        rows += self._revise(losses, windows, sorted({*range(losses.n_closed), len(windows) - 1}))
         new: State = {
             "windows": windows[losses.n_closed :],
             "largest": _largest_window(state["largest"], losses, windows, losses.n_closed),
@@ -333,7 +315,7 @@ class TemporalLossTracker:
     def finish(self, state: State) -> Rows:
         """Close the open rows and return the figures of the run."""
         losses = self.running.finish(part(STREAM, state))
-        rows = self._revise(losses, state["windows"], range(len(state["windows"])), force_final=True)
+        rows = self._revise(losses, state["windows"], range(len(state["windows"])), is_last=True)
         total, _ = self._largest(state)
         rows.append(self._row(None, "largest_total_loss", total))
         rows.append(self._row(None, "supremum", self._supremum(state)))
@@ -369,11 +351,11 @@ class TemporalLossTracker:
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
-    def _revise(self, losses: LossRows, windows: Any, positions: range, force_final: bool) -> Rows:
+    def _revise(self, losses: LossRows, windows: Any, positions: Iterable[int], is_last: bool = False) -> Rows:
         """Return rows with the forward and total loss of the open releases at these positions."""
         rows = []
         for at in positions:
-            is_final = force_final or bool(losses.final[at])
+            is_final = is_last or bool(losses.final[at])
             for name, values, bounds in (
                 ("forward_loss", losses.forward, losses.forward_bound),
                 ("total_loss", losses.total, losses.total_bound),

@@ -118,8 +118,8 @@ def learn_to_file(
     from penstock.pipeline.experiments.choose import suggested_bounds
     from penstock.pipeline.windows.calendar import format_time
 
-    if Path(path).suffix not in (".npz", ".json"):
-        raise ParameterError("out", str(path), "a file that ends in .npz or .json")
+    if Path(path).suffix != ".npz":
+        raise ParameterError("out", str(path), "a file that ends in .npz")
     if n_windows is not None and n_windows < 2:
         raise ParameterError("windows", n_windows, "at least 2, for there to be a step")
     asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
@@ -226,7 +226,7 @@ def _write_events(arguments: argparse.Namespace, source_type: str, settings: lis
 
 def _configure_learn(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    parser.add_argument("--out", metavar="FILE", help="a .npz or .json file (needed without --profile)")
+    parser.add_argument("--out", metavar="FILE", help="a .npz file (needed without --profile)")
     parser.add_argument("--profile", action="store_true", help="which counts are usual, from what the run releases")
     parser.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
     parser.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")

@@ -410,6 +410,7 @@ REMOVED: dict[str, str] = {
     "accountant temporal.method": "the accountant has the sound bound only; the published figure is that of "
     "landmark_temporal_privacy_loss(…, method='paper')",
     "accountant conditional_inferential.interval": "figures are of the releases so far; those of the end are final",
+    "accountant temporal.correlation.stationary": "the direction that is not given follows by Bayes' rule; give both",
     "accountant reconstruction.segment": "penstock attack reports the sharper bounds",
     "accountant reconstruction.n_samples": "penstock attack reports the sharper bounds",
     "mechanism fpa.calibration": "the sound calibration is left; papers have plug-in fpa_paper of reproductions/",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
-from penstock.accountants.correlation.planning import epsilon_schedule, largest_epsilon
+from penstock.accountants.correlation.planning import largest_epsilon
 from penstock.accountants.markov import backward_matrix, laplacian_smoothing_matrix, stationary_distribution
 from penstock.mechanisms.core.plugin import ParameterError
 
@@ -131,23 +131,11 @@ def test_the_largest_constant_epsilon_meets_the_goal_and_a_larger_one_does_not(n
         assert temporal_privacy_loss(too_much, matrix, matrix)[2].max() > goal
 
 
-@pytest.mark.parametrize("name", MATRICES)
-@pytest.mark.parametrize("horizon", [2, 3, 30])
-def test_the_schedule_spends_the_goal_at_every_release(name, horizon):
-    matrix = MATRICES[name]
-    schedule = epsilon_schedule(1.0, horizon, laplacian_smoothing_matrix(2, 0.3), matrix)
-    total = temporal_privacy_loss(schedule, laplacian_smoothing_matrix(2, 0.3), matrix)[2]
-    np.testing.assert_allclose(total, 1.0, rtol=1e-9)
-    assert total.max() <= 1.0
-    assert (schedule[[0, -1]] >= schedule[1:-1].max(initial=0.0)).all()
-
-
 def test_plans_without_correlation_or_without_forgetting():
     assert largest_epsilon(1.5) == 1.5
-    assert epsilon_schedule(1.5, 3).tolist() == [1.5, 1.5, 1.5]
     assert largest_epsilon(1.0, np.eye(2)) == 0.0
-    np.testing.assert_allclose(epsilon_schedule(1.0, 5, np.eye(2), np.eye(2)), 0.2, rtol=1e-9)
-    assert epsilon_schedule(1.0, 1, STICKY, STICKY).tolist() == [1.0]
+    assert largest_epsilon(1.0, np.eye(2), np.eye(2), horizon=5) == pytest.approx(0.2, rel=1e-9)
+    assert largest_epsilon(1.0, STICKY, STICKY, horizon=1) == 1.0
 
 
 @pytest.mark.parametrize(("goal", "horizon"), [(0.0, None), (math.inf, None), (math.nan, 3), (1.0, 0), (1.0, 2.5)])

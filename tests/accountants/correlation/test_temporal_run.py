@@ -166,7 +166,7 @@ def test_plans_that_cannot_be_made_are_refused(sections):
 
 def test_an_endless_stream_that_remembers_everything_has_no_plan(sections, tmp_path):
     np.save(tmp_path / "identity.npy", np.eye(2))
-    identity = {"forward": str(tmp_path / "identity.npy"), "stationary": False}
+    identity = dict.fromkeys(("backward", "forward"), str(tmp_path / "identity.npy"))
     source = {"type": "synthetic", "endless": True}
     assert why_not_planned(sections(source=source, accountants=[{"type": "temporal", "correlation": identity}])) == (
         "accountants[0].correlation: no ε keeps an endless stream under the goal: with this correlation one window "

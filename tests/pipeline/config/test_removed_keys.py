@@ -42,6 +42,11 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "accountant conditional_inferential.interval": (
         *("accountants", [{"type": "conditional_inferential", "interval": "1h"}], "accountants[0].interval"),
     ),
+    "accountant temporal.correlation.stationary": (
+        "accountants",
+        [{"type": "temporal", "correlation": {"chain": {}, "stationary": False}}],
+        "accountants[0].correlation",
+    ),
     "accountant reconstruction.segment": ("accountants", [RECONSTRUCTION | {"segment": 4}], "accountants[0].segment"),
     "accountant reconstruction.n_samples": (
         *("accountants", [RECONSTRUCTION | {"n_samples": 9}], "accountants[0].n_samples"),
