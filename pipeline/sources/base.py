@@ -14,35 +14,21 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, Registry, duration, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.reading.offsets import OffsetRange, OffsetsRead
-from penstock.pipeline.windows.calendar import Calendar, format_time
+from penstock.pipeline.windows.calendar import format_time
 from penstock.pipeline.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
     import polars as pl
 
-# Blocks of events, in which data moves until it is counted.
-
 
 @dataclass(frozen=True)
 class Reject:
-    """An input row that could not be parsed, kept for the operator.
+    """An input row that could not be parsed, kept for the operator."""
 
-    Parameters
-    ----------
-    file
-        File (or topic) it came from.
-    line
-        1-based line (or row, or offset) in it.
-    reason
-        What is wrong, for instance ``latitude out of range``.
-    raw
-        The row as it was read; None if it is not kept.
-    """
-
-    file: str
-    line: int
-    reason: str
-    raw: str | None
+    file: str  # file (or topic) it came from
+    line: int  # 1-based line (or row, or offset) in it
+    reason: str  # what is wrong, for instance ``latitude out of range``
+    raw: str | None  # the row as it was read; None if it is not kept
 
     def as_dict(self) -> dict[str, Any]:
         """Return the reject as the content of one line of ``rejects.jsonl``."""
@@ -96,9 +82,6 @@ class EventBlock:
             rejects, offsets = (), ()
 
 
-# Micro-batches of a live source.
-
-
 Integers = NDArray[np.int64]
 
 #: No event yet.
@@ -143,24 +126,14 @@ class Checkpointed:
     """The latest durable position of a live source, before which input is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
-
-    Parameters
-    ----------
-    position
-        In the terms of the source (`MicroBatch.end`); empty: none yet.
-    number
-        First micro-batch after the checkpoint; None if an engine may still go back to an earlier one.
     """
 
-    position: State = field(default_factory=dict)
-    number: int | None = None
+    position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`); empty: none yet
+    number: int | None = None  # first micro-batch after it; None if an engine may go back to an earlier one
 
     def move(self, position: State, number: int | None = None) -> None:
         """Record a later durable position."""
         self.position, self.number = position, number
-
-
-# Contract of sources.
 
 
 @dataclass(frozen=True, order=True)
@@ -195,9 +168,7 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people. This is False for trips without a rider id, whose riders cannot be
-        distinguished.
-        """
+        """Whether rows identify people: False for trips without a rider id."""
         return True
 
     @property
@@ -211,17 +182,11 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return the source without the columns that are not needed.
-
-        User and time are always there; ``columns`` are those of latitude, longitude and place that are needed.
-        """
+        """Return the source with user, time and only those of latitude, longitude and place that are needed."""
         return self
 
     def from_start(self) -> FileSource:
-        """Return a source that reads the events from their beginning, any number of times.
-
-        Raises `DataError` if they are read once, as they come.
-        """
+        """Return a source that reads the events any number of times; raise `DataError` if they are read once."""
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
@@ -254,9 +219,7 @@ class FileSource(Source):
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """Cut the input into spans of about ``block_rows`` rows each, in a stable order. Raise `DataError` if it
-        cannot be read.
-        """
+        """Cut the input into spans of about ``block_rows`` rows in a stable order, or raise `DataError`."""
 
     def spans_from(self, first: int) -> Iterator[Span]:
         """Yield the spans from index ``first`` on in order, endlessly if the source has no end."""
@@ -285,20 +248,16 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """The time before which no more rows of the run will come, or the distant past if the source states no
-        order.
-        """
+        """The time before which no more rows of the run will come; the distant past where no order is stated."""
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
         """Check the next rows, and raise `DataError` for the first that comes too early, naming its ``place``."""
         if self._disorder is None or not len(times):
             return
-        inside = times >= (MIN_EVENT_TIME if self._from is None else self._from)
-        if self._until is not None:
-            inside &= times < self._until
-        reached = np.maximum.accumulate(np.concatenate([[self.latest], np.where(inside, times, MIN_EVENT_TIME)]))
-        early = np.flatnonzero(inside & (times < reached[:-1] - self._disorder))
+        reached = latest_before(times, self._from, self._until, self.latest)
+        begun = times >= self._from if self._from is not None else True
+        early = np.flatnonzero(begun & (times < reached[:-1] - self._disorder))
         if len(early):
             raise DataError(
                 f"{place(int(early[0]))}: is earlier than source.disorder allows; sort rows and name files by time, "
@@ -313,22 +272,19 @@ class LiveInput:
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
-    ingest: Callable[
-        [EventBlock], EventBlock
-    ]  # makes the block that may be kept: in a deployment without ids, positions
+    ingest: Callable[[EventBlock], EventBlock]  # makes what may be kept: in a deployment no ids and no positions
     max_readers: int = 1  # that share the source on an engine
     waits: bool = True  # whether a source waits for input; on an engine, readers that take turns do not
 
 
-def latest_before(times: Integers, calendar: Calendar, before: int) -> Integers:
-    """Return the latest event time of the run before each row and, as the last entry, after all rows, shape (n_rows +
-    1,).
+def latest_before(times: Integers, from_: int | None, until: int | None, before: int) -> Integers:
+    """Return the latest event time of the run before each row and after all of them, shape (n_rows + 1,).
 
     An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
     """
-    inside = times >= calendar.from_ms
-    if calendar.until_ms is not None:
-        inside &= times < calendar.until_ms
+    inside = times >= (MIN_EVENT_TIME if from_ is None else from_)
+    if until is not None:
+        inside &= times < until
     return np.maximum.accumulate(np.concatenate([[before], np.where(inside, times, MIN_EVENT_TIME)]))
 
 
@@ -366,28 +322,18 @@ class LiveSource(Source):
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of each reader that shares the source on a cluster. A resumed run gets the
-        same positions.
-        """
+        """Return the initial position of each reader on a cluster; a resumed run gets the same ones."""
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the first input of a run's readers is gone and cannot be read again.
-
-        ``counted``: ranges of offsets that the run has counted so far, where there are offsets.
-        """
+        """Raise `DataError` if the first input of a run, given the offsets it has ``counted``, is gone."""
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identity of the input that the run reads, or None if it has no identity or has not been read
-        yet.
-        """
+        """Return the identity of the input that the run reads, or None if it has none or was not read yet."""
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe input that the brokers hold and that the run should have read.
-
-        Raises `DataError` if they cannot say it: none answers, or what was read is no longer there.
-        """
+        """Describe input that the run should have read; raise `DataError` if the brokers cannot tell."""
         return []
 
     @abstractmethod
@@ -396,18 +342,9 @@ class LiveSource(Source):
     ) -> Iterator[MicroBatch | None]:
         """Yield micro-batches in order from a position on, and None while idle.
 
-        Parameters
-        ----------
-        run
-            The run.
-        folder
-            Where the source may keep files while it reads.
-        start
-            Position (`MicroBatch.end`) to go on from; empty: the beginning.
-        number, latest
-            Number of the next micro-batch, and the time reached before it.
-        checkpointed
-            What need not be kept any longer; moves on while they are read.
+        ``folder``: where the source may keep files while it reads. ``start``: position (`MicroBatch.end`) to go on
+        from; empty: the beginning. ``number``, ``latest``: number of the next micro-batch, and the time reached before
+        it. ``checkpointed``: what need not be kept any longer; moves on while they are read.
         """
 
 

@@ -74,11 +74,15 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("separator", self.separator, "one ASCII character that is not the quote")
         if self.decimal == self.separator and not self.quote:
             raise ParameterError("separator", self.separator, "another character than decimal, where nothing is quoted")
-        if not _is_readable(self.encoding):
-            raise ParameterError("encoding", self.encoding, "the name of an encoding of text, such as cp1252 or utf-16")
+        try:
+            codecs.getincrementaldecoder(self.encoding)
+            "a".encode(self.encoding)
+        except (LookupError, UnicodeError, ValueError):
+            expected = "the name of an encoding of text, such as cp1252 or utf-16"
+            raise ParameterError("encoding", self.encoding, expected) from None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect, with column names taken from the first line or else generated for each of its fields."""
+        """Return the dialect, with columns named by the first line, or else ``column_1``, ``column_2``, …"""
         for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
@@ -97,16 +101,9 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the mapped columns and their types, or raise a `DataError` that lists the available columns if one
-        is missing.
-        """
-        types: dict[str, type[pl.DataType]] = {
-            "user": _USER_TYPES[self.user_type],
-            "time": self.time.dtype,
-            "arrival": self.time.dtype,
-            "date": pl.String,
-            "place": pl.String,
-        }
+        """Return the mapped columns and their types; raise `DataError`, with what there is, if one is missing."""
+        types: dict[str, type[pl.DataType]] = dict.fromkeys(("time", "arrival"), self.time.dtype)
+        types |= {"user": _USER_TYPES[self.user_type], "date": pl.String, "place": pl.String}
         number = pl.String if self._has_quoted_decimals else pl.Float64
         return {name: types.get(part, number) for part, name in self.find_columns(columns, file).items()}
 
@@ -125,12 +122,3 @@ class Csv(MappedColumns, TextSource):
     def _has_quoted_decimals(self) -> bool:
         """Whether decimal commas are quoted, which the number parser cannot read."""
         return self.decimal == self.separator
-
-
-def _is_readable(encoding: str) -> bool:
-    """Return whether Python can decode an encoding incrementally."""
-    try:
-        codecs.getincrementaldecoder(encoding)
-        return bool("a".encode(encoding))
-    except (LookupError, UnicodeError, ValueError):
-        return False

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from pathlib import PurePath
 from typing import IO, Any
 
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, parameter
-from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
+from penstock.pipeline.sources.base import EventBlock, RowOrder, Span
 from penstock.pipeline.sources.reading.columns import MappedColumns
-from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
+from penstock.pipeline.sources.reading.inputs import PathSource, open_inputs
 from penstock.pipeline.sources.reading.payload import column_of
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, as_numbers, join_date, raw_text, sifted
+from penstock.pipeline.sources.reading.text import (
+    MAX_RAW_CHARACTERS,
+    as_numbers,
+    join_date,
+    numbered_rows,
+    raw_text,
+    table_blocks,
+)
 
 #: Objects that are read together at most, and those that tell which columns there are.
 _BATCH_OBJECTS, _FIRST = 1 << 16, 1000
-#: Bytes of a file that an object is taken for.
-_BYTES = 400
 
 
 @dataclass(frozen=True, kw_only=True)
-class Json(MappedColumns, FileSource):
+class Json(MappedColumns, PathSource):
     """Read events from JSON: the objects of a list in a document, or one object per line.
 
     Names in ``columns`` are paths, such as ``start_location.lat``; numbers count the entries of lists from 0, and −1 is
@@ -47,22 +51,10 @@ class Json(MappedColumns, FileSource):
     False
     """
 
-    path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.json, or an archive")
     records: str = parameter("", doc="path to the list of events in a document, such as data.trips")
 
     patterns = ("*.json", "*.jsonl", "*.ndjson", "*.geojson")
-
-    def files(self) -> list[str]:
-        """Return the input files in reading order."""
-        return list_files(self.path, self.patterns)
-
-    def spans(self) -> list[Span]:
-        """Group whole files into spans of about ``block_rows`` rows each."""
-        return share_out(self.files(), self.block_rows * _BYTES)
-
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
-        return sha256(self.files(), self.path)
+    bytes_per_row = 400
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span. The line number of a reject is the 1-based index of its object."""
@@ -70,7 +62,9 @@ class Json(MappedColumns, FileSource):
         for file, stream in open_inputs(span.files, self.patterns):
             columns, row = dict[str, str](), 0
             for objects in self.objects(file, stream):
-                columns = columns or self.find_columns(self._names(objects), file)
+                if not columns:
+                    stated = (name for name in self.columns.values() if any(_at(name, x) is not None for x in objects))
+                    columns = self.find_columns([*dict.fromkeys((*names_in(objects[:_FIRST]), *stated))], file)
                 yield from self._blocks(objects, columns, file, row, order)
                 row += len(objects)
 
@@ -85,40 +79,28 @@ class Json(MappedColumns, FileSource):
         while batch := list(islice(entries, min(self.block_rows, _BATCH_OBJECTS))):
             yield batch
 
-    def _names(self, objects: Sequence[Any]) -> list[str]:
-        """Return the paths of the values found in objects, and of further values that ``columns`` names."""
-        stated = (name for name in self.columns.values() if any(_at(name, each) is not None for each in objects))
-        return list(dict.fromkeys((*names_in(objects[:_FIRST]), *stated)))
-
     def _blocks(
         self, objects: list[Any], columns: dict[str, str], file: str, row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         events = join_date(pl.DataFrame([text_at(name, objects).alias(part) for part, name in columns.items()]))
         if "user" not in columns:
-            number = pl.int_range(row + 1, row + 1 + len(objects), eager=True).cast(pl.String)
-            events = events.with_columns(user=PurePath(file).name + ":" + number)
+            events = events.with_columns(numbered_rows(file, row, len(objects)))
         is_object = pl.Series([isinstance(each, dict) for each in objects])
         degrees = (name for name in ("latitude", "longitude") if name in columns)
         events = self.timed(events.with_columns(as_numbers(pl.col(list(degrees)))))
         problem = pl.when(is_object).then(pl.col("problem")).otherwise(pl.lit("not a JSON object"))
-        events, sound, unsound = sifted(events.with_columns(problem=problem))
-        rejects = [
-            Reject(
-                file,
-                row + i + 1,
-                reason,
-                raw_text(json.dumps(objects[i], ensure_ascii=False).encode("utf-8", "replace")),
-            )
-            for i, reason in unsound.items()
-        ]
-        order.check(events["time"].to_numpy(), lambda i: f"{file}, object {row + sound[i] + 1}")
-        yield from EventBlock(events.drop("problem"), len(objects), tuple(rejects)).pieces(self.block_rows)
+
+        def raw(rows: list[int]) -> list[str]:
+            """Return objects as text."""
+            texts = (json.dumps(objects[row], ensure_ascii=False) for row in rows)
+            return [raw_text(text.encode("utf-8", "replace")) for text in texts]
+
+        events = events.with_columns(problem=problem)
+        return table_blocks(events, file, row, "object", raw, order, self.block_rows)
 
 
 def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document by path, or the lines of a file with one object per line under the
-    path "".
-    """
+    """Return the lists of objects in a document by path, or the objects on the lines of a file under the path ""."""
     lines = (line for line in stream if line.strip())
     head = list(islice(lines, 2))
     first = _parsed(head[0]) if head else ""
@@ -150,17 +132,17 @@ def names_in(objects: Iterable[Any]) -> dict[str, None]:
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']
     """
-    return dict.fromkeys(name for each in objects for name in _leaves(each) if name)
 
+    def leaves(value: Any, path: str) -> Iterator[str]:
+        if isinstance(value, list):
+            value = dict(enumerate(value[: 2 if value and isinstance(value[0], int | float) else 1]))
+        if not isinstance(value, dict):
+            yield path
+            return
+        for key, part in value.items():
+            yield from leaves(part, f"{path}.{key}" if path else str(key))
 
-def _leaves(value: Any, path: str = "") -> Iterator[str]:
-    if isinstance(value, list):
-        value = dict(enumerate(value[: 2 if value and isinstance(value[0], int | float) else 1]))
-    if not isinstance(value, dict):
-        yield path
-        return
-    for key, part in value.items():
-        yield from _leaves(part, f"{path}.{key}" if path else str(key))
+    return dict.fromkeys(name for each in objects for name in leaves(each, "") if name)
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:

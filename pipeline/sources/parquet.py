@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePath
 
 import numpy as np
 import polars as pl
@@ -13,10 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import DataError, parameter
-from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
+from penstock.pipeline.sources.base import EventBlock, RowOrder, Span
 from penstock.pipeline.sources.reading.columns import MappedColumns
-from penstock.pipeline.sources.reading.inputs import list_files, sha256, single_line
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, as_numbers, is_whole, join_date, sifted
+from penstock.pipeline.sources.reading.inputs import PathSource, single_line
+from penstock.pipeline.sources.reading.text import (
+    MAX_RAW_CHARACTERS,
+    as_numbers,
+    is_whole,
+    join_date,
+    numbered_rows,
+    table_blocks,
+)
 from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
 #: Rows that are checked together at most: several batches are in memory at a time.
@@ -29,7 +35,7 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parquet(MappedColumns, FileSource):
+class Parquet(MappedColumns, PathSource):
     """Read events from Parquet files, loading only the columns that are needed.
 
     Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
@@ -45,17 +51,10 @@ class Parquet(MappedColumns, FileSource):
 
     patterns = ("*.parquet", "*.pq")
 
-    def files(self) -> list[str]:
-        """Return the input files in reading order."""
-        return list_files(self.path, self.patterns)
-
     def spans(self) -> list[Span]:
         """Cut the input at row groups into spans of about ``block_rows`` rows each.
 
-        Raises
-        ------
-        DataError
-            A file that is no Parquet, a missing column, or files that disagree on the type of users.
+        Raises `DataError` for a file that is no Parquet, a missing column, or users of different types.
         """
         spans: list[Span] = []
         small: list[str] = []
@@ -77,9 +76,7 @@ class Parquet(MappedColumns, FileSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read row groups of one file, or several whole files. The line number of a reject is its 1-based row
-        number.
-        """
+        """Read row groups of one file, or several whole files. The line of a reject is its 1-based row."""
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
@@ -94,35 +91,30 @@ class Parquet(MappedColumns, FileSource):
                     yield from self._blocks(batch, columns, file, row, order)
                     row += batch.num_rows
 
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
-        return sha256(self.files(), self.path)
-
     def _blocks(
         self, batch: pa.RecordBatch, columns: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
         events = join_date(raw.select(pl.col(name).alias(part) for part, name in columns.items()))
         if "user" not in columns:
-            rows = pl.int_range(first_row + 1, first_row + 1 + raw.height, eager=True).cast(pl.String)
-            events = events.with_columns(user=PurePath(file).name + ":" + rows)
+            events = events.with_columns(numbered_rows(file, first_row, raw.height))
         events = events.with_columns(
             _users(events["user"]),
             *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
             *(_degrees(events[name]) for name in ("latitude", "longitude") if name in columns),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
         )
-        events, sound, unsound = sifted(events)
-        raw_rejected = batch.take(pa.array(list(unsound), pa.int64())) if unsound else batch.slice(0, 0)
-        rejected = pa.table(
-            {name: _as_text(column) for name, column in zip(raw.columns, raw_rejected.columns)}
-        ).to_pylist()
-        rejects = [
-            Reject(file, first_row + row + 1, reason, str(values)[:MAX_RAW_CHARACTERS])
-            for (row, reason), values in zip(unsound.items(), rejected)
-        ]
-        order.check(events["time"].to_numpy(), lambda row: f"{file}, row {first_row + sound[row] + 1}")
-        return EventBlock(events, batch.num_rows, tuple(rejects)).pieces(self.block_rows)
+
+        def as_text(rows: list[int]) -> list[str]:
+            """Return rows as text, also those whose times are beyond Python's."""
+            columns = {}
+            for name, column in zip(raw.columns, batch.take(pa.array(rows, pa.int64())).columns if rows else ()):
+                if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
+                    column = column.cast(pa.timestamp(column.type.unit))
+                columns[name] = column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
+            return [str(values)[:MAX_RAW_CHARACTERS] for values in pa.table(columns).to_pylist()]
+
+        return table_blocks(events, file, first_row, "row", as_text, order, self.block_rows)
 
     def _user_type(self, schema: pa.Schema, file: str) -> type[pl.DataType]:
         columns = self.find_columns(schema.names, file)
@@ -149,13 +141,6 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
             start = stop
         stop += size
     yield start, stop
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    """Convert times to text, since Python's types cannot hold all of them, and leave other values unchanged."""
-    if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
-        column = column.cast(pa.timestamp(column.type.unit))
-    return column.cast(pa.string()) if pa.types.is_temporal(column.type) else column
 
 
 def _users(column: pl.Series) -> pl.Series:

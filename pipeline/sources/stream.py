@@ -216,7 +216,7 @@ def _cut(
         clock = np.minimum(clock, run.grid.over + source.disorder)
         latest, watermarks = np.maximum.accumulate(np.concatenate([[before], clock])), clock
     else:
-        latest = latest_before(clock, run.grid.calendar, before)
+        latest = latest_before(clock, run.grid.calendar.from_ms, run.grid.calendar.until_ms, before)
         watermarks = latest[:-1] - source.disorder
     factor = source.factor
     longest = _MAX_WINDOWS * run.grid.calendar.step if factor is None else max(1, round(factor * 1000))

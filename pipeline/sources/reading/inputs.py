@@ -15,18 +15,16 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.base import Span
-
-# Listing, spans and digests.
-
+from penstock.mechanisms.core.plugin import DataError, parameter
+from penstock.pipeline.sources.base import FileSource, Span
 
 #: Endings that a pattern may carry in addition, because the content is decompressed or unpacked on the way.
 COMPRESSED = ("", ".gz", ".zst", ".xz", ".bz2")
@@ -34,12 +32,10 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
-    """List the files of a path or pattern, sorted by name.
+    """List the files of a path, sorted by name, or raise `DataError` if there is none.
 
-    ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory. ``patterns``: what is taken
-    from a directory and everything below it, for instance ``("new_*.txt",)``; compressed variants of the same names
-    and, where nothing else is there, archives are taken too. Raises `DataError` if nothing is there, or nothing of that
-    name.
+    ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory, from which and below which
+    those named like ``patterns`` are taken, compressed or not, or else archives.
     """
     if "://" in path:
         raise DataError(f"{path}: only files that keep arriving (source.type: folder) are read from there")
@@ -72,33 +68,44 @@ def matches(file: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(name, pattern + ending) for pattern in patterns for ending in COMPRESSED)
 
 
-def share_out(files: Iterable[str], bytes_per_span: int) -> list[Span]:
-    """Group whole files, in the given order, into spans of about ``bytes_per_span`` each."""
-    groups: list[list[str]] = []
-    size = 0
-    for file in files:
-        n_bytes = os.path.getsize(file)
-        if not groups or size + n_bytes > bytes_per_span:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += n_bytes
-    return [Span(index=index, files=tuple(group)) for index, group in enumerate(groups)]
+@dataclass(frozen=True, kw_only=True)
+class PathSource(FileSource):
+    """Base class for sources of files, which are read whole: several small ones, or one large one, by one worker."""
 
+    path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.csv, or an archive")
 
-def sha256(files: Iterable[str], root: str) -> dict[str, str]:
-    """Return the SHA-256 digest of each file, by its path relative to ``root`` (by its name if ``root`` is not a
-    directory).
-    """
-    files, is_folder = list(files), os.path.isdir(root)
-    names = [os.path.relpath(file, root) if is_folder else os.path.basename(file) for file in files]
-    with ThreadPoolExecutor(2) as pool:  # hashing releases Python's lock
-        return dict(zip(names, pool.map(_digest, files)))
+    patterns: ClassVar[tuple[str, ...]]
+    #: Bytes of a file that a row is taken for.
+    bytes_per_row: ClassVar[int]
 
+    def files(self) -> list[str]:
+        """Return the input files in reading order."""
+        return list_files(self.path, self.patterns)
 
-def _digest(file: str) -> str:
-    with open(file, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    def spans(self) -> list[Span]:
+        """Group whole files into spans of about ``block_rows`` rows each."""
+        groups: list[list[str]] = []
+        size = 0
+        for file in self.files():
+            n_bytes = os.path.getsize(file)
+            if not groups or size + n_bytes > self.block_rows * self.bytes_per_row:
+                groups.append([])
+                size = 0
+            groups[-1].append(file)
+            size += n_bytes
+        return [Span(index, tuple(group)) for index, group in enumerate(groups)]
+
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 digest of every input file, by its path below ``path``, or its name."""
+
+        def digest(file: str) -> str:
+            with open(file, "rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+
+        files, is_folder = self.files(), os.path.isdir(self.path)
+        names = [os.path.relpath(file, self.path) if is_folder else os.path.basename(file) for file in files]
+        with ThreadPoolExecutor(2) as pool:  # hashing releases Python's lock
+            return dict(zip(names, pool.map(digest, files)))
 
 
 # Reading plain and compressed files and members of archives.
@@ -108,12 +115,10 @@ def _digest(file: str) -> str:
 
 
 class Limits(NamedTuple):
-    """Limits on what a file may unpack to: a number of bytes, as a fixed part plus a multiple of its size, and a
-    number of members.
-    """
+    """Limits on what a file may unpack to."""
 
     free_bytes: int = 64 << 20
-    expansion: int = 200
+    expansion: int = 200  # bytes beyond the free ones, for each byte of the file
     members: int = 1_000_000
 
 
@@ -140,27 +145,23 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Open the inputs one after another. Each must be consumed before the next is opened.
+    """Yield the name and stream of each input, to be consumed before the next: of a member, ``archive!member``.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
-    are taken; hidden ones never are. Yields a name and a stream for each. A member is named ``archive!member``. Raises
-    `DataError` for a file that is damaged, is out of all proportion when unpacked, or has a member that points outside
-    the archive.
+    are taken; hidden ones never are. Raises `DataError` for a file that is damaged, is out of all proportion when
+    unpacked, or has a member that points outside the archive.
     """
     for file in files:
         try:
             with open(file, "rb") as raw:
                 allowance = _Allowance(file, limits)
                 stream = _decompress(file, raw, allowance)
-                if stream.peek(4).startswith(_ZIP):
-                    members = _zip_members(stream)
-                elif stream.peek(512)[257:262] == b"ustar":
-                    members = _tar_members(stream)
-                else:
+                is_zip = stream.peek(4).startswith(_ZIP)
+                if not is_zip and stream.peek(512)[257:262] != b"ustar":
                     yield file, stream
                     continue
-                for name, open_member in members:
+                for name, open_member in _members(stream, is_zip):
                     allowance.enter(file, name)
                     if open_member is not None and matches(name, patterns):
                         name = f"{file}!{name}"
@@ -177,19 +178,8 @@ class _Allowance:
         self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
         self.max_members = self.members = limits.members
 
-    def spend(self, name: str, n_bytes: int) -> None:
-        """Count unpacked bytes, and raise `DataError` if there are too many."""
-        self.left -= n_bytes
-        if self.left < 0:
-            raise DataError(
-                f"{name}: unpacks to more than {self.limit:,} bytes, out of proportion to its size; "
-                "unpack it yourself if you trust it"
-            )
-
     def enter(self, file: str, member: str) -> None:
-        """Count a member of an archive, and raise `DataError` if there are too many or if it points outside the
-        archive.
-        """
+        """Count a member of an archive; raise `DataError` if there are too many, or it points outside of it."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
@@ -214,7 +204,12 @@ class _Guarded(io.RawIOBase):
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
             raise DataError(f"{self._name}: cannot be read: {single_line(error)}") from error
-        self._allowance.spend(self._name, len(data))
+        self._allowance.left -= len(data)
+        if self._allowance.left < 0:
+            raise DataError(
+                f"{self._name}: unpacks to more than {self._allowance.limit:,} bytes, out of proportion to its size; "
+                "unpack it yourself if you trust it"
+            )
         buffer[: len(data)] = data
         return len(data)
 
@@ -235,20 +230,16 @@ def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.
     return io.BufferedReader(_Guarded(name, stream, allowance))
 
 
-#: Name of a member of an archive, and what opens it; None: it is no file.
-Member = tuple[str, Callable[[], Any] | None]
-
-
-def _tar_members(stream: IO[bytes]) -> Iterator[Member]:
+def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[], Any] | None]]:
+    """Yield the name of each member of an archive, and what opens it; None: it is no file."""
+    if is_zip:
+        with zipfile.ZipFile(stream) as zipped:
+            for entry in zipped.infolist():
+                yield entry.filename, None if entry.is_dir() else partial(zipped.open, entry)
+        return
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             yield member.name, partial(archive.extractfile, member) if member.isfile() else None
-
-
-def _zip_members(stream: IO[bytes]) -> Iterator[Member]:
-    with zipfile.ZipFile(stream) as archive:
-        for member in archive.infolist():
-            yield member.filename, None if member.is_dir() else partial(archive.open, member)
 
 
 def single_line(error: BaseException) -> str:

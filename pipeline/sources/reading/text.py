@@ -14,14 +14,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import RowEquationError, parameter
-from penstock.pipeline.sources.base import EventBlock, FileSource, Reject, RowOrder, Span
+from penstock.mechanisms.core.plugin import RowEquationError
+from penstock.pipeline.sources.base import EventBlock, Reject, RowOrder, Span
 from penstock.pipeline.sources.reading.columns import EVENT_COLUMNS
-from penstock.pipeline.sources.reading.inputs import list_files, open_inputs, sha256, share_out
+from penstock.pipeline.sources.reading.inputs import PathSource, open_inputs
 from penstock.pipeline.sources.reading.records import Records, count_byte, is_regular, split
-
-# Batches: whole records from one large or many small files, parsed together.
-
 
 #: A line longer than this is read no further: it is a row that is rejected.
 MAX_LINE_BYTES = 16 << 20
@@ -78,8 +75,7 @@ class TextBatch:
 def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, and large ones are cut between
-    records.
+    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
@@ -89,25 +85,24 @@ def cut(
     """
     waiting: list[TextBatch] = []
     n_waiting = 0
+
+    def joined() -> TextBatch:
+        """Return what waits as one batch."""
+        segments = tuple(segment for part in waiting for segment in part.segments)
+        return TextBatch(waiting[0].format, b"".join(part.data for part in waiting), segments, waiting[0].records)
+
     for name, stream in inputs:
         for part in _parts(name, stream, dialect_of, n_rows):
             n_lines = part.segments[0].n_lines
             fits = waiting and waiting[0].format == part.format and n_waiting + n_lines <= n_rows
             # Parts with quotes have outlines of their own.
             if waiting and not (fits and part.records is None and waiting[0].records is None):
-                yield _join(waiting)
+                yield joined()
                 waiting, n_waiting = [], 0
             waiting.append(part)
             n_waiting += n_lines
     if waiting:
-        yield _join(waiting)
-
-
-def _join(parts: list[TextBatch]) -> TextBatch:
-    if len(parts) == 1:
-        return parts[0]
-    segments = tuple(segment for part in parts for segment in part.segments)
-    return TextBatch(parts[0].format, b"".join(part.data for part in parts), segments)
+        yield joined()
 
 
 def _parts(
@@ -134,7 +129,10 @@ def _parts(
             data += more
         if is_final and data and not data.endswith(b"\n"):
             data += b"\n"
-        records, n_whole = _whole(data, start)
+        if start.quote and start.quote.encode() in data:
+            records, n_whole = split(data, start.separator, start.quote)
+        else:
+            records, n_whole = None, data.rfind(b"\n") + 1
         if n_whole:
             complete = data if n_whole == len(data) else data[:n_whole]
             n_lines = count_byte(complete, _NEWLINE)
@@ -144,9 +142,11 @@ def _parts(
         elif not is_final and len(data) <= MAX_LINE_BYTES:
             n_bytes = 2 * len(data)
         elif not is_final:
-            data, is_final = _after_line(text)
+            while b"\n" not in data and not is_final:
+                data = text.read(_MAX_BATCH_BYTES)
+                is_final = len(data) < _MAX_BATCH_BYTES
             # One row, and one that is rejected, whatever its sender: it stops no run, and the next is read as usual.
-            data = _LONG_LINE + start.separator.encode() * len(start.columns) + b"\n" + data
+            data = _LONG_LINE + start.separator.encode() * len(start.columns) + b"\n" + data.partition(b"\n")[2]
 
 
 class Recoded:
@@ -174,25 +174,6 @@ class Recoded:
         return data
 
 
-def _after_line(stream: IO[bytes] | Recoded) -> tuple[bytes, bool]:
-    """Return the bytes read after the end of the current line, and whether they end the stream."""
-    while True:
-        data = stream.read(_MAX_BATCH_BYTES)
-        is_final, position = len(data) < _MAX_BATCH_BYTES, data.find(b"\n")
-        if position >= 0 or is_final:
-            return data[position + 1 :] if position >= 0 else b"", is_final
-
-
-def _whole(data: bytes, format: Dialect) -> tuple[Records | None, int]:
-    """Return the whole records and their size in bytes. The records are None if the text has no quotes."""
-    if format.quote and format.quote.encode() in data:
-        return split(data, format.separator, format.quote)
-    return None, data.rfind(b"\n") + 1
-
-
-# Validation of rows, and the reasons of rejects.
-
-
 #: What makes a column's value wrong, checked in this order: column, condition of being right, reason.
 _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
     ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
@@ -207,8 +188,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return a mask of the floats that stand for exactly one integer, which excludes those from 2⁵³ on (2²⁴ in single
-    precision).
+    """Return a mask of the floats that stand for exactly one integer: below 2⁵³, or 2²⁴ in single precision.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -217,9 +197,7 @@ def is_whole(column: pl.Series) -> pl.Series:
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Return a mask of the valid rows: nothing is missing, coordinates are finite and in range, and there is no
-    ``problem``.
-    """
+    """Return a mask of the valid rows: nothing is missing or out of range, and there is no ``problem``."""
     checks = []
     for column in events.columns:
         if column == "problem":
@@ -240,29 +218,20 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
     if is_sound.all():
         return events, np.arange(events.height), {}
     sound, bad = (rows.arg_true().to_numpy() for rows in (is_sound, ~is_sound))
-    return events.filter(is_sound), sound, dict(zip(bad.tolist(), reasons(events[bad])))
-
-
-def without_position() -> pl.Expr:
-    """Return an expression for the problem of rows with a zero latitude or longitude, which devices report if they
-    have no position.
-    """
-    is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
-    return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
-
-
-def reasons(events: pl.DataFrame) -> list[str]:
-    """Describe the first problem of each invalid row."""
     reason = pl.lit("unknown")
     for column, is_right, text in reversed(_CHECKS):
         if column in events.columns:
             reason = pl.when(is_right.fill_null(False)).then(reason).otherwise(pl.lit(text))
     if "problem" in events.columns:
         reason = pl.coalesce("problem", reason)
-    return events.select(reason=reason)["reason"].to_list()
+    reasons = events[bad].select(reason=reason)["reason"].to_list()
+    return events.filter(is_sound), sound, dict(zip(bad.tolist(), reasons))
 
 
-# Parsing: all columns at once; every row that cannot be parsed becomes a reject.
+def without_position() -> pl.Expr:
+    """Return the problem of rows with a zero coordinate, which devices report if they have no position."""
+    is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
+    return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
 
 #: A rejected row is kept up to this many characters.
@@ -315,22 +284,35 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
         if raw is not None:
             return ParsedRows(raw, None, None, {})
     records = batch.records or split(data, separator, quote="")[0]
-    problems = _structural_problems(data, records, n_fields)
+    problems = {}
+    for index in np.flatnonzero((records.n_fields != n_fields) & (records.n_fields != 0)).tolist():
+        n_actual = int(records.n_fields[index])
+        problems[index] = f"{n_actual} fields instead of {n_fields}" if n_actual > 0 else _STRAY
+    if not _is_utf8(data):
+        outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
+        for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():
+            if not _is_utf8(data[records.start[index] : records.stop[index]]):
+                problems.setdefault(index, NOT_UTF8)
     is_row = records.n_fields != 0
     is_row[list(problems)] = False
     row_records = np.flatnonzero(is_row)
-    kept = data if len(row_records) == len(is_row) else _join_records(data, records, row_records)
-    raw = _read_columns(kept, len(row_records), batch.format, wanted)
+    if len(row_records) < len(is_row):
+        # Copied in runs that are as long as possible.
+        breaks = np.diff(row_records) != 1
+        first = row_records[np.append(True, breaks)[: len(row_records)]]
+        last = row_records[np.append(breaks, True)[: len(row_records)]]
+        runs = zip(records.start[first].tolist(), records.stop[last].tolist())
+        data = b"".join(data[start:stop] + b"\n" for start, stop in runs)
+    raw = _read_columns(data, len(row_records), batch.format, wanted)
     return ParsedRows(raw, records, row_records, problems)
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
     """Return the columns of an unquoted batch if every line has the expected number of fields, or else None."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
-    n_fields = len(format.columns)
+    n_fields, last = len(format.columns), format.columns[-1]
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
         return None
-    last = format.columns[-1]
     if last not in wanted:
         regular = is_regular(batch.data, format.separator, n_fields)
         return _read_columns(batch.data, n_rows, format, wanted) if regular else None
@@ -342,12 +324,7 @@ def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.Da
     return raw if not raw[last].null_count() or is_regular(batch.data, format.separator, n_fields) else None
 
 
-def to_blocks(
-    batch: TextBatch,
-    rows: ParsedRows,
-    events: pl.DataFrame,
-    block_rows: int,
-) -> Iterator[EventBlock]:
+def to_blocks(batch: TextBatch, rows: ParsedRows, events: pl.DataFrame, block_rows: int) -> Iterator[EventBlock]:
     """Convert a parsed batch to blocks of at most ``block_rows`` valid rows, the first of which holds the rejects.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
@@ -358,10 +335,40 @@ def to_blocks(
     if rows.problems or unsound:
         lines = rows.lines()[list(unsound)].tolist()
         problems = dict(sorted({**rows.problems, **dict(zip(lines, unsound.values()))}.items()))
-        rejects = _rejects(batch, rows.records or split(batch.data, "\n", "")[0], problems)
+        records = rows.records or split(batch.data, "\n", "")[0]
+        segments, numbers = batch.locate(np.fromiter(problems, dtype=np.int64))
+        for (record, reason), segment, number in zip(problems.items(), segments.tolist(), numbers.tolist()):
+            raw = raw_text(batch.data[records.start[record] : records.stop[record]])
+            rejects.append(Reject(batch.segments[segment].file, number, reason, raw))
     events = events.select(column for column in EVENT_COLUMNS if column in events.columns)
     if events.height + len(rejects):
         yield from EventBlock(events, events.height + len(rejects), tuple(rejects)).pieces(block_rows)
+
+
+def table_blocks(
+    events: pl.DataFrame,
+    file: str,
+    before: int,
+    word: str,
+    raw: Callable[[list[int]], list[str]],
+    order: RowOrder,
+    block_rows: int,
+) -> Iterator[EventBlock]:
+    """Check parsed rows that follow ``before`` others of a file, and yield them as blocks.
+
+    ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
+    """
+    sound, places, unsound = sifted(events)
+    reasons = zip(unsound.items(), raw(list(unsound)))
+    rejects = tuple(Reject(file, before + row + 1, reason, text) for (row, reason), text in reasons)
+    order.check(sound["time"].to_numpy(), lambda row: f"{file}, {word} {before + places[row] + 1}")
+    yield from EventBlock(sound.drop("problem", strict=False), events.height, rejects).pieces(block_rows)
+
+
+def numbered_rows(file: str, before: int, n_rows: int) -> pl.Series:
+    """Return the file and 1-based number of each row as its user, for input without users."""
+    numbers = pl.int_range(before + 1, before + 1 + n_rows, eager=True).cast(pl.String)
+    return (PurePath(file).name + ":" + numbers).alias("user")
 
 
 def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
@@ -422,51 +429,9 @@ _STRAY = "a quote is stray, or not closed before the line end (source.quote: '' 
 NOT_UTF8 = "not valid UTF-8"
 
 
-def _structural_problems(data: bytes, records: Records, n_fields: int) -> dict[int, str]:
-    problems = {}
-    for index in np.flatnonzero((records.n_fields != n_fields) & (records.n_fields != 0)).tolist():
-        n_actual = int(records.n_fields[index])
-        problems[index] = f"{n_actual} fields instead of {n_fields}" if n_actual > 0 else _STRAY
-    if not _is_utf8(data):
-        outside_ascii = np.flatnonzero(np.frombuffer(data, np.uint8) >= 128)
-        for index in np.unique(np.searchsorted(records.start, outside_ascii, side="right") - 1).tolist():
-            if not _is_utf8(data[records.start[index] : records.stop[index]]):
-                problems.setdefault(index, NOT_UTF8)
-    return problems
-
-
-def _join_records(data: bytes, records: Records, indices: NDArray[np.int64]) -> bytes:
-    """Return the bytes of the selected records, copied in runs that are as long as possible."""
-    if not len(indices):
-        return b""
-    breaks = np.flatnonzero(np.diff(indices) != 1)
-    first = indices[np.concatenate([[0], breaks + 1])]
-    last = indices[np.concatenate([breaks, [len(indices) - 1]])]
-    runs = zip(records.start[first].tolist(), records.stop[last].tolist())
-    return b"".join(data[start:stop] + b"\n" for start, stop in runs)
-
-
-def _rejects(batch: TextBatch, records: Records, problems: dict[int, str]) -> list[Reject]:
-    indices = np.fromiter(problems, dtype=np.int64)
-    segments, lines = batch.locate(indices)
-    return [
-        Reject(batch.segments[segment].file, line, reason, raw_text(batch.data[start:stop]))
-        for segment, line, reason, start, stop in zip(
-            segments.tolist(),
-            lines.tolist(),
-            problems.values(),
-            records.start[indices].tolist(),
-            records.stop[indices].tolist(),
-        )
-    ]
-
-
 def raw_text(raw: bytes) -> str:
     """Return the prefix of a row that is kept with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
-
-
-# Base of text sources.
 
 
 #: Rows that are parsed together at most: several batches are in memory at a time.
@@ -474,16 +439,12 @@ _BATCH_ROWS = 1 << 18
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSource(FileSource):
+class TextSource(PathSource):
     """Base class for sources of delimited text. A subclass defines the columns and converts them to events.
 
-    A row is a line, whatever its quotes; blank lines are no rows. Files are joined or cut so
-    that blocks have about ``block_rows`` rows; one file, compressed or not, or one archive is read by one worker.
+    A row is a line, whatever its quotes; blank lines are no rows.
     """
 
-    path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.csv, or an archive")
-
-    patterns: ClassVar[tuple[str, ...]]
     bytes_per_row: ClassVar[int] = 40
 
     @abstractmethod
@@ -496,19 +457,10 @@ class TextSource(FileSource):
 
     @abstractmethod
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the columns of an `EventBlock` for the rows of ``rows.raw`` in the same order, with null for invalid
-        values.
+        """Return the columns of an `EventBlock` for the rows of ``rows.raw``, with null for invalid values.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
-
-    def files(self) -> list[str]:
-        """Return the input files in reading order."""
-        return list_files(self.path, self.patterns)
-
-    def spans(self) -> list[Span]:
-        """Group whole files into spans of about ``block_rows`` rows each."""
-        return share_out(self.files(), self.block_rows * self.bytes_per_row)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Read the files of a span in batches, and parse the batches in order."""
@@ -539,7 +491,3 @@ class TextSource(FileSource):
     def parse(self, batch: TextBatch) -> ParsedRows:
         """Parse the wanted columns of a batch."""
         return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
-
-    def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file, by its path relative to ``path``."""
-        return sha256(self.files(), self.path)
