@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError
-
-# Counter-based randomness: the numbers depend on seed, purpose and step alone.
-
 
 #: Purposes of random numbers; different ones are independent.
 Purpose = IntEnum(
@@ -46,13 +41,6 @@ def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDA
     return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
 
 
-# PlaceGrid: cells of a grid with weights.
-
-
-Weights = NDArray[np.floating[Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlaceGrid:
     """A grid of ``rows`` × ``columns`` cells in a box, numbered row by row from the south-west.
 
@@ -60,87 +48,31 @@ class PlaceGrid:
     run errands at a few favourite places that the seed decides.
 
     >>> places = PlaceGrid(rows=2, columns=3, south=0.0, north=2.0, west=10.0, east=13.0, seed=1)
-    >>> places.names[:2], places.latitude.tolist(), round(float(places.errands.sum()), 12)
-    (('place_0', 'place_1'), [0.5, 0.5, 0.5, 1.5, 1.5, 1.5], 1.0)
+    >>> places.latitude.tolist(), round(float(places.errands.sum()), 12)
+    ([0.5, 0.5, 0.5, 1.5, 1.5, 1.5], 1.0)
     """
 
-    rows: int
-    columns: int
-    south: float
-    north: float
-    west: float
-    east: float
-    seed: int
-
-    @property
-    def n_places(self) -> int:
-        """The number of places."""
-        return self.rows * self.columns
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names of all places."""
-        return tuple(f"place_{index}" for index in range(self.n_places))
-
-    @property
-    def height(self) -> float:
-        """The height of a cell in degrees."""
-        return (self.north - self.south) / self.rows
-
-    @property
-    def width(self) -> float:
-        """The width of a cell in degrees."""
-        return (self.east - self.west) / self.columns
-
-    @cached_property
-    def latitude(self) -> Weights:
-        """The latitude of each place's centre."""
-        return self.south + (np.arange(self.n_places) // self.columns + 0.5) * self.height
-
-    @cached_property
-    def longitude(self) -> Weights:
-        """The longitude of each place's centre."""
-        return self.west + (np.arange(self.n_places) % self.columns + 0.5) * self.width
-
-    @cached_property
-    def homes(self) -> Weights:
-        """The density of homes over places: a ring, plus a few homes everywhere."""
-        return _normalise(0.1 + np.exp(-(((self._from_centre - 0.6) / 0.3) ** 2)))
-
-    @cached_property
-    def works(self) -> Weights:
-        """The density of workplaces over places: a centre, plus a few workplaces everywhere."""
-        return _normalise(0.02 + np.exp(-((self._from_centre / 0.3) ** 2)))
-
-    @cached_property
-    def errands(self) -> Weights:
-        """The density of errands over places, with weights inversely proportional to a random rank (Zipf)."""
-        rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
-        return _normalise(1.0 / (1.0 + rank))
-
-    def distances(self) -> Weights:
-        """Return the distances between places as fractions of the box's sides, shape (n_places, n_places)."""
-        x, y = self._unit
-        distances: Weights = np.hypot(x[:, None] - x, y[:, None] - y)
-        return distances
-
-    @property
-    def _unit(self) -> tuple[Weights, Weights]:
-        index = np.arange(self.n_places)
-        return (index % self.columns + 0.5) / self.columns, (index // self.columns + 0.5) / self.rows
-
-    @property
-    def _from_centre(self) -> Weights:
-        """The distance from the centre of the box: 0 at the centre, 1 at the midpoint of a side."""
-        x, y = self._unit
-        return np.asarray(2.0 * np.hypot(x - 0.5, y - 0.5))
+    def __init__(
+        self, *, rows: int, columns: int, south: float, north: float, west: float, east: float, seed: int
+    ) -> None:
+        self.n_places = rows * columns
+        row, column = np.divmod(np.arange(self.n_places), columns)
+        #: Of a cell, in degrees.
+        self.height, self.width = (north - south) / rows, (east - west) / columns
+        #: Of the centre of each cell.
+        self.latitude, self.longitude = south + (row + 0.5) * self.height, west + (column + 0.5) * self.width
+        #: The same as fractions of the box.
+        self.x, self.y = (column + 0.5) / columns, (row + 0.5) / rows
+        # 0 at the centre of the box, 1 at the midpoint of a side.
+        from_centre = 2.0 * np.hypot(self.x - 0.5, self.y - 0.5)
+        rank = np.argsort(np.argsort(uniforms(seed, Purpose.LAYOUT, 0, self.n_places)))
+        self.homes = _normalise(0.1 + np.exp(-(((from_centre - 0.6) / 0.3) ** 2)))  # a ring, and a few everywhere
+        self.works = _normalise(0.02 + np.exp(-((from_centre / 0.3) ** 2)))  # a centre, and a few everywhere
+        self.errands = _normalise(1.0 / (1.0 + rank))  # Zipf
 
 
-def _normalise(weights: Weights) -> Weights:
+def _normalise(weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum())
-
-
-# Models of movement: locations at any step, without simulating the steps before.
 
 
 Locations = NDArray[np.int64]
@@ -172,9 +104,8 @@ class People(ABC):
         """Return the number of events per person during a step, relative to the average."""
         return 1.0
 
-    def locations(self, first: int = 0, stop: int | None = None) -> Iterator[Locations]:
-        """Yield the places, shape (n_users,), at each step from ``first`` up to but not including ``stop``, or
-        endlessly if it is None.
+    def locations(self, first: int, stop: int) -> Iterator[Locations]:
+        """Yield the places, shape (n_users,), at each step from ``first`` up to but not including ``stop``.
 
         Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
         remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
@@ -188,16 +119,11 @@ class People(ABC):
             index -= 1
         # Where a person was before the step at which everyone has restarted since does not matter.
         now = self.first() if index == 0 else self.move(index, np.zeros(self.n_users, dtype=np.int64))
-        for current in count(index):
-            if stop is not None and current >= stop:
-                return
+        for current in range(index, stop):
             if current > index:
                 now = self.move(current, now)
             if current >= first:
                 yield now
-
-
-# Commuters: home, work place and errands, by hour and weekday.
 
 
 HOUR = 3_600_000
@@ -221,17 +147,17 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Commuters who move between three roles by known matrices (`REGIMES`). Each person has separate places for each
-    role.
+    """Commuters who move between three roles, at places of their own, by known matrices (`REGIMES`).
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
-    tells the role, and each person's places are a Markov chain too: `transition_of`.
+    tells the role, and each person's places are a Markov chain too.
     """
 
     def __post_init__(self) -> None:
         if self.places.n_places < 3:
-            raise ParameterError("rows", self.places.rows, "large enough for three places: home, work and errands")
+            expected = "such that there are three places: home, work and errands"
+            raise ParameterError("rows", self.places.n_places, expected)
 
     @cached_property
     def homes(self) -> Locations:
@@ -264,18 +190,6 @@ class Commuters(People):
             return "weekend"
         return "morning" if hour < 10 else "day" if hour < 16 else "evening"
 
-    def transition_of(self, user: int, regime: str) -> NDArray[np.float64]:
-        """Return the matrix of a person's transitions between places in a regime, shape (n_places, n_places)."""
-        home, work = int(self.homes[user]), int(self.works[user])
-        roles = np.full(self.places.n_places, ERRAND)
-        roles[home], roles[work] = HOME, WORK
-        targets = np.zeros((3, self.places.n_places))
-        targets[HOME, home] = targets[WORK, work] = 1.0
-        everywhere = np.arange(self.places.n_places)
-        np.add.at(targets[ERRAND], self._errand_place(everywhere, home, work), self.places.errands)
-        matrix: NDArray[np.float64] = REGIMES[regime][roles] @ targets
-        return matrix
-
     def first(self) -> Locations:
         """Return the home of every user."""
         return self.homes.copy()
@@ -286,7 +200,9 @@ class Commuters(People):
         limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         errand = choose(np.cumsum(self.places.errands), uniforms(self.seed, Purpose.ERRAND, index, self.n_users))
-        errand = self._errand_place(errand, self.homes, self.works)
+        for _ in range(2):  # the next place that is neither home nor work
+            is_taken = (errand == self.homes) | (errand == self.works)
+            errand = np.where(is_taken, (errand + 1) % self.places.n_places, errand)
         return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
@@ -296,98 +212,6 @@ class Commuters(People):
     def activity(self, index: int) -> float:
         """Return the `ACTIVITY` of the step's regime."""
         return ACTIVITY[self.regime(index)]
-
-    def _errand_place(self, place: Locations, home: Locations | int, work: Locations | int) -> Locations:
-        """Replace a place that is the home or workplace with the next one that is neither."""
-        for _ in range(2):
-            place = np.where((place == home) | (place == work), (place + 1) % self.places.n_places, place)
-        return place
-
-
-# Events emitted by people at their locations.
-
-
-#: Columns of equal length: user, time, place (index), latitude, longitude.
-Events = dict[str, NDArray[Any]]
-
-#: Coordinates keep this share of a cell away from its edges, so that rounding never moves an event.
-_MARGIN = 0.01
-
-
-@dataclass(frozen=True, kw_only=True)
-class Emission:
-    """The number, places and times of people's events."""
-
-    people: People  # where everybody is at every step
-    # `mean_events`, `min_events`: events a person makes in a step: on average (Poisson beyond the minimum), and
-    # at least
-    mean_events: float
-    min_events: int
-    duplicates: float  # share of events that occur twice
-    until: int | None  # no event at or after this; None for no end
-
-    @property
-    def n_steps(self) -> int | None:
-        """The number of steps up to ``until``, counting an incomplete last step, or None if there is no end."""
-        return None if self.until is None else math.ceil((self.until - self.people.start) / self.people.step)
-
-    def during(self, index: int, locations: Locations) -> Events:
-        """Return the events during a step, ordered by user."""
-        people, places = self.people, self.people.places
-        extra = max(0.0, self.mean_events * people.activity(index) - self.min_events)
-        number = self.min_events + choose(_poisson(extra), self._draw(Purpose.NUMBER, index, people.n_users))
-        user = np.repeat(np.arange(people.n_users), number)
-        n = len(user)
-        offset = np.floor(self._draw(Purpose.TIME, index, n) * people.step).astype(np.int64)
-        place = locations[user]
-        events: Events = {
-            "user": user,
-            "time": people.start + index * people.step + offset,
-            "place": place,
-            "latitude": places.latitude[place] + places.height * self._inside(Purpose.LATITUDE, index, n),
-            "longitude": places.longitude[place] + places.width * self._inside(Purpose.LONGITUDE, index, n),
-        }
-        rows = np.repeat(np.arange(n), 1 + (self._draw(Purpose.DUPLICATE, index, n) < self.duplicates))
-        if self.until is not None:
-            rows = rows[events["time"][rows] < self.until]
-        return select(events, rows)
-
-    def by_step(self, first: int, stop: int | None) -> Iterator[Events]:
-        """Yield the events of each step, sorted by time."""
-        for index, locations in zip(count(first), self.people.locations(first, stop)):
-            events = self.during(index, locations)
-            yield select(events, np.argsort(events["time"], kind="stable"))
-
-    def _draw(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
-        return uniforms(self.people.seed, purpose, index, n)
-
-    def _inside(self, purpose: Purpose, index: int, n: int) -> NDArray[np.float64]:
-        """Return random offsets from a cell's centre, as fractions of its side length."""
-        return (self._draw(purpose, index, n) - 0.5) * (1 - 2 * _MARGIN)
-
-
-def select(events: Events, rows: NDArray[Any]) -> Events:
-    """Select rows from every column."""
-    return {name: column[rows] for name, column in events.items()}
-
-
-def join(parts: list[Events]) -> Events:
-    """Concatenate tables."""
-    return parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _poisson(mean: float) -> NDArray[np.float64]:
-    """Return a cumulative Poisson distribution, truncated where its tail is below double precision.
-
-    >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
-    ([1.0, 1.0], True)
-    """
-    n = np.arange(int(mean + 12 * math.sqrt(mean) + 40))
-    logarithm = n * math.log(mean) - mean if mean > 0 else np.where(n == 0, 0.0, -np.inf)
-    return np.cumsum(np.exp(logarithm - np.cumsum(np.log(np.maximum(n, 1)))))
-
-
-# Markov walkers: one known chain for all people, as ground truth for estimators.
 
 
 #: Chance of forgetting everything and going where errands are run.
@@ -429,7 +253,7 @@ class MarkovPeople(People):
     def move(self, index: int, before: Locations) -> Locations:
         """Advance the chain by one step, with separate random numbers for each person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
-        jumps = choose(self._errands, uniform)
+        jumps = choose(np.cumsum(self.places.errands), uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].
         near = np.searchsorted(self._rows, before + uniform, side="right") - before * self.places.n_places
         return np.where(self.restarts(index), jumps, np.clip(near, 0, self.places.n_places - 1))
@@ -440,16 +264,14 @@ class MarkovPeople(People):
 
     @cached_property
     def _remembering(self) -> NDArray[np.float64]:
-        near: NDArray[np.float64] = self.places.errands * np.exp(-self.places.distances() / _REACH)
+        x, y = self.places.x, self.places.y
+        distances = np.hypot(x[:, None] - x, y[:, None] - y)  # as fractions of the box's sides
+        near: NDArray[np.float64] = self.places.errands * np.exp(-distances / _REACH)
         np.fill_diagonal(near, 0.0)
         total = near.sum(axis=1, keepdims=True)
         near = np.divide(near, total, out=np.eye(len(near)), where=total > 0)
         habits: NDArray[np.float64] = self.stay * np.eye(len(near)) + (1 - self.stay) * near
         return habits
-
-    @cached_property
-    def _errands(self) -> NDArray[np.float64]:
-        return np.cumsum(self.places.errands, dtype=np.float64)
 
     @cached_property
     def _rows(self) -> NDArray[np.float64]:

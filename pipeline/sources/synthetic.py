@@ -5,19 +5,40 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.pipeline.sources.base import EventBlock, FileSource, Span
-from penstock.pipeline.sources.city import DAY, HOUR, Commuters, Emission, Events, MarkovPeople, People, PlaceGrid, join
+from penstock.pipeline.sources.city import (
+    DAY,
+    HOUR,
+    Commuters,
+    Locations,
+    MarkovPeople,
+    People,
+    PlaceGrid,
+    Purpose,
+    choose,
+    uniforms,
+)
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: A Monday.
 DEFAULT_START = 1_704_067_200_000
 DEFAULT_DAYS = 7
 
 _MAX_EVENTS = 1000
+#: Coordinates keep this share of a cell away from its edges, so that rounding never moves an event.
+_MARGIN = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,9 +103,6 @@ class Synthetic(FileSource):
             object.__setattr__(self, "until", start + round((self.days or DEFAULT_DAYS) * DAY))
             object.__setattr__(self, "days", None)
         super().__post_init__()
-        self._check()
-
-    def _check(self) -> None:
         if HOUR % self.step:
             raise ParameterError("step", self.step, "a whole fraction of an hour")
         if self.north <= self.south:
@@ -101,30 +119,27 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The people and their movement. Under ``mobility: markov``, its ``transition`` and ``initial`` are the true
-        model.
-        """
+        """The people and their movement; of ``markov`` with ``transition`` and ``initial``, the true model."""
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
+        facts: dict[str, Any] = {"places": places, "n_users": self.n_users, "seed": self.seed, "start": start}
         if self.mobility == "markov":
-            return MarkovPeople(
-                places=places, n_users=self.n_users, seed=self.seed, start=start, step=self.step, stay=self.stay
-            )
-        return Commuters(places=places, n_users=self.n_users, seed=self.seed, start=start, step=self.step)
+            return MarkovPeople(step=self.step, stay=self.stay, **facts)
+        return Commuters(step=self.step, **facts)
 
     def spans(self) -> list[Span]:
         """Split the time range into spans of at least one day, or raise `DataError` for an endless city."""
-        n_steps = self._emission.n_steps
-        if n_steps is None:
+        if self.until is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
-        size = self._span_steps
-        starts = range(0, n_steps, size)
-        return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(starts)]
+        n_steps = math.ceil((self.until - self.city.start) / self.step)
+        rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
+        size = max(DAY // self.step, round(self.block_rows / rows_per_step))
+        return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(range(0, n_steps, size))]
 
     def spans_from(self, first: int) -> Iterator[Span]:
         """Yield spans as `FileSource` does. Each span of an endless city is one day."""
-        if self._emission.n_steps is not None:
+        if self.until is not None:
             yield from super().spans_from(first)
             return
         size = DAY // self.step
@@ -133,16 +148,47 @@ class Synthetic(FileSource):
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         """Yield the events of a span in time order."""
-        waiting: list[Events] = []
+        assert span.stop is not None
+        city = self.city
+        waiting: list[pl.DataFrame] = []
         n_waiting = 0
-        for events in self._emission.by_step(span.start, span.stop):
-            waiting.append(events)
-            n_waiting += len(events["time"])
+        for index, locations in enumerate(city.locations(span.start, span.stop), span.start):
+            waiting.append(self.during(city, index, locations).sort("time", maintain_order=True))
+            n_waiting += len(waiting[-1])
             if n_waiting >= self.block_rows:
                 yield from self._blocks(waiting)
                 waiting, n_waiting = [], 0
         if n_waiting:
             yield from self._blocks(waiting)
+
+    def _blocks(self, parts: list[pl.DataFrame]) -> Iterator[EventBlock]:
+        import polars as pl  # not for those who only read configurations
+
+        frame = pl.concat(parts)
+        names = pl.Series([f"place_{i}" for i in range(self.rows * self.columns)])
+        frame = frame.with_columns(names[frame["place"]].alias("place"))
+        return EventBlock(frame, len(frame)).pieces(self.block_rows)
+
+    def during(self, city: People, index: int, locations: Locations) -> pl.DataFrame:
+        """Return the events of a step, ordered by user, with the numbers of the places that people are at."""
+        import polars as pl
+
+        def draw(purpose: Purpose, n: int) -> NDArray[np.float64]:
+            """Draw numbers of the step."""
+            return uniforms(self.seed, purpose, index, n)
+
+        extra = max(0.0, self._mean_events * city.activity(index) - self.min_events)
+        number = self.min_events + choose(_poisson(extra), draw(Purpose.NUMBER, self.n_users))
+        user = np.repeat(np.arange(self.n_users), number)
+        n, place = len(user), locations[user]
+        time = city.start + index * self.step + np.floor(draw(Purpose.TIME, n) * self.step).astype(np.int64)
+        north, east = ((draw(one, n) - 0.5) * (1 - 2 * _MARGIN) for one in (Purpose.LATITUDE, Purpose.LONGITUDE))
+        latitude = city.places.latitude[place] + city.places.height * north
+        longitude = city.places.longitude[place] + city.places.width * east
+        columns = {"user": user, "time": time, "latitude": latitude, "longitude": longitude, "place": place}
+        rows = np.repeat(np.arange(n), 1 + (draw(Purpose.DUPLICATE, n) < self.duplicates))
+        events = pl.DataFrame(columns)[rows]
+        return events if self.until is None else events.filter(pl.col("time") < self.until)
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 digest of the parameters that determine the events."""
@@ -151,30 +197,16 @@ class Synthetic(FileSource):
         return {"synthetic": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
 
     @property
-    def _span_steps(self) -> int:
-        """Return the number of steps in a span: enough for about ``block_rows`` rows, and for at least one day."""
-        rows_per_step = self.n_users * self._mean_events * (1 + self.duplicates)
-        return max(DAY // self.step, round(self.block_rows / rows_per_step))
-
-    @property
     def _mean_events(self) -> float:
         return self.events_per_hour * self.step / HOUR
 
-    @property
-    def _emission(self) -> Emission:
-        return Emission(
-            people=self.city,
-            mean_events=self._mean_events,
-            min_events=self.min_events,
-            duplicates=self.duplicates,
-            until=self.until,
-        )
 
-    def _blocks(self, parts: list[Events]) -> Iterator[EventBlock]:
-        import polars as pl  # not for those who only read configurations
+def _poisson(mean: float) -> NDArray[np.float64]:
+    """Return a cumulative Poisson distribution, truncated where its tail is below double precision.
 
-        events = join(parts)
-        names = pl.Series([f"place_{index}" for index in range(self.rows * self.columns)])
-        columns = {name: events[name] for name in ("user", "time", "latitude", "longitude")}
-        frame = pl.DataFrame({**columns, "place": names[events["place"]]})
-        yield from EventBlock(frame, frame.height).pieces(self.block_rows)
+    >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
+    ([1.0, 1.0], True)
+    """
+    n = np.arange(int(mean + 12 * math.sqrt(mean) + 40))
+    logarithm = n * math.log(mean) - mean if mean > 0 else np.where(n == 0, 0.0, -np.inf)
+    return np.cumsum(np.exp(logarithm - np.cumsum(np.log(np.maximum(n, 1)))))

@@ -13,19 +13,18 @@ from scipy import stats
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.sources.city import (
     ACTIVITY,
-    DAY,
     ERRAND,
     HOME,
     HOUR,
     REGIMES,
     WORK,
     Commuters,
-    Emission,
     Locations,
     MarkovPeople,
     People,
     PlaceGrid,
 )
+from penstock.pipeline.sources.synthetic import Synthetic
 
 MONDAY = 1_704_067_200_000
 PLACES = PlaceGrid(rows=3, columns=4, south=0.0, north=3.0, west=10.0, east=14.0, seed=5)
@@ -112,18 +111,6 @@ def test_commuters_follow_the_matrix_of_every_regime() -> None:
     assert p_value(roles[day], roles[day + 1], 0.9 * REGIMES["day"] + 0.1 * np.eye(3)) < 1e-6
 
 
-def test_one_commuters_places_follow_their_own_matrix() -> None:
-    people = commuters(n_users=3)
-    places = walk(people, 0, 40 * 7 * 24)
-    regimes = np.array([people.regime(index) for index in range(1, len(places))])
-    for user in range(3):
-        for regime in ("day", "weekend"):
-            steps = np.flatnonzero(regimes == regime)
-            matrix = people.transition_of(user, regime)
-            assert matrix.sum(axis=1) == pytest.approx(1.0)
-            assert p_value(places[steps, user], places[steps + 1, user], matrix) > 1e-4
-
-
 def test_everybody_works_elsewhere_and_activity_is_one_on_average() -> None:
     people = commuters(n_users=5000)
     assert (people.homes != people.works).all()
@@ -136,10 +123,10 @@ def test_too_few_places_for_commuters() -> None:
 
 
 def test_numbers_of_events_are_poisson_beyond_the_minimum() -> None:
-    people = markov(n_users=20_000)
-    emission = Emission(people=people, mean_events=3.5, min_events=2, duplicates=0.0, until=None)
+    source = Synthetic(n_users=20_000, mobility="markov", events_per_hour=3.5, min_events=2, duplicates=0.0, days=1)
+    people = source.city
     (locations,) = people.locations(0, 1)
-    number = np.bincount(emission.during(0, locations)["user"], minlength=people.n_users)
+    number = np.bincount(source.during(people, 0, locations)["user"].to_numpy(), minlength=people.n_users)
     assert number.min() == 2
     expected = stats.poisson.pmf(np.arange(6), 1.5) * people.n_users
     expected = np.append(expected, people.n_users - expected.sum())
@@ -147,10 +134,11 @@ def test_numbers_of_events_are_poisson_beyond_the_minimum() -> None:
 
 
 def test_events_lie_in_the_cell_and_the_step_where_the_person_is() -> None:
-    people = commuters()
-    emission = Emission(people=people, mean_events=2.0, min_events=0, duplicates=0.1, until=MONDAY + DAY)
-    for index, locations in enumerate(people.locations(0, 24)):
-        events = emission.during(index, locations)
+    box = {"rows": 3, "columns": 4, "south": 0.0, "north": 3.0, "west": 10.0, "east": 14.0}
+    source = Synthetic(n_users=300, seed=5, events_per_hour=2.0, duplicates=0.1, days=1, **box)
+    for index, locations in enumerate(source.city.locations(0, 24)):
+        frame = source.during(source.city, index, locations)
+        events = {name: frame[name].to_numpy() for name in frame.columns}
         assert (events["place"] == locations[events["user"]]).all()
         assert (events["time"] // HOUR == MONDAY // HOUR + index).all()
         row, column = np.floor(events["latitude"]), np.floor(events["longitude"] - 10)
