@@ -424,6 +424,7 @@ REMOVED: dict[str, str] = {
     "source kafka.format=arrow": "send an event a message, as JSON or Avro",
     "source pubsub.format=arrow": "send an event a message, as JSON or Avro",
     "source kafka.clock": "with watermark: events, time is that of the events",
+    "source kafka.dead_letter_content": "a dead letter names the offset at which the topic holds the message",
     "source synthetic.disorder": "its events come in the order of time; late rows need a file with a column arrival",
     "window sliding": "sums over longer stretches are sums of released windows, or those of mechanism correlated",
     "streams": "the cells are released as one vector, which is faster than its parts; leave it out",

@@ -69,7 +69,7 @@ class Kafka(KafkaSettings):
     def recorded(self) -> Kafka:
         """The configuration of the topic without the options for reading it."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
-        return replace(plain, dead_letters=None, dead_letter_content=False)
+        return replace(plain, dead_letters=None)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
@@ -80,9 +80,7 @@ class Kafka(KafkaSettings):
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of each reader: one per partition at the start, but at most
-        ``run.max_readers``.
-        """
+        """Return the position of each reader: one a partition at the start, but at most ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:

@@ -202,10 +202,8 @@ def test_malformed_messages_go_to_dead_letters(broker, topics, tmp_path, undistu
     for partition in range(3):
         sender.send(topics["events"], "secret-key", b"{secret", partition)
     play(events_of(), sender, topics["events"], 3, end=True)
-    for content in (False, True):
-        source = topic(broker, topics, dead_letters=topics["dead"], dead_letter_content=content)
-        run(configured(sections(tmp_path / f"out{content}", source)))
-        check_same(tmp_path / f"out{content}", undisturbed, out_of_time=3, rejected=3)
+    run(configured(sections(tmp_path / "out", topic(broker, topics, dead_letters=topics["dead"]))))
+    check_same(tmp_path / "out", undisturbed, out_of_time=3, rejected=3)
     letters = read(broker, topics["dead"])
     name = topics["events"]
     assert sorted({key for key, _ in letters}) == [f"{name}/{partition}/0" for partition in range(3)]
@@ -216,7 +214,6 @@ def test_malformed_messages_go_to_dead_letters(broker, topics, tmp_path, undistu
         "reason": "not valid JSON",
         "rows": 1,
     }
-    assert {letter["value"] for _, letter in letters[3:]} == {"e3NlY3JldA=="}
 
 
 @pytest.mark.parametrize("n_kills", [3, pytest.param(30, marks=pytest.mark.slow)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from datetime import timedelta
-from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -221,8 +220,7 @@ class Partitions:
 
 def reader_of(folder, more: str, n_partitions: int = 1):
     plan = make_plan(loads(TOPIC.replace("PATH", str(folder)).replace("MORE", more)), folder)
-    letters = SimpleNamespace(send=lambda *_: None)
-    reader = kafka._TopicReader(plan.config.source, live_input(plan), Partitions(), letters, {}, MIN_EVENT_TIME)
+    reader = kafka._TopicReader(plan.config.source, live_input(plan), Partitions(), None, {}, MIN_EVENT_TIME)
     reader.add(dict.fromkeys(range(n_partitions), 0))
     return plan, reader
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,13 +15,14 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch
+from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, LiveInput, MicroBatch, Reject
 from penstock.pipeline.sources.reading.kafka_client import (
     ANSWER,
-    DeadLetters,
     KafkaSettings,
+    Producer,
     library,
     resolved_options,
+    send_letters,
     silent,
 )
 from penstock.pipeline.sources.reading.kafka_progress import Commits, Journal, PartitionAssignment, Progress, TopicEntry
@@ -126,11 +127,9 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Return a broker's current list of the topic's partitions, or None without a complete answer.
-
-        Not over the connection on which messages are waited for: a broker answers one request of it after another.
-        """
+        """Return a broker's current list of the topic's partitions, or None without a complete answer."""
         try:
+            # Not over the connection on which messages are waited for: a broker answers one request of it at a time.
             topic = self._administrator().list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except (self._kafka.KafkaException, KeyError):
             return None
@@ -168,8 +167,7 @@ class Consumer:
         if not any(self._waiting.values()):
             self._fill(_WAIT if waits or not self._assigned.keys() <= self._ended.keys() else 0.0)
         polled = {partition: list(waiting) for partition, waiting in sorted(self._waiting.items()) if waiting}
-        for partition in polled:
-            self._waiting[partition].clear()
+        self._waiting |= {partition: deque() for partition in polled}
         return polled
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
@@ -210,18 +208,15 @@ class Consumer:
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None if a broker does not answer.
         """
-        admin, latest = self._administrator(), self._kafka.admin.OffsetSpec.latest()
+        latest, level = self._kafka.admin.OffsetSpec.latest(), self._kafka.IsolationLevel.READ_UNCOMMITTED
         wanted = {self._kafka.TopicPartition(self.topic, partition): latest for partition in partitions}
-        level, ends = self._kafka.IsolationLevel.READ_UNCOMMITTED, set()
         try:
-            asked = admin.list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
-            for place, future in asked.items():
-                if future.result().offset <= self._ends.get(place.partition, -1):
-                    ends.add(int(place.partition))
+            asked = self._administrator().list_offsets(wanted, isolation_level=level, request_timeout=_ANSWER)
+            ends = {int(place.partition): future.result().offset for place, future in asked.items()}
         except self._kafka.KafkaException:
             self._admin = None  # one that was there before a partition goes on not to know it
             return frozenset()
-        return frozenset(ends)
+        return frozenset(partition for partition, end in ends.items() if end <= self._ends.get(partition, -1))
 
     def topic_id(self) -> str:
         """Return the topic's identifier, which changes when the topic is created again."""
@@ -299,29 +294,12 @@ class Consumer:
 _PROBE = 10.0
 
 
-def outage_of(source: KafkaSettings, clock: Callable[[], float] | None = None) -> Outage:
-    """Return the `Outage` of a topic, which may be deleted or unreachable for at most the source's ``patience``."""
-    patience = PATIENCE if source.patience is None else source.patience / 1000
-    probe = min(_PROBE, patience / 3)
-    return Outage(f"topic {source.topic}", patience, probe, probe, clock)
-
-
-def check_reach(consumer: Consumer, outage: Outage) -> None:
-    """Check periodically that the topic is reachable; raise `DataError` if it has been unreachable for too long."""
-    if outage.asks:
-        reason = consumer.unreadable_reason()
-        if reason is None:
-            outage.over()
-        else:
-            outage.goes_on(reason)
-
-
 #: Of a message's timestamp: made by the broker as it appended the message (LogAppendTime).
 _BY_BROKER = 2
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
-    """Return the events of consecutive messages of one partition, with the broker's timestamps in a column ``arrival``.
+    """Return the events of messages of one partition, with their timestamps in a column ``arrival``.
 
     Every message is parsed or rejected. A reject's file is ``topic/partition``, its line the offset of its message.
     Raises `DataError` if a row is to be held against its broker's timestamp, and the message has its sender's.
@@ -336,14 +314,6 @@ def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> 
     arrivals = np.asarray([stamp if kind else 2**62 for kind, stamp in stamps], np.int64)
     values = [message.value() for message in messages]
     return events_of(source, values, arrivals, lambda i: (f"{source.topic}/{partition}", messages[i].offset()))
-
-
-def joined(blocks: Sequence[EventBlock], source: KafkaSettings) -> EventBlock:
-    """Concatenate blocks, without the column ``arrival``."""
-    schema = source.layout.schema | {"arrival": pl.Int64}
-    frame = pl.concat([pl.DataFrame(schema=schema), *(block.frame for block in blocks)]).drop("arrival")
-    rejects = tuple(reject for block in blocks for reject in block.rejects)
-    return EventBlock(frame, frame.height + len(rejects), rejects)
 
 
 #: Windows that one partition may be read ahead of another: what is open has to be kept.
@@ -367,12 +337,16 @@ def micro_batches(
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
     """
-    with closing(DeadLetters(source)) as letters:
-        reader = _TopicReader(source, run, consumer, letters, start, latest, now=now, retry=retry)
+    with ExitStack() as held:
+        letters = held.enter_context(closing(Producer(source.brokers, source.options))) if source.dead_letters else None
+        reader = _TopicReader(source, run, consumer, letters, start, latest)
+        reader.now, reader.retry = now, retry
         folder = run.spool / f"reader-{reader.assignment.reader:03d}" if reader.assignment.n_readers > 1 else run.spool
         journal = Journal(folder, number, TopicEntry.decode)
         commits = Commits(source.group, consumer, checkpointed)
-        outage = outage_of(source)
+        patience = PATIENCE if source.patience is None else source.patience / 1000
+        probe = min(_PROBE, patience / 3)
+        outage = Outage(f"topic {source.topic}", patience, probe, probe)
         for entry in journal.entries:
             reader.add({partition: first for partition, (first, _) in entry.ranges.items()})
             yield reader.batch(entry, consumer.take(entry.ranges))
@@ -382,18 +356,10 @@ def micro_batches(
             messages = consumer.poll(run.waits)
             new |= reader.assign_and_pause(messages)
             idle, clock = reader.quiet(messages)
-            if (
-                messages
-                or new
-                or idle != reader.progress.idle
-                or reader.passes(clock)
-                or reader.passes(reader.common_time)
-            ):
+            moves = idle != reader.progress.idle or reader.passes(clock) or reader.passes(reader.common_time)
+            if messages or new or moves:
                 ranges = {partition: (first, first) for partition, first in new.items()}
-                ranges |= {
-                    partition: (partition_messages[0].offset(), partition_messages[-1].offset() + 1)
-                    for partition, partition_messages in messages.items()
-                }
+                ranges |= {p: (polled[0].offset(), polled[-1].offset() + 1) for p, polled in messages.items()}
                 entry = TopicEntry(number, ranges, idle, clock, reader.listed)
                 journal.append(entry, checkpointed)
                 yield replace(reader.batch(entry, messages), more=consumer.more)
@@ -401,7 +367,7 @@ def micro_batches(
             else:
                 yield None
             commits.update()
-            check_reach(consumer, outage)
+            outage.probe(consumer.unreadable_reason)
 
 
 class _TopicReader:
@@ -412,15 +378,13 @@ class _TopicReader:
         source: KafkaSettings,
         run: LiveInput,
         consumer: Consumer,
-        letters: DeadLetters,
+        letters: Producer | None,
         start: State,
         latest: int,
-        *,
-        now: Callable[[], float] = time.time,
-        retry: float = _RETRY_INTERVAL,
     ) -> None:
         self.source, self.run, self.consumer, self.letters = source, run, consumer, letters
-        self.now, self._retry = now, retry
+        self.now: Callable[[], float] = time.time
+        self.retry = _RETRY_INTERVAL
         self.assignment = PartitionAssignment.of(start)
         #: Middle of the times that each partition has shown last.
         self.typical: dict[int, float] = {}
@@ -429,13 +393,8 @@ class _TopicReader:
         self._asked = self._said = float("-inf")
         over = run.grid.over
         self.end = None if over is None else over + source.disorder
-        self.progress = Progress(
-            watermark=latest,
-            first=run.grid.calendar.from_ms,
-            limit=self.end,
-            disorder=source.disorder,
-            by_broker=source.by_broker,
-        )
+        facts: dict[str, Any] = {"disorder": source.disorder, "by_broker": source.by_broker}
+        self.progress = Progress(watermark=latest, first=run.grid.calendar.from_ms, limit=self.end, **facts)
         self.progress.restore(start)
         if self.progress.offsets:
             consumer.assign(self.progress.offsets)
@@ -466,19 +425,15 @@ class _TopicReader:
 
     @property
     def common_time(self) -> int | None:
-        """The time that all partitions have reached, provided that all are known; None if no list of partitions is
-        needed.
-        """
+        """The time that all partitions have reached; None if no list of partitions is needed."""
         return None if self.listed is None else self._complete_time(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
     def _complete_time(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Return the time reached after reading all messages, if the clock runs on at the end of partitions; None if
-        unknown.
-        """
-        read = {p: partition_messages[-1].timestamp()[1] for p, partition_messages in (messages or {}).items()}
+        """Return the time reached after reading all messages, with the clock at the end of partitions, if known."""
+        read = {p: polled[-1].timestamp()[1] for p, polled in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
@@ -496,11 +451,7 @@ class _TopicReader:
         """
         partitions = self.progress.offsets
         # One that has shown nothing yet may have everything before it: the others wait until it has been heard of.
-        behind = [
-            self.typical.get(partition, MIN_EVENT_TIME)
-            for partition in partitions
-            if not self.consumer.at_end(partition)
-        ]
+        behind = [self.typical.get(p, MIN_EVENT_TIME) for p in partitions if not self.consumer.at_end(p)]
         longest = _WINDOWS_AHEAD * self.run.grid.calendar.step
         self.consumer.pause({p for p, time in self.typical.items() if behind and time > min(behind) + longest})
         return self._assign_new(messages)
@@ -521,7 +472,7 @@ class _TopicReader:
             is_due = not self.passes(self._complete_time(clock_after)) and self.passes(
                 min(clock, clock_after or MIN_EVENT_TIME)
             )
-        if time.monotonic() - self._asked < (self._retry if is_due else _REFRESH):
+        if time.monotonic() - self._asked < (self.retry if is_due else _REFRESH):
             return {}
         partitions, offsets = self.consumer.listed(), None
         if partitions is not None:
@@ -542,15 +493,19 @@ class _TopicReader:
     def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
         """Return the events of some messages as a micro-batch, with the clock at their arrival."""
         before = self.progress.watermark
+        frames = [pl.DataFrame(schema=self.source.layout.schema | {"arrival": pl.Int64})]
+        rejects: list[Reject] = []
         rows: dict[int, Any] = {}
-        blocks = []
-        for partition, partition_messages in messages.items():
-            block = block_of(self.source, partition, partition_messages)
-            blocks.append(block)
+        for partition, polled in messages.items():
+            part = block_of(self.source, partition, polled)
+            frames.append(part.frame)
+            rejects += part.rejects
             column = "arrival" if self.source.by_broker else "time"
-            rows[partition] = (entry.ranges[partition][1], block.frame[column].to_numpy())
+            rows[partition] = (entry.ranges[partition][1], part.frame[column].to_numpy())
+        frame = pl.concat(frames).drop("arrival")
         self._adapt(rows)
-        self.letters.send([reject for block in blocks for reject in block.rejects], messages)
+        if self.letters is not None and rejects:
+            send_letters(self.letters, str(self.source.dead_letters), rejects)
         before_rows = dict(self.progress.offsets)
         watermarks = self.progress.read(rows, entry.idle, entry.clock, entry.listed)
         offsets = tuple(
@@ -559,9 +514,10 @@ class _TopicReader:
             for partition, end in sorted(self.progress.offsets.items())
             if self.finished or partition in entry.ranges
         )
+        block = self.run.ingest(EventBlock(frame, len(frame) + len(rejects), tuple(rejects)))
         return MicroBatch(
             number=entry.number,
-            block=replace(self.run.ingest(joined(blocks, self.source)), offsets=offsets),
+            block=replace(block, offsets=offsets),
             before=before,
             after=self.progress.watermark,
             end=self.progress.as_state() | self.assignment.as_state(),
@@ -593,7 +549,7 @@ class _TopicReader:
     def add(self, offsets: Mapping[int, int]) -> None:
         """Add partitions that are read from the given offsets; known partitions are left unchanged."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
-        for partition, offset in new.items():
-            self.progress.add(partition, offset)
+        self.progress.offsets |= new
+        self.progress.times |= dict.fromkeys(new, MIN_EVENT_TIME)
         if new:
             self.consumer.assign(new)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +45,6 @@ class KafkaSettings(MessageSettings):
     )
     group: str | None = parameter(None, doc="consumer group for committed offsets, to watch the lag; never read")
     dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
-    dead_letter_content: bool = parameter(
-        False, choices=(True, False), doc="dead letters hold the message itself, which tells of people"
-    )
     options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
 
     def __post_init__(self) -> None:
@@ -111,10 +107,15 @@ class Producer:
 
     def send(self, topic: str, key: str, value: str | bytes, partition: int | None = None) -> None:
         """Queue one message; raise `DataError` if earlier messages could not be delivered."""
+
+        def on_delivery(error: Any, message: Any) -> None:
+            if error is not None:
+                self._failed.append(f"topic {message.topic()}: {error.str()}")
+
         place = {} if partition is None else {"partition": partition}
         while True:
             try:
-                self._client.produce(topic, key=key, value=value, on_delivery=self._on_delivery, **place)
+                self._client.produce(topic, key=key, value=value, on_delivery=on_delivery, **place)
                 break
             except BufferError:
                 self._client.poll(0.1)
@@ -132,10 +133,6 @@ class Producer:
         """Close the producer, delivering remaining messages only as far as a short wait allows."""
         self._client.flush(1.0)
 
-    def _on_delivery(self, error: Any, message: Any) -> None:
-        if error is not None:
-            self._failed.append(f"topic {message.topic()}: {error.str()}")
-
     def _check(self) -> None:
         if self._failed:
             raise DataError(f"a message could not be delivered to Kafka: {self._failed[0]}")
@@ -144,39 +141,14 @@ class Producer:
         self._trouble = error.str()
 
 
-class DeadLetters:
-    """Sender of dead letters, one for each rejected message, before that message counts as read.
+def send_letters(producer: Producer, dead_letters: str, rejects: Iterable[Reject]) -> None:
+    """Send a letter for each rejected message, and wait until it is delivered: before the message counts as read.
 
-    A letter's key is ``topic/partition/offset``, so that letters that are sent again after a kill replace themselves in
-    a compacted topic.
+    Its key is ``topic/partition/offset``, so that one that is sent again after a kill replaces itself in a compacted
+    topic.
     """
-
-    def __init__(self, source: KafkaSettings) -> None:
-        self.source = source
-        self._producer = Producer(source.brokers, source.options) if source.dead_letters else None
-
-    def close(self) -> None:
-        """Disconnect from the broker, after everything has been delivered."""
-        if self._producer is not None:
-            self._producer.close()
-
-    def send(self, rejects: Sequence[Reject], messages: Mapping[int, Sequence[Any]]) -> None:
-        """Send a letter for each reject, and wait until all of them have been delivered."""
-        if self._producer is None or not rejects:
-            return
-        contents = {}
-        if self.source.dead_letter_content:
-            contents = {
-                (message.partition(), message.offset()): message for part in messages.values() for message in part
-            }
-        for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
-            topic, _, partition = file.rpartition("/")
-            letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
-            if (message := contents.get((int(partition), offset))) is not None:
-                letter |= {"key": _text(message.key()), "value": _text(message.value())}
-            self._producer.send(self.source.dead_letters or "", f"{file}/{offset}", json.dumps(letter))
-        self._producer.flush()
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else base64.b64encode(data).decode()
+    for (file, offset, reason), n_rows in Counter((r.file, r.line, r.reason) for r in rejects).items():
+        topic, _, partition = file.rpartition("/")
+        letter = {"topic": topic, "partition": int(partition), "offset": offset, "reason": reason, "rows": n_rows}
+        producer.send(dead_letters, f"{file}/{offset}", json.dumps(letter))
+    producer.flush()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,7 @@ class TopicEntry:
     number: int  # of the micro-batch
     ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
     idle: frozenset[int]  # partitions that do not hold time back after the micro-batch
-    # Time that is reached by the clock, where all partitions are idle and time goes on; otherwise None
-    clock: int | None = None
+    clock: int | None = None  # time that is reached by the clock, where all partitions are idle and time goes on
     listed: int | None = None  # time from before which no partition is unknown; None if that decides nothing
 
     def encode(self) -> str:
@@ -67,10 +66,7 @@ class Journal(Generic[Kind]):
     """Write-ahead journal of batch boundaries, one per line; a torn last line is ignored, since it had no effect yet.
 
     The process that opens the journal takes it over: what another process, which is thought dead, writes from
-    then on is ignored.
-
-    ``folder``: where the file is, made if need be. ``number``: first micro-batch to be read again; earlier entries are
-    dropped. ``decode``: reads a line of the journal.
+    then on is ignored. Entries before ``number``, the first micro-batch to be read again, are dropped.
     """
 
     def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
@@ -81,8 +77,7 @@ class Journal(Generic[Kind]):
         self.entries: list[Kind] = []
         while number + len(self.entries) in by_number:
             self.entries.append(by_number[number + len(self.entries)])
-        taken = int(files[-1].stem.partition("-")[2]) if files else 0
-        self.path = folder / f"journal-{taken + 1:06d}.jsonl"
+        self.path = folder / f"journal-{(int(files[-1].stem[8:]) if files else 0) + 1:06d}.jsonl"
         self._write(self.entries)
         for file in files:
             file.unlink(missing_ok=True)
@@ -130,21 +125,13 @@ class Progress:
     """
 
     offsets: dict[int, int] = field(default_factory=dict)  # next offset to read, by partition
-    # Latest time of an event so far, by partition; `MIN_EVENT_TIME` where there was none
-    times: dict[int, int] = field(default_factory=dict)
+    times: dict[int, int] = field(default_factory=dict)  # latest time of an event, or `MIN_EVENT_TIME`, by partition
     idle: frozenset[int] = frozenset()  # partitions that do not hold time back
-    # Time that the topic has reached: the earliest of the times of the partitions that are not idle; never goes back
-    watermark: int = MIN_EVENT_TIME
-    # What is before ``first`` moves no time, and nothing moves it beyond ``limit``
-    first: int = MIN_EVENT_TIME
-    limit: int | None = None
+    watermark: int = MIN_EVENT_TIME  # the earliest of the times of the partitions that are not idle; never goes back
+    first: int = MIN_EVENT_TIME  # what is before moves no time
+    limit: int | None = None  # nothing moves time beyond it
     disorder: int = 0  # how far the watermark stays behind the time
     by_broker: bool = False  # whether times are the broker's, and the clock goes on at the end of a partition
-
-    def add(self, partition: int, offset: int) -> None:
-        """Add a partition."""
-        self.offsets[partition] = offset
-        self.times[partition] = MIN_EVENT_TIME
 
     def read(
         self,
@@ -156,14 +143,11 @@ class Progress:
         """Advance the partitions that were read, and return the watermark against which each row is judged.
 
         ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
-        arrival). ``idle``: partitions that are idle from now on; by the broker: at whose end the clock has reached
-        ``clock``. ``clock``: time that is reached by the clock, if all are idle. ``listed``: time from before which no
-        partition is unknown, beyond which nothing is reached; None: all are known. Returns the watermark that each row
-        is held against, an array for each partition that was read. By the broker it is the row's own arrival time,
-        which no watermark of its partition has passed while the broker's clock keeps to ``disorder``; a row that is
-        older all the same would come to windows that are gone. By events a row is held against its own partition and
-        what was certain before all of these rows, so that it does not matter which partitions happened to be read
-        together.
+        arrival). ``idle``, ``clock``, ``listed``: as in `TopicEntry`. By the broker a row is held against its own
+        arrival time, which no watermark of its partition has passed while the broker's clock keeps to ``disorder``; a
+        row that is older all the same would come to windows that are gone. By events a row is held against its own
+        partition and what was certain before all of these rows, so that it does not matter which partitions happened to
+        be read together.
         """
         entries = []
         for partition, (offset, times) in rows.items():
@@ -205,12 +189,11 @@ class Progress:
 
     def restore(self, state: State) -> None:
         """Restore the progress from the result of `as_state`; a state without partitions changes nothing."""
-        if "partition" not in state:
-            return
-        partitions = state["partition"].tolist()
-        self.offsets = dict(zip(partitions, state["offset"].tolist()))
-        self.times = dict(zip(partitions, state["time"].tolist()))
-        self.idle = frozenset(p for p, is_idle in zip(partitions, state["idle"].tolist()) if is_idle)
+        if "partition" in state:
+            partitions = state["partition"].tolist()
+            self.offsets = dict(zip(partitions, state["offset"].tolist()))
+            self.times = dict(zip(partitions, state["time"].tolist()))
+            self.idle = frozenset(state["partition"][state["idle"]].tolist())
 
 
 @dataclass(frozen=True)
@@ -221,9 +204,8 @@ class PartitionAssignment:
     [1, 4]
     """
 
-    # Which of how many it is; the only one has all partitions
     reader: int = 0
-    n_readers: int = 1
+    n_readers: int = 1  # the only one has all partitions
 
     @classmethod
     def of(cls, position: State) -> PartitionAssignment:
@@ -241,46 +223,25 @@ class PartitionAssignment:
         return partition % self.n_readers == self.reader
 
 
-class Committer(Protocol):
-    """Protocol for the consumer that commits."""
-
-    refused: type[Exception]
-
-    def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit the next offset to read of each partition, without waiting for an answer."""
-
-
-#: Seconds between two commits of a reader.
-EVERY = 1.0
-
-
 class Commits:
     """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
 
     Refusals are ignored, and if there is no group nothing is committed.
     """
 
-    def __init__(
-        self,
-        group: str | None,
-        consumer: Committer,
-        checkpointed: Checkpointed,
-        *,
-        every: float = EVERY,
-    ) -> None:
-        self.checkpointed, self._group, self._every = checkpointed, group, every
-        self.consumer = consumer
+    def __init__(self, group: str | None, consumer: Any, checkpointed: Checkpointed, *, every: float = 1.0) -> None:
+        self._group, self._consumer, self._checkpointed, self._every = group, consumer, checkpointed, every
         self._last: dict[int, int] = {}
         self._since = float("-inf")
 
     def update(self) -> None:
-        """Commit new offsets, at most once per interval."""
-        position = self.checkpointed.position  # maybe none yet, or one without a partition
+        """Commit new offsets, at most once in ``every`` seconds."""
+        position = self._checkpointed.position  # maybe none yet, or one without a partition
         if self._group is None or "partition" not in position or time.monotonic() - self._since < self._every:
             return
         self._since = time.monotonic()
         offsets = dict(zip(position["partition"].tolist(), position["offset"].tolist()))
         if offsets != self._last:
-            with suppress(self.consumer.refused):
-                self.consumer.commit(offsets)
+            with suppress(self._consumer.refused):
+                self._consumer.commit(offsets)
                 self._last = offsets

@@ -42,10 +42,9 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Resolve a value to an environment variable, to the first line of a file, or to the value itself.
+    """Return the value of an environment variable, the first line of a file, or the value itself.
 
-    Raises `DataError` for a variable that is not set, a file that cannot be read, and a file with a secret that others
-    can read too.
+    Raises `DataError` if there is none, and for a file with a secret that others can read too.
     """
     if value.startswith("env:"):
         resolved = os.environ.get(value.removeprefix("env:"))
@@ -65,9 +64,7 @@ def resolved_value(name: str, value: str) -> str:
 
 
 def flaw(name: str, form: str) -> str | None:
-    """Return the form that a name should have, or None if it has that form.
-
-    ``form``: the parts of a full name in capitals, such as ``projects/PROJECT/topics/TOPIC``.
+    """Return the form that a name should have, its parts in capitals, or None if it has that form.
 
     >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
     >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
@@ -84,23 +81,8 @@ class Outage:
     """An outage of a service. Attempts are repeated, and the run ends if the service stays unreachable for too long.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
-    there. Attempts that fail are repeated after 1, 2, 4 … seconds.
+    there. Attempts that fail are repeated after 1, 2, 4 … seconds, at most ``longest``, others after ``every`` seconds.
 
-    Parameters
-    ----------
-    subject
-        The service, for messages.
-    patience
-        Seconds that it may be out of reach; None: `PATIENCE`.
-    every
-        Seconds between two attempts while it is within reach.
-    longest
-        Seconds between two attempts at most.
-    clock
-        Seconds that only grow; None: those of the machine.
-
-    Examples
-    --------
     >>> now = [0.0]
     >>> outage = Outage("topic events", 60.0, clock=lambda: now[0])
     >>> for now[0] in (10.0, 40.0, 70.0):
@@ -112,7 +94,7 @@ class Outage:
     def __init__(
         self,
         subject: str,
-        patience: float | None = None,
+        patience: float = PATIENCE,
         every: float = 0.0,
         longest: float = 30.0,
         clock: Callable[[], float] | None = None,
@@ -120,6 +102,14 @@ class Outage:
         self._subject, self._patience, self._every, self._longest = subject, patience, every, longest
         self._clock = clock or (lambda: time.monotonic())
         self.over()
+
+    def probe(self, reason: Callable[[], str | None]) -> None:
+        """Ask why the service is out of reach, if an attempt is due; None: it is not."""
+        if self.asks:
+            if (why := reason()) is None:
+                self.over()
+            else:
+                self.goes_on(why)
 
     def over(self) -> None:
         """Record that the service is reachable."""
@@ -134,13 +124,12 @@ class Outage:
 
     def goes_on(self, reason: str) -> None:
         """Record a failed attempt, and raise `DataError` if the service has been unreachable for too long."""
-        now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
+        now = self._clock()
         if self.since is None:
             self.since = now
-            logging.getLogger("penstock").warning(
-                f"{self._subject}: out of reach ({reason}); the run waits {patience:g} s for it"
-            )
-        elif now - self.since >= patience:
+            message = f"{self._subject}: out of reach ({reason}); the run waits {self._patience:g} s for it"
+            logging.getLogger("penstock").warning(message)
+        elif now - self.since >= self._patience:
             raise DataError(
                 f"{self._subject}: out of reach for {now - self.since:.0f} s ({reason}). Nothing is lost: what was "
                 "counted is in the run's checkpoint, and --resume goes on from it once the service is back"

@@ -76,7 +76,7 @@ def plan_in(folder, more: str = ""):
 
 def reader_of(plan, assignment: PartitionAssignment, consumer: Broker):
     return kafka._TopicReader(
-        plan.config.source, live_input(plan), consumer, SimpleNamespace(), assignment.as_state(), MIN_EVENT_TIME
+        plan.config.source, live_input(plan), consumer, None, assignment.as_state(), MIN_EVENT_TIME
     )
 
 

@@ -14,7 +14,8 @@ from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka
-from penstock.pipeline.sources.reading.kafka import Consumer, check_reach, outage_of
+from penstock.pipeline.sources.reading.kafka import Consumer
+from penstock.pipeline.sources.reading.services import Outage
 
 CONFIG = """
 name: reach
@@ -117,32 +118,30 @@ def test_what_keeps_a_topic_from_being_read_is_named(client):
 
 def test_a_run_waits_as_long_as_it_is_told_and_begins_anew_when_the_topic_is_back(caplog):
     now, reasons = [0.0], ["gone"]
-    consumer = SimpleNamespace(unreadable_reason=lambda: reasons[-1])
-    outage = outage_of(Kafka(brokers="localhost:1", topic="events"), lambda: now[0])
+    outage = Outage("topic events", every=10.0, longest=10.0, clock=lambda: now[0])
     for now[0] in (9.9, 10.0, 150.0, 309.0):
-        check_reach(consumer, outage)
+        outage.probe(lambda: reasons[-1])
     assert caplog.text.count("topic events: out of reach (gone); the run waits 300 s for it") == 1
     reasons.append(None)
     now[0] = 320.0
-    check_reach(consumer, outage)
+    outage.probe(lambda: reasons[-1])
     reasons.append("gone")
     for now[0] in (330.0, 629.0):
-        check_reach(consumer, outage)
+        outage.probe(lambda: reasons[-1])
     now[0] = 640.0
     with pytest.raises(DataError, match=r"out of reach for 310 s \(gone\). Nothing is lost: .* --resume goes on"):
-        check_reach(consumer, outage)
+        outage.probe(lambda: reasons[-1])
 
 
 def test_a_slow_loop_is_no_reason_to_give_up():
     """Nobody has asked for an hour, because the loop was busy: the outage begins with the first answer."""
     now = [0.0]
-    consumer = SimpleNamespace(unreadable_reason=lambda: "gone")
-    outage = outage_of(Kafka(brokers="localhost:1", topic="events"), lambda: now[0])
+    outage = Outage("topic events", every=10.0, longest=10.0, clock=lambda: now[0])
     now[0] = 3600.0
-    check_reach(consumer, outage)
+    outage.probe(lambda: "gone")
     now[0] = 3900.0
     with pytest.raises(DataError, match="out of reach for 300 s"):
-        check_reach(consumer, outage)
+        outage.probe(lambda: "gone")
 
 
 def plan_in(folder, patience: str):

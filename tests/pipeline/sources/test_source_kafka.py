@@ -19,7 +19,7 @@ from penstock.pipeline.output.sinks import messages as kafka_output
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, services
-from penstock.pipeline.sources.reading.kafka import block_of, joined
+from penstock.pipeline.sources.reading.kafka import block_of
 from penstock.pipeline.sources.reading.kafka_progress import Journal, Progress, TopicEntry
 from penstock.pipeline.sources.reading.payload import avro_parser
 
@@ -396,10 +396,6 @@ def test_a_topic_is_a_source_without_an_end():
     ]
     with pytest.raises(ConfigError, match="dead letters"):
         configured(dead_letters="events")
-
-
-def test_no_messages_are_an_empty_block():
-    assert joined([], kafka()).frame.schema == block(kafka(), event()).frame.drop("arrival").schema
 
 
 def test_the_missing_client_is_named(without):
