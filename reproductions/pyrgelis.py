@@ -1,8 +1,7 @@
-"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) on San Francisco cabs: presence, privacy gain and exposure."""
+"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) on San Francisco cabs: presence, games, price of gains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -11,25 +10,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.targets import draw_targets
-from penstock.evaluation.membership import mobility_features
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
-from reproductions.exposure import (
-    activity_profile,
-    component_loadings,
-    extreme_targets,
-    feature_importance,
-    sort_by_popularity,
-)
+from reproductions.exposure import Targets
 from reproductions.study import Study
 
 #: Presence of people, shape (n_people, n_windows, n_cells).
 Binary = NDArray[np.bool_]
-Targets = NDArray[np.intp]
 
 #: One week of the cabs by the hour; the paper has three.
 CABS = Path(__file__).parents[1] / "configs" / "datasets" / "sf_cabs_week.yaml"
@@ -166,23 +156,7 @@ def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
-#: Tables 2 and 3: importance in a random forest, and coefficients of a regression (negative: more exposed).
-PAPER = {
-    "events": (0.17, -0.36),
-    "unique_cells": (0.01, 1.29),
-    "active_windows": (0.23, 0.05),
-    "cells_per_window": (0.30, -0.33),
-    "active_windows_weekday": (0.01, 0.28),
-    "active_windows_weekend": (0.01, -0.46),
-    "events_weekday": (0.07, -0.38),
-    "events_weekend": (0.03, -0.17),
-    "spatial_entropy": (0.03, -0.18),
-    "temporal_entropy": (0.01, -0.06),
-    "unicity": (0.17, -0.68),
-}
 PAST_PRIORS = ("same_groups", "different_groups")
-TOP_COMPONENTS = 5
-N_BANDS = 10
 
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
@@ -197,144 +171,3 @@ def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> Mem
     """
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)
-
-
-@dataclass(frozen=True)
-class TargetExposure:
-    """The exposure of targets, and the features that influence it most."""
-
-    targets: Targets  # indices of users
-    areas: dict[str, NDArray[np.float64]]  # under the curve, by game, in the order of the targets
-    # by game: how far the scores of challenges with and without the target lie apart, in deviations. It tells
-    # apart whom the area cannot, as it is 1 for all who are always found.
-    margins: dict[str, NDArray[np.float64]]
-    loadings: dict[int, NDArray[np.float64]]  # by target, (n_windows, n_cells): of the five most important components
-
-
-def study(games: Mapping[str, MembershipGame], target: int) -> dict[str, NDArray[np.float64]]:
-    """Attack a target in games that differ only in their challenges. Loadings come from the first game.
-
-    Returns ``areas`` and ``margins`` in the order of the games, and ``loadings``, as `TargetExposure` has them.
-    """
-    played = [game.scores(target) for game in games.values()]
-    return {
-        "areas": np.array([area_under_curve(labels, scores) for labels, scores in played]),
-        "margins": np.array([_margin(labels, scores) for labels, scores in played]),
-        "loadings": component_loadings(next(iter(games.values())), target, TOP_COMPONENTS),
-    }
-
-
-def exposure_of(
-    figures: Mapping[TargetPiece, Mapping[str, NDArray[np.float64]]], names: Sequence[str]
-) -> TargetExposure:
-    """Combine the figures of all targets. ``names`` are the names of the games, in order."""
-    areas, margins = (
-        dict(zip(names, np.array([of_target[key] for of_target in figures.values()]).T)) for key in ("areas", "margins")
-    )
-    loadings = {piece.target: of_target["loadings"] for piece, of_target in figures.items()}
-    return TargetExposure(np.array(list(loadings)), areas, margins, loadings)
-
-
-def _margin(inside: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    deviation = np.sqrt((scores[inside].var() + scores[~inside].var()) / 2)
-    return float((scores[inside].mean() - scores[~inside].mean()) / deviation) if deviation > 0 else 0.0
-
-
-def comparison_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figure 1(b): the mean and deciles of the areas under the curve for each attack.
-
-    >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
-    ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-    """
-    rows = []
-    for attack, values in areas.items():
-        deciles = {f"q{10 * i}": float(q) for i, q in enumerate(np.quantile(values, np.arange(11) / 10).round(6))}
-        rows.append({"attack": attack, "n_targets": values.size, "mean": float(values.mean())} | deciles)
-    return pl.DataFrame(rows)
-
-
-def loadings_table(
-    loadings: Mapping[int, NDArray[np.float64]], binary: Binary, groups: Mapping[str, Targets]
-) -> pl.DataFrame:
-    """Tabulate figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
-
-    ``binary`` (n_users, n_windows, n_cells): presence over the windows of one block, for the popularity.
-
-    Returns ``targets``, ``cells`` and ``windows`` (tenths by popularity, 1 the least popular) and ``loading``: the mean
-    within, relative to the largest of the group.
-    """
-    rows = []
-    for name, targets in groups.items():
-        total = np.sum([loadings[int(target)] for target in targets], axis=0)
-        ordered = sort_by_popularity(total, binary)[0].T
-        bands = [np.array_split(np.arange(size), N_BANDS) for size in ordered.shape]
-        means = np.array([[ordered[np.ix_(cells, windows)].mean() for windows in bands[1]] for cells in bands[0]])
-        for (i, j), value in np.ndenumerate(means / means.max()):
-            rows.append({"targets": name, "cells": i + 1, "windows": j + 1, "loading": float(value)})
-    return pl.DataFrame(rows)
-
-
-def places_table(loadings: Mapping[int, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figures 3(a) and 5, unsorted: the mean loading of every cell and window, relative to the largest.
-
-    >>> places_table({0: np.array([[1.0], [3.0]])}).rows()
-    [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
-    """
-    total = np.sum(list(loadings.values()), axis=0)
-    parts = [
-        pl.DataFrame({"axis": axis, "index": np.arange(means.size), "loading": means / means.max()})
-        for axis, means in (("cell", total.mean(axis=0)), ("window", total.mean(axis=1)))
-    ]
-    return pl.concat(parts)
-
-
-def activity_table(binary: Binary, most: Targets, least: Targets) -> pl.DataFrame:
-    """Tabulate figure 4(b): activity of the most and least exposed tenths, relative to their busiest hour.
-
-    >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
-    >>> activity_table(binary, np.array([1]), np.array([0])).rows()
-    [(0, 1.0, 1.0), (1, 1.0, 0.0)]
-    """
-    profiles = {name: activity_profile(binary, users) for name, users in (("most", most), ("least", least))}
-    return pl.DataFrame({"hour": np.arange(binary.shape[1])} | profiles)
-
-
-def importance_table(binary: Binary, most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of the most and least exposed
-    people.
-
-    Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,
-    and the area under the curve of the feature ``alone``: features that say the same share their weight by chance.
-    """
-    weekend = np.arange(binary.shape[1]) // 24 % 7 >= 5
-    features = mobility_features(binary, weekend, axes="windows_cells")
-    weights = feature_importance(features, most, least, method=method)
-    column = 0 if method == "random_forest" else 1
-    both = np.concatenate([most, least])
-    is_most = np.arange(both.size) < most.size
-    return pl.DataFrame(
-        [
-            {
-                "feature": name,
-                "weight": weight,
-                "paper": PAPER[name][column],
-                "most": float(features[name][most].mean()),
-                "least": float(features[name][least].mean()),
-                "alone": area_under_curve(is_most, features[name][both]),
-            }
-            for name, weight in weights.items()
-        ]
-    )
-
-
-def extremes(targets: Targets, areas: NDArray[np.float64], margins: NDArray[np.float64]) -> tuple[Targets, Targets]:
-    """Return the most and least exposed tenths of the targets by area under the curve. Ties are broken by margin.
-
-    >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
-    >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))
-    (array([2]), array([0]))
-    """
-    ranks = np.empty(len(targets))
-    ranks[np.lexsort((margins, areas))] = np.arange(len(targets))
-    most, least = extreme_targets(ranks)
-    return targets[most], targets[least]

@@ -9,16 +9,8 @@ import numpy as np
 
 from penstock.evaluation.attacks.game import CLASSIFIERS
 from penstock.mechanisms.core.plugin import parameter
-from reproductions.pyrgelis import (
-    PAST_PRIORS,
-    WEEK,
-    Binary,
-    CabStudy,
-    TargetPiece,
-    comparison_table,
-    past_game,
-    subset_game,
-)
+from reproductions.exposure import comparison_table
+from reproductions.pyrgelis import PAST_PRIORS, WEEK, Binary, CabStudy, TargetPiece, past_game, subset_game
 from reproductions.study import Figures, Tables
 
 PRIORS = ("subset", *PAST_PRIORS)
@@ -55,12 +47,6 @@ class AttackComparison(CabStudy):
         areas: dict[str, list[float]] = {}
         for piece, figures in measured.items():
             areas.setdefault(piece.name, []).append(float(figures["area"][0]))
-        by_name = {name: np.array(values) for name, values in areas.items()}
-        return {
-            "membership_comparison": comparison_table(
-                {name.removeprefix("subset "): values for name, values in by_name.items() if name.startswith("subset ")}
-            ),
-            "membership_past_attacks": comparison_table(
-                {name: values for name, values in by_name.items() if not name.startswith("subset ")}
-            ),
-        }
+        known = {name.removeprefix("subset "): np.array(areas[name]) for name in areas if name.startswith("subset ")}
+        past = {name: np.array(areas[name]) for name in areas if not name.startswith("subset ")}
+        return {"membership_comparison": comparison_table(known), "membership_past_attacks": comparison_table(past)}

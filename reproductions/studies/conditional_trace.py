@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from penstock.accountants.gaussian_process.kernels import Array, GaussianProcess, secret_indices
-from penstock.accountants.gaussian_process.loss import (
-    conditional_inferential_loss,
-    conditional_response,
-    worst_pair,
-)
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, conditional_response, worst_pair
+from penstock.mechanisms.core.plugin import parameter
 from reproductions.study import Figures, Study, Tables
 
 NOISE_VARIANCES = (0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
@@ -34,8 +30,6 @@ class ConditionalTrace(Study):
 
     Losses are Rényi divergences of order 2, in nats, of hypotheses at most radius 1 apart; the prior has variance 1.
     """
-
-    not_decisive: ClassVar[tuple[str, ...]] = ()
 
     points: int = parameter(10, doc="points of the trace", at_least=2)
     length_scales: tuple[float, ...] = parameter((0.5, 1.0, 2.0, 4.0), doc="length scales of the prior")
@@ -74,48 +68,29 @@ class ConditionalTrace(Study):
         points = pl.DataFrame(figures[Half("hypotheses")])
         return {
             "conditional_losses": pl.DataFrame(figures[Half("losses")]),
-            "conditional_hypotheses": points.with_columns(
-                pl.col("time").cast(pl.Int64), pl.col("is_secret").cast(pl.Boolean)
-            ),
+            "conditional_hypotheses": points.cast({"time": pl.Int64, "is_secret": pl.Boolean}),
         }
 
 
 def loss_table(
-    noise_variances: ArrayLike = tuple(np.linspace(0.1, 4.0, 40)),
-    length_scales: Sequence[float] = (0.5, 1.0, 2.0, 4.0),
-    times: ArrayLike = tuple(range(10)),
-    secret: ArrayLike = (0, 2, 4, 6, 8),
-) -> dict[str, NDArray[np.float64]]:
-    """Return the loss by noise variance and length scale, at radius 1 and order 2, by default for the paper's points.
+    noise_variances: Sequence[float], length_scales: Sequence[float], times: Sequence[float], secret: Sequence[int]
+) -> Figures:
+    """Return the columns of a table of the loss by noise variance and length scale, at radius 1 and order 2.
 
-    Returns columns of equal length, one row for each pair: ``noise_variance``, ``length_scale``,
-    ``loss``, ``independent_loss`` and ``ratio``.
-
-    Examples
-    --------
     At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
 
-    >>> loss_table([0.25], [1.0])["ratio"].round(2)
+    >>> loss_table([0.25], [1.0], range(10), range(0, 10, 2))["ratio"].round(2)
     array([1.65])
     """
-    variances: Array = np.atleast_1d(np.asarray(noise_variances, dtype=np.float64))
-    if not (variances > 0).all():
-        raise ParameterError("noise_variances", noise_variances, "numbers above 0")
-    pairs = [(noise, length_scale) for length_scale in length_scales for noise in variances]
-    losses = np.array(
+    pairs = np.array([(noise, length_scale) for length_scale in length_scales for noise in noise_variances])
+    loss, independent = np.array(
         [
             conditional_inferential_loss(times, secret, np.sqrt(noise), length_scale, radius=1.0, order=2.0)
             for noise, length_scale in pairs
         ]
-    )
-    noise_variance, length_scale = np.array(pairs).T
-    return {
-        "noise_variance": noise_variance,
-        "length_scale": length_scale,
-        "loss": losses[:, 0],
-        "independent_loss": losses[:, 1],
-        "ratio": losses[:, 0] / losses[:, 1],
-    }
+    ).T
+    key = {"noise_variance": pairs[:, 0], "length_scale": pairs[:, 1]}
+    return {**key, "loss": loss, "independent_loss": independent, "ratio": loss / independent}
 
 
 def worst_hypothesis(
@@ -123,16 +98,9 @@ def worst_hypothesis(
 ) -> tuple[Array, Array]:
     """Return the traces that complete the true secret points and the worst hypothesis about them under the prior.
 
-    Where the two differ is what the public points give away (the paper's figure 2b).
+    At secret points they are the two values, elsewhere the conditional means: where the two differ is what the public
+    points give away. ``direction``: from `worst_pair`; the hypothesis is radius·sqrt(n_secret) away in all.
 
-    `times`, `trace`: times and positions on one axis, shape (n,). `direction`: from `worst_pair`, shape (n_secret,).
-    `radius`: largest distance at one point; the hypothesis is radius·sqrt(n_secret) away in all.
-
-    Returns truth, hypothesis: expected traces, shape (n,): at secret points the two values, elsewhere the conditional
-    means.
-
-    Examples
-    --------
     >>> model = GaussianProcess(length_scale=1.0)
     >>> truth, hypothesis = worst_hypothesis([0.0, 1.0], [0.0, 0.0], [0], [1.0], 2.0, model)
     >>> (hypothesis - truth).round(4)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from penstock.mechanisms.core.plugin import parameter
-from reproductions.katsomallos import CORRELATIONS, PERCENTAGES, distance_table, temporal_loss_table
+from reproductions.katsomallos import CORRELATIONS, PERCENTAGES, landmark_table, row_keys
 from reproductions.study import Figures, Study, Tables
 
 
@@ -23,8 +23,6 @@ class TablePart(NamedTuple):
 class LandmarkSets(Study):
     """Measure distance and temporal loss for landmark sets of five shapes, over 100 windows and two states."""
 
-    not_decisive: ClassVar[tuple[str, ...]] = ()
-
     sets: int = parameter(100, doc="landmark sets of each share and shape", at_least=1)
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
@@ -34,19 +32,15 @@ class LandmarkSets(Study):
 
     def measure(self, data: None, piece: TablePart) -> Figures:
         """Return means and standard deviations over the sets, in the order of the table's rows."""
-        table = self._table(piece, self.sets)
+        table = landmark_table(piece.name, self.sets, self.percentages, self.seed)
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
     def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
         """Return ``landmark_distance`` by shape and percentage, and ``landmark_loss`` by correlation and method too."""
-        frames = {
-            part: self._table(part, 1).with_columns(**{name: pl.Series(column) for name, column in made.items()})
+        distance, *losses = (
+            pl.DataFrame(row_keys(part.name, self.percentages)).with_columns(
+                **{name: pl.Series(column) for name, column in made.items()}
+            )
             for part, made in figures.items()
-        }
-        losses = [frames[TablePart(name)] for name in CORRELATIONS if TablePart(name) in frames]
-        return {"landmark_distance": frames[TablePart("distance")], "landmark_loss": pl.concat(losses)}
-
-    def _table(self, part: TablePart, n_sets: int) -> pl.DataFrame:
-        if part.name == "distance":
-            return distance_table(n_sets, self.percentages, self.seed)
-        return temporal_loss_table(n_sets, self.percentages, self.seed, (part.name,))
+        )
+        return {"landmark_distance": distance, "landmark_loss": pl.concat(losses)}

@@ -20,17 +20,8 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, parameter
 from penstock.mechanisms.raw import Raw
-from reproductions.pyrgelis import (
-    COLUMNS,
-    ROWS,
-    WEEK,
-    Binary,
-    CabStudy,
-    TargetPiece,
-    Targets,
-    subset_game,
-    trade_off_table,
-)
+from reproductions.exposure import Targets
+from reproductions.pyrgelis import COLUMNS, ROWS, WEEK, Binary, CabStudy, TargetPiece, subset_game, trade_off_table
 from reproductions.saved import RESULTS
 from reproductions.study import Figures, Tables
 

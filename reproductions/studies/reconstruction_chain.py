@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import polars as pl
 
 from penstock.mechanisms.core.plugin import parameter
-from reproductions.koga import SIGMAS, Swept, chain_figures, gaps_to_best_attack, sweep_rows
+from reproductions.koga import SIGMAS, Swept, chain_figures, gaps_to_best_attack, sweep_table
 from reproductions.study import Figures, Study, Tables
 
 
@@ -32,20 +32,14 @@ class ReconstructionChain(Study):
 
     def pieces(self, data: None) -> tuple[Swept, ...]:
         """Return every point of every sweep."""
-        return tuple(self._places())
-
-    def _places(self) -> Iterator[Swept]:
         n, t, s = self.locations, self.windows, self.tolerance
-        for size in self.sizes:
-            yield Swept("locations", size, size, t, s, 0.0)
-        for wrong in range(t - 1, -1, -1):
-            yield Swept("right windows", t - wrong, n, t, wrong, 0.0)
-        for length in self.lengths:
-            yield Swept("windows, half of them right", length, n, length, length // 2, 0.0)
-        for length in self.lengths:
-            yield Swept("windows, two of them right", length, n, length, length - 2, 0.0)
-        for sigma in (0.0, *self.sigmas):
-            yield Swept("sigma", sigma, n, t, s, sigma)
+        return (
+            *(Swept("locations", size, size, t, s, 0.0) for size in self.sizes),
+            *(Swept("right windows", t - wrong, n, t, wrong, 0.0) for wrong in range(t - 1, -1, -1)),
+            *(Swept("windows, half of them right", length, n, length, length // 2, 0.0) for length in self.lengths),
+            *(Swept("windows, two of them right", length, n, length, length - 2, 0.0) for length in self.lengths),
+            *(Swept("sigma", sigma, n, t, s, sigma) for sigma in (0.0, *self.sigmas)),
+        )
 
     def measure(self, data: None, piece: Swept) -> Figures:
         """Compute the bounds and attacks at one point of a sweep."""
@@ -53,8 +47,7 @@ class ReconstructionChain(Study):
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
         """Return the sweeps with the number of their figure, and the margin of each bound above the best attack."""
-        rows = [row for piece, figures in measured.items() for row in sweep_rows(piece, figures)]
-        table = pl.DataFrame(rows, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
+        table = sweep_table(({}, piece, figures) for piece, figures in measured.items())
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")
         return {
             "reconstruction_chain": table.select(figure, pl.all()),

@@ -21,7 +21,7 @@ from reproductions.koga import (
     learned,
     people_figures,
     read_checkins,
-    sweep_rows,
+    sweep_table,
     synthetic_checkins,
     trajectories,
 )
@@ -78,25 +78,25 @@ class ReconstructionCheckins(Study):
 
     def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
         """Compute the bounds of people by range, or mean bounds and attacks at one point of a sweep."""
-        known = learned(data, piece.smoothing, piece.towards)
+        priors = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
-            return binned_bounds(known, piece.place.sweep, self.draws, self.seed)
-        return people_figures(known, piece.place, self.draws, self.seed)
+            return binned_bounds(data, priors, piece.place.sweep, self.draws, self.seed)
+        return people_figures(data, priors, piece.place, self.draws, self.seed)
 
     def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
         """Return the sweeps, the margin of each bound above the best attack, and the ranges, with their figure."""
-        swept, ranges = [], []
-        for piece, figures in measured.items():
-            key = {"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}
-            if piece.place.sweep in BINS:
-                ranges += [
-                    {**key, "against": piece.place.sweep, "bound": bound, **dict(zip(RANGE, row.tolist()))}
-                    for bound, rows in figures.items()
-                    for row in rows
-                ]
-            else:
-                swept += [key | row for row in sweep_rows(piece.place, figures)]
-        table = pl.DataFrame(swept, schema_overrides={"low": pl.Float64, "high": pl.Float64}, infer_schema_length=None)
+        keyed = [
+            ({"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}, piece.place, figures)
+            for piece, figures in measured.items()
+        ]
+        table = sweep_table(one for one in keyed if one[1].sweep not in BINS)
+        ranges = [
+            {**key, "against": place.sweep, "bound": bound, **dict(zip(RANGE, row.tolist()))}
+            for key, place, figures in keyed
+            if place.sweep in BINS
+            for bound, rows in figures.items()
+            for row in rows
+        ]
         bins = pl.DataFrame(ranges).with_columns(cs.float().fill_nan(None)).cast({"n": pl.Int64})
         name, number = f"reconstruction_{self.data_set}", {"right windows": 6, "sigma": 8}
         figure = pl.col("sweep").replace_strict(number, return_dtype=pl.Int64).alias("figure")

@@ -8,20 +8,14 @@ import pytest
 
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.markov import laplacian_smoothing_matrix
-from reproductions.katsomallos import (
-    CORRELATIONS,
-    distance_table,
-    landmark_distance,
-    single_losses,
-    temporal_loss_table,
-)
+from reproductions.katsomallos import CORRELATIONS, landmark_distance, landmark_table, single_losses
 from reproductions.plots import draw
 from reproductions.studies.landmark_sets import LandmarkSets
 
 
 @pytest.fixture(scope="module")
 def losses():
-    return temporal_loss_table(n_repetitions=5, percentages=(0, 20, 60, 100))
+    return pl.concat(landmark_table(name, 5, (0, 20, 60, 100)) for name in CORRELATIONS)
 
 
 def chosen(table, **key):
@@ -66,13 +60,13 @@ def test_the_study_has_the_rows_of_both_tables():
     study = LandmarkSets(sets=3, percentages=(0, 20, 100))
     figures = {piece: study.measure(None, piece) for piece in study.pieces(None)}
     tables = study.tables(None, figures)
-    assert tables["landmark_loss"].equals(temporal_loss_table(3, (0, 20, 100)))
-    assert tables["landmark_distance"].equals(distance_table(3, (0, 20, 100)))
+    assert tables["landmark_loss"].equals(pl.concat(landmark_table(name, 3, (0, 20, 100)) for name in CORRELATIONS))
+    assert tables["landmark_distance"].equals(landmark_table("distance", 3, (0, 20, 100)))
     assert tables["landmark_loss"].height == 3 * 3 * 5 * 3
 
 
 def test_both_tables_are_drawn(tmp_path, losses):
     pytest.importorskip("matplotlib")
-    drawn = draw({"landmark_loss": losses, "landmark_distance": distance_table(2)}, tmp_path)
+    drawn = draw({"landmark_loss": losses, "landmark_distance": landmark_table("distance", 2)}, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.svg" for name in drawn}
     assert len(drawn) == 2

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.mechanisms.core.plugin import ParameterError
 from reproductions.katsomallos import SHAPES, landmark_distribution
 
 
@@ -63,19 +62,3 @@ def test_sampling_is_without_replacement_in_proportion_to_weight():
 def test_windows_far_from_every_centre_are_still_drawn_when_needed():
     landmarks = landmark_distribution("right_skewed", 1000, 999, seed=1, scale_divisor=1000.0)
     assert landmarks.sum() == 999
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("skewed", 10, 1), "kind: 'skewed' .* left_skewed, symmetric"),
-        (("uniform", 0, 0), "n_windows: 0"),
-        (("uniform", 10, 11), r"n_landmarks: 11 .* from 0 to n_windows \(10\)"),
-        (("uniform", 10, -1), "n_landmarks: -1"),
-    ],
-)
-def test_impossible_sets_are_refused(arguments, message):
-    with pytest.raises(ParameterError, match=message):
-        landmark_distribution(*arguments, seed=1)
-    with pytest.raises(ParameterError, match="scale_divisor: 0"):
-        landmark_distribution("uniform", 10, 1, seed=1, scale_divisor=0)

@@ -13,15 +13,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.sections import add_folder
-from reproductions.pyrgelis import (
-    TargetPiece,
-    cab_presence,
-    exposure_of,
-    importance_table,
-    loadings_table,
-    study,
-    trade_off_table,
-)
+from reproductions.pyrgelis import cab_presence, trade_off_table
 from reproductions.run import PLUGINS
 from reproductions.studies.privacy_gain import NamedChain, PrivacyGain, coarse, released
 
@@ -109,21 +101,6 @@ def test_the_same_first_targets_whatever_their_number(binary):
     few, more = (PrivacyGain(targets=n, defenses=defenses).chosen(presence) for n in (6, 9))
     assert (more[:6] == few).all()
     assert sorted(mobility_groups(presence)[few].tolist()) == [0, 0, 1, 1, 2, 2]
-
-
-def test_loadings_and_importance(binary):
-    day = binary[:, :24, :10]
-    game = MembershipGame(day, group_size=12, observation=24, inference=24, n_samples=60, seed=1)
-    actual = exposure_of({TargetPiece(target, "a"): study({"subset": game}, target) for target in (0, 1)}, ("subset",))
-    table_of_loadings = loadings_table(actual.loadings, day, {"all": np.array([0, 1]), "one": np.array([1])})
-    assert len(table_of_loadings) == 200
-    assert table_of_loadings.group_by("targets").agg(pl.col("loading").max())["loading"].to_list() == [1.0, 1.0]
-    events = day.sum(axis=(1, 2))
-    order = np.argsort(-events)
-    table = importance_table(day, order[:5], order[-5:], "random_forest")
-    assert table["weight"].sum() == pytest.approx(1.0)
-    assert table.filter(feature="events")["most"].item() > table.filter(feature="events")["least"].item()
-    assert table.filter(feature="events")["alone"].item() == 1.0
 
 
 def test_where_no_count_ever_varies_nobody_is_told_from_anybody(binary):

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError
-from reproductions.koga import ATTACKS, BOUNDS, Swept, chain_figures, gaps_to_best_attack
+from reproductions.koga import ATTACKS, BOUNDS, Swept, chain_figures, gaps_to_best_attack, trajectories
 from reproductions.study import STUDIES
 from tests.tools.real_data import data_folder as data_folder
 
@@ -50,6 +50,15 @@ def test_a_ratio_is_to_the_best_attack_of_the_same_place():
     table = pl.DataFrame(rows, schema=["sweep", "at", "kind", "quantity", "mean"], orient="row")
     table = table.with_columns(low=pl.lit(None), high=pl.lit(None))
     assert gaps_to_best_attack(table)["ratio"].to_list() == pytest.approx([2.0, None], nan_ok=True)
+
+
+def test_trajectories_from_visits():
+    days = [20 * window for window in (0, 0, 0, 2, 0, 1, 3)]
+    time = np.datetime64("2010-01-01T07:00", "ms") + np.array(days, "timedelta64[D]")
+    visits = pl.DataFrame({"user": list("3333889"), "time": time, "place": [10, 20, 20, 30, 10, 10, 10]})
+    # user 3: 20 twice beats 10 once; place 30 is elsewhere
+    assert trajectories(visits, 1, n_top=2).tolist() == [[1, 2, 2, 2], [0, 0, 2, 2], [2, 2, 2, 0]]
+    assert trajectories(visits, 2, n_top=2).tolist() == [[0, 0, 2, 2]]
 
 
 def made_up(folder: Path) -> Path:

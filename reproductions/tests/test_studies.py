@@ -234,8 +234,7 @@ def test_pieces_are_told_apart_by_what_decides_them(name):
 def test_as_many_are_attacked_as_asked_for_in_turns_of_the_mobility_groups(name, n_targets, shares):
     study = STUDIES.get(name)(targets=n_targets, people=24)
     presence = study.data()
-    seen = presence if name == "past_exposure" else presence[:, :WEEK]
-    groups = mobility_groups(seen)[list(dict.fromkeys(piece.target for piece in study.pieces(presence)))]
+    groups = mobility_groups(presence[:, :WEEK])[list(dict.fromkeys(piece.target for piece in study.pieces(presence)))]
     assert np.bincount(groups).tolist() == shares
 
 
