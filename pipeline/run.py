@@ -6,12 +6,13 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, atomic
-from penstock.pipeline.config.plan import make_plan
+from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.counting import input_check
@@ -27,10 +28,6 @@ from penstock.pipeline.reporting.result import Result
 from penstock.pipeline.runners import beam
 from penstock.pipeline.runners.local import run_finite, run_stream
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, is_recorded
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 DIRECT, LOCAL, FLINK, PRISM = "direct", "local", beam.FLINK, beam.PRISM
 #: What a run leaves in its folder, and so what the next run into it replaces.
@@ -76,7 +73,7 @@ def run(
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
-        clock = Stopwatch()
+        clock = [("begin", time.monotonic())]
         check_runner(config, runner)
         check_local("--out", str(folder or ""))
         folder = Path(folder or config.output.path)
@@ -94,9 +91,9 @@ def run(
 
 
 def _run_alone(
-    plan: Plan, runner: str, beam_options: Sequence[str], unverified: str | None, clock: Stopwatch
+    plan: Plan, runner: str, beam_options: Sequence[str], unverified: str | None, clock: list[tuple[str, float]]
 ) -> Result:
-    """Run a plan while holding the lock of its folder."""
+    """Run a plan while holding the lock of its folder. ``clock``: names of its parts and when they ended."""
     config = plan.config
     if not plan.resumed:
         _check_input(plan)
@@ -117,36 +114,14 @@ def _run_alone(
                 logs.caution(caution)
     for sink in sinks_of(plan):
         sink.begin()
-    clock.lap("prepare")
-    logs.event(
-        "run begun", name=config.name, mode=config.mode, runner=runner, resumed=plan.resumed, folder=str(plan.folder)
-    )
+    clock.append(("prepare", time.monotonic()))
+    facts = {"mode": config.mode, "runner": runner, "resumed": plan.resumed, "folder": str(plan.folder)}
+    logs.event("run begun", name=config.name, **facts)
     with metrics.running():
         unfinished = _execute(plan, runner, beam_options)
-    clock.lap("pipeline")
+    clock.append(("pipeline", time.monotonic()))
     outcome.merge_outputs(plan)
     return _finish(plan, unfinished, clock)
-
-
-class Stopwatch:
-    """A stopwatch that records how many seconds each part of a run takes.
-
-    Examples
-    --------
-    >>> clock = Stopwatch()
-    >>> clock.lap("prepare")
-    >>> list(clock.seconds)
-    ['prepare']
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._since = time.monotonic()
-
-    def lap(self, name: str) -> None:
-        """Record the time of the current part under a name, and begin the next part."""
-        now = time.monotonic()
-        self.seconds[name], self._since = round(now - self._since, 3), now
 
 
 def check_runner(config: RunConfig, runner: str) -> None:
@@ -156,11 +131,11 @@ def check_runner(config: RunConfig, runner: str) -> None:
         raise ConfigError((f"--runner {runner}: {text}",))
     if not isinstance(config.source, LiveSource):
         return
-    if config.source.by_connector:
-        if runner in (DIRECT, LOCAL, FLINK, PRISM):
-            text = "is read by Beam's connector, which this runner has not; run it with --runner dataflow"
-            raise ConfigError((f"--runner {runner}: source.type: {SOURCES.name_of(type(config.source))} {text}",))
-    elif runner not in (DIRECT, LOCAL, FLINK, PRISM) and not config.source.on_services:
+    is_here = runner in (DIRECT, LOCAL, FLINK, PRISM)
+    if config.source.by_connector and is_here:
+        text = "is read by Beam's connector, which this runner has not; run it with --runner dataflow"
+        raise ConfigError((f"--runner {runner}: source.type: {SOURCES.name_of(type(config.source))} {text}",))
+    if not (config.source.by_connector or is_here or config.source.on_services):
         text = "a stream of this source runs on this machine, or on Flink; leave --runner out, or take prism or flink"
         raise ConfigError((f"--runner {runner}: {text}",))
     if any(step.guarantee.on_points for step in config.mechanism):
@@ -197,11 +172,8 @@ def _check_input(plan: Plan) -> None:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
     text = f"nothing of the input can be used, and nothing was released. {why}"
-    if plan.config.mode == "deployment":
-        text += (
-            " Where no one may well have been there, allow_empty: true releases empty counts, so that no one learns it."
-        )
-    raise DataError(text)
+    empty = " Where no one may well have been there, allow_empty: true releases empty counts, so that no one learns it."
+    raise DataError(text + (empty if plan.config.mode == "deployment" else ""))
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
@@ -209,7 +181,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
-        run_finite(plan, plan.config.source.from_start().spans())
+        run_finite(plan)
         return None
     return beam.run(plan, runner, beam_options)
 
@@ -218,11 +190,9 @@ def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
     """Prepare the folder, and return the operator's manifest if the run to resume has already completed."""
     if plan.resumed:
         manifest: dict[str, Any] | None = started_by.prepare(plan)
-        if open_to_others := files.readable_by_others(plan.folder):
-            logs.caution(
-                f"{len(open_to_others):,} files and folders can be opened by others than their owner, such as "
-                f"{open_to_others[0]}; chmod -R go= {plan.folder / 'operator'}"
-            )
+        if exposed := files.readable_by_others(plan.folder):
+            text = f"{len(exposed):,} files and folders can be opened by others than their owner, such as {exposed[0]}"
+            logs.caution(f"{text}; chmod -R go= {plan.folder / 'operator'}")
         return manifest
     _clear(plan)
     if notice := checkpoint.begin(plan):
@@ -232,10 +202,14 @@ def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
     return None
 
 
-def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
+def _finish(plan: Plan, unfinished: str | None, clock: list[tuple[str, float]]) -> Result:
     """Reconcile the row counts and write the manifests."""
     equation = outcome.row_equation(plan)
-    code, reason = _ending(plan, unfinished)
+    code, reason = DONE, "done"
+    if stopped := outcome.stopped(plan):
+        code, reason = STOPPED, stopped
+    elif unfinished:
+        code, reason = INTERRUPTED, f"{unfinished}; {checkpoint.RESUME_HINT}"
     complete, ended = code == DONE, code != INTERRUPTED
     offsets = outcome.offsets_read(plan, complete)
     if offsets and (words := offsets["shortfall"]):
@@ -260,8 +234,8 @@ def _finish(plan: Plan, unfinished: str | None, clock: Stopwatch) -> Result:
         manifest |= figures
         if doubts:
             manifest["doubts"] = [*manifest.get("doubts", ()), *doubts]
-    clock.lap("finish")
-    manifest["seconds"] = clock.seconds
+    clock.append(("finish", time.monotonic()))
+    manifest["seconds"] = {name: round(end - begin, 3) for (_, begin), (name, end) in pairwise(clock)}
     atomic.write_json(
         plan.folder / "public" / "manifest.json",
         public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
@@ -286,14 +260,6 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[s
     return unused | ({"doubts": doubts} if doubts else {})
 
 
-def _ending(plan: Plan, unfinished: str | None) -> tuple[int, str]:
-    """Return the exit code of a run and the reason for it."""
-    reason = outcome.stopped(plan)
-    if reason:
-        return STOPPED, reason
-    return (INTERRUPTED, f"{unfinished}; {checkpoint.RESUME_HINT}") if unfinished else (DONE, "done")
-
-
 def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
     ending = manifest["exit"]
     logs.event("run ended", exit_code=ending["code"], reason=ending["reason"])
@@ -311,20 +277,17 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 def _clear(plan: Plan) -> None:
     """Remove an earlier run from the folder of a simulation, or raise `ConfigError` in a deployment."""
+    # A run that was killed before it was marked as begun has charged and released nothing. The ledger's head is kept
+    # as soon as it is open, which is before the mark.
+    left = (f".{checkpoint.MARK}.*.tmp", "ledger.head", ".ledger.head.*.tmp")
     earlier = [path for name in OUTPUTS if (path := plan.folder / name).exists()]
-    bare = all(map(_is_bare, earlier))
+    bare = all(
+        path.is_dir() and not path.is_symlink() and all(any(map(inner.match, left)) for inner in path.iterdir())
+        for path in earlier
+    )
     if plan.config.mode == "deployment" and not bare:
         raise checkpoint.holds_a_run(plan)
     if bare and any(path.name not in (LOCK, *OUTPUTS) for path in plan.folder.iterdir()):
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def _is_bare(path: Path) -> bool:
-    """Return whether a run was killed before it was marked as begun, so that nothing was charged or released."""
-    if path.is_symlink() or not path.is_dir():
-        return False
-    # The ledger's head is kept here as soon as it is open, which is before the mark.
-    left = (f".{checkpoint.MARK}.*.tmp", "ledger.head", ".ledger.head.*.tmp")
-    return all(any(map(inner.match, left)) for inner in path.iterdir())

@@ -181,7 +181,6 @@ ATTACK = Command(
 def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
-    add("--windows", type=int, metavar="N", help="windows in a row that a planted person is in (one, or the unit's)")
     add(
         "--runs",
         type=int,
@@ -194,7 +193,6 @@ def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add("--confidence", type=float, default=0.999, help="probability with which the bound holds (0.999)")
     add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")
-    add("--without-data", action="store_true", help="plant people in empty counts: the source is not read")
 
 
 def _audit(arguments: argparse.Namespace) -> int:
@@ -209,12 +207,10 @@ def _audit(arguments: argparse.Namespace) -> int:
     with progress_bar("runs", enabled=sys.stderr.isatty() and not arguments.json) as progress:
         verdict = audit(
             load(arguments.config, arguments.set),
-            windows=arguments.windows,
             n_runs=arguments.runs,
             minutes=arguments.minutes,
             confidence=arguments.confidence,
             seed=arguments.seed,
-            on_data=False if arguments.without_data else None,
             listener=lambda done, total: progress(done, total, ""),
         )
     if out is not None:

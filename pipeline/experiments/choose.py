@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy as np
 import polars as pl
 import yaml
 
-from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.plugin import (
     Checked,
@@ -67,8 +66,6 @@ KEPT_SHARES = (0.95, 0.99)
 #: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
 ADVANTAGE = "attack/lira/advantage"
 GAME: dict[str, Any] = {"whom": "exposed", "targets": 6, "samples": 400}
-#: Values of aggregates that an attack makes and weighs in a second of one processor, about.
-VALUES_A_SECOND = 3.5e6
 #: Injected events have this many standard deviations of the noise of a candidate that shares its budget evenly, and
 #: releases whose error is no larger than the least one's times this are compared by how many of them they show.
 EVENT, NEARLY_AS_GOOD = 8.0, 1.1
@@ -101,10 +98,7 @@ MEASURES = (
     *("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "kendall_tau", "daily_relative_mae"),
     "forecast_error",
 )
-QUESTION = (
-    "Which mechanism that keeps one person's contributions in {stretch} to {budget} has the smallest error on these "
-    "data?"
-)
+QUESTION = "Which mechanism keeps one person's contributions in {stretch} to {budget} with the smallest error here?"
 ATTACKED = "How well does an adversary tell whether one of the people in most counts is in what a candidate releases?"
 SETTING = (
     "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
@@ -126,7 +120,6 @@ class ChoiceRequest(Checked):
     )
     epsilon: float = parameter(1.0, above=0, below=math.inf, doc="budget of the stretch, in nats")
     delta: float = parameter(1e-6, at_least=0, below=1, doc="δ of Gaussian noise; 0: only Laplace noise")
-    each_noise: bool = parameter(False, doc="try Laplace and Gaussian noise apart, not the one that has less")
     advantage: float | None = parameter(
         None,
         above=0,
@@ -151,13 +144,12 @@ class ChoiceRequest(Checked):
         super().__post_init__()
         if self.purpose == "events" and self.prefer is not None:
             raise ParameterError("prefer", self.prefer, "left out with --for events, which ranks by the events shown")
-        limits = (("at-least", self.at_least), ("at-most", self.at_most))
-        for option, names in (*limits, ("prefer", (self.preferred,))):
-            for name in names:
-                try:
-                    measure(name)
-                except ParameterError as error:
-                    raise ParameterError(option, name, error.expected) from None
+        named = {"at-least": self.at_least, "at-most": self.at_most, "prefer": (self.preferred,)}
+        for option, name in ((option, name) for option, names in named.items() for name in names):
+            try:
+                measure(name)
+            except ParameterError as error:
+                raise ParameterError(option, name, error.expected) from None
 
     @property
     def preferred(self) -> str:
@@ -182,22 +174,18 @@ def candidates(
     """Return, by name, the configuration changes of each candidate within the budget.
 
     Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
-    windows is independent. Where noise can be chosen, it is the one that has less, or each.
+    windows is independent. Where noise can be chosen, it is the one that has less.
 
     `w`: protected are any ``w`` successive windows; None: a budget period. ``bounds``: numbers of a person's
     memberships in a period that are tried beside no such bound. ``configured``: a filter with parameters, tried
     beside the one without.
     """
-    budget: dict[str, Any] = {"epsilon": asked.epsilon}
-    noises: dict[str, dict[str, Any]] = {"Laplace": budget | {"noise": "discrete_laplace"}}
+    budget: dict[str, Any] = {"epsilon": asked.epsilon} | ({"delta": asked.delta} if asked.delta else {})
+    noises = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
     if asked.delta:
-        budget["delta"] = asked.delta
         noises["Gaussian"] = budget | {"noise": "discrete_gaussian"}
-    steps: dict[str | None, dict[str, Any]] = {name: {"type": name} for name in ("kalman", "filter")}
-    filters = ["filter"]
-    if configured:
-        steps[CONFIGURED] = configured
-        filters.append(CONFIGURED)
+    filters = {"filter": {"type": "filter"}} | ({CONFIGURED: configured} if configured else {})
+    steps: dict[str | None, dict[str, Any]] = {"kalman": {"type": "kalman"}, **filters}
     by_title: dict[str, dict[str, Any]] = {}
     for name in MECHANISMS.names():
         kind = MECHANISMS.get(name)
@@ -206,21 +194,15 @@ def candidates(
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
         is_independent = examples_of(kind)[0].guarantee.independent
-        stretch = {"w": w} if w is not None else {}
         choices = declared["noise"].choices or ()
-        is_chosen = AUTO in choices and not asked.each_noise
-        offered = {None: budget} if is_chosen else {k: v for k, v in noises.items() if v["noise"] in choices}
-        for noise, of_noise in offered.items():
-            step = {"type": name} | stretch | of_noise
-            for n in (None, *(bounds if w is None else ())):
-                # Of a bounded period no further bound on its windows makes the noise any smaller.
-                bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
-                forms = [PUBLISHED_WITH.get(name, ({}, None)), *(({}, one) for one in filters if is_independent)]
-                for parameters, after in forms:
-                    title = ", ".join(
-                        filter(None, (name, noise, f"n = {n}" if n else None, *parameters.values(), after))
-                    )
-                    by_title[title] = bound | {"mechanism": [step | parameters, *([steps[after]] if after else [])]}
+        offered = {None: budget} if AUTO in choices else {k: v for k, v in noises.items() if v["noise"] in choices}
+        forms = [PUBLISHED_WITH.get(name, ({}, None)), *(({}, one) for one in filters if is_independent)]
+        for (noise, of_noise), n, (parameters, after) in product(offered.items(), (None, *bounds), forms):
+            step = {"type": name} | ({} if w is None else {"w": w}) | of_noise | parameters
+            # Of a bounded period no further bound on its windows makes the noise any smaller.
+            bound = {} if n is None else {"bounding.max_per_period": n, "bounding.max_cells": None}
+            title = ", ".join(filter(None, (name, noise, f"n = {n}" if n else None, *parameters.values(), after)))
+            by_title[title] = bound | {"mechanism": [step, *([steps[after]] if after else [])]}
     return by_title
 
 
@@ -232,27 +214,14 @@ def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
     variants: dict[str, dict[str, Any]] = {}
     for title, changes in experiment.written["variants"].items():
         variants.setdefault(noisy(title, changes), changes | {"mechanism": changes["mechanism"][:1]})
-    document = experiment.written | {
-        "name": f"{experiment.config.name}-advantage",
-        "question": ATTACKED,
-        "measures": [ADVANTAGE],
-        "attack": GAME,
-        "choose": {"at_most": {ADVANTAGE: maximum}},
-    }
+    document = experiment.written | {"name": f"{experiment.config.name}-advantage", "question": ATTACKED}
+    document |= {"measures": [ADVANTAGE], "attack": GAME, "choose": {"at_most": {ADVANTAGE: maximum}}}
     return with_variants(document, path, variants)
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
     """Return the name of a candidate, without the post-processing named at the end of its title."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
-
-
-def cost_in_words(attack: Sweep) -> str:
-    """Describe the number of people to attack and the estimated duration."""
-    grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
-    n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
-    minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60
-    return f"attack on {game.targets} people: about {minutes:.1f} minutes of one processor"
 
 
 def event_size(experiment: Sweep) -> int:
@@ -276,15 +245,12 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     None if there can be no such bound: of traces, an endless source, or switched sensors.
     """
     free = replace(plan, bounds=replace(plan.bounds, max_per_period=None))
-    if plan.on_points or plan.config.mode != "simulation" or plan.grid.calendar.n_windows is None:
+    is_bounded = not plan.on_points and plan.grid.calendar.n_windows is not None and plan.config.sensors == Sensors()
+    if not is_bounded or plan.config.mode != "simulation":
         return {}
-    if plan.config.sensors != Sensors():
-        return {}
-    memberships = released_memberships(read_memberships(free, n_windows), free)
-    period = plan.grid.periods_of(memberships.window) if len(memberships) else memberships.window
-    suggested = {
-        f"max_per_period_{100 * share:.0f}": most_for_share(memberships, period, share) for share in KEPT_SHARES
-    }
+    kept = released_memberships(read_memberships(free, n_windows), free)
+    period = plan.grid.periods_of(kept.window) if len(kept) else kept.window
+    suggested = {f"max_per_period_{100 * share:.0f}": most_for_share(kept, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
         schedules = step.candidates
 
@@ -293,9 +259,8 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
             moved = Sensitivity(n, n)
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
-        suggested["max_per_period_for_noise"] = most_for_noise(
-            memberships, period, n_windows * plan.grid.n_cells, deviation
-        )
+        n_counts = n_windows * plan.grid.n_cells
+        suggested["max_per_period_for_noise"] = most_for_noise(kept, period, n_counts, deviation)
     return suggested
 
 
@@ -327,12 +292,11 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     for override in overrides:
         apply_override(root, override)
     no_days = daily_metrics_flaw(config.source, config.windows)
-    daily = [name for name in asked.measures if measure(name).daily]
+    daily = next((name for name in asked.measures if measure(name).daily), None)
     if no_days and daily:
         purpose = PURPOSES[asked.purpose]
-        needs_days = daily[0] in (purpose.prefer, *purpose.at_least, *purpose.at_most)
-        option, value = ("--for", asked.purpose) if needs_days else ("measures", daily[0])
-        raise ParameterError(option, value, no_days)
+        needs_days = daily in (purpose.prefer, *purpose.at_least, *purpose.at_most)
+        raise ParameterError("--for" if needs_days else "measures", asked.purpose if needs_days else daily, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
     if config.bounding.max_per_period is not None:
@@ -356,7 +320,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
         first = experiment.trials[0].config
         plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
         step = PeriodUniform(epsilon=asked.epsilon, delta=asked.delta or None)
-        bounds = suggested_bounds(plan, plan.grid.n_windows, step) if plan.grid.calendar.n_windows else {}
+        bounds = suggested_bounds(plan, plan.grid.calendar.n_windows or 0, step)
         experiment = with_variants(document, path, candidates(w, asked, sorted(set(bounds.values())), configured))
     return experiment
 
@@ -391,8 +355,7 @@ class Choice:
     """The outcome of `choose`."""
 
     folder: Path  # where everything is
-    # every candidate on the last grid that was tried, best first: `frontier`'s columns and ``grid``
-    ranking: pl.DataFrame
+    ranking: pl.DataFrame  # every candidate on the last grid that was tried, best first: `frontier`'s columns
     choice: dict[str, Any]  # that of the experiment's manifest: limits, best, what binds, the nearest candidate
     tried: tuple[str, ...]  # the grids that were tried, in order
     failed: int  # trials that failed
@@ -409,7 +372,7 @@ class Choice:
     @property
     def report(self) -> Path:
         """The report page of the last grid."""
-        return _grid_folder(self.folder, len(self.tried)) / "report.html"
+        return self.folder / f"grid-{len(self.tried)}" / "report.html"
 
 
 def choose(
@@ -447,29 +410,34 @@ def choose(
     config = load(path, overrides)
     target = Path(folder or Path("runs") / "choose" / config.name)
     target.mkdir(parents=True, exist_ok=True)
-    question = json.loads(json.dumps(asdict(asked)))
-    suffix = _suffix(target, question)
+    question, suffix, number = json.loads(json.dumps(asdict(asked))), "", 1
+    # The files of a second question in the folder end in -2, of a third in -3.
+    while (answer := target / f"choice{suffix}.json").is_file() and json.loads(answer.read_text())["asked"] != question:
+        suffix, number = f"-{number + 1}", number + 1
     (target / f"best{suffix}.yaml").unlink(missing_ok=True)
     tried: list[str] = []
     for changes in grids(config, asked.n_grids):
         grid = "x".join(map(str, changes.values())) or "as configured"
         tried.append(grid)
-        grid_folder = _grid_folder(target, len(tried))
-        every = experiment_of(path, overrides, asked, changes)
-        experiment: Sweep | None = every
+        grid_folder, outcome = target / f"grid-{len(tried)}", None
+        experiment = experiment_of(path, overrides, asked, changes)
+        variants = experiment.written["variants"]
         attacked: tuple[dict[str, Any], ...] = ()
         failed = 0
         if asked.advantage is not None:
-            attack = attack_on(every, path, asked.advantage)
-            begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
+            attack = attack_on(experiment, path, asked.advantage)
+            begun(f"grid {grid}, attack on {GAME['targets']} people", len(attack.trials))
             result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
             failed = len(result.manifest["failed"])
             attacked = _attack_results(attack, result.folder)
-            experiment = _without_refused(every, path, {one["variant"] for one in attacked if one["refused"]})
-        outcome = None
-        if experiment is not None:
+            refused = {one["variant"] for one in attacked if one["refused"]}
+            variants = {title: one for title, one in variants.items() if noisy(title, one) not in refused}
+            experiment = with_variants(experiment.written, path, variants) if variants else experiment
+        if variants:
             if asked.purpose == "events":
-                experiment = _with_events(experiment, path)
+                events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
+                measures = [*experiment.written["measures"], *events]
+                experiment = with_variants(experiment.written | {"measures": measures}, path, variants)
             begun(f"grid {grid}", len(experiment.trials))
             outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
             if asked.purpose == "events" and (best := outcome.manifest.get("choice", {}).get("best")):
@@ -480,30 +448,18 @@ def choose(
                 break
     ranking, choice = _rank(outcome, asked)
     written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": question}
-    write_json(target / f"choice{suffix}.json", written)
+    write_json(answer, written)
     return Choice(target, ranking, choice, tuple(tried), failed, attacked, suffix)
 
 
-def _suffix(folder: Path, question: dict[str, Any]) -> str:
-    """Return the suffix of a request's files: empty for the first request in a folder, and then -2, -3, …"""
-    for suffix in ("" if number == 1 else f"-{number}" for number in count(1)):
-        path = folder / f"choice{suffix}.json"
-        if not path.is_file() or json.loads(path.read_text(encoding="utf-8"))["asked"] == question:
-            return suffix
-    raise AssertionError("numbers do not end")
-
-
-def _grid_folder(folder: Path, number: int) -> Path:
-    return folder / f"grid-{number}"
+def _frontier(folder: Path) -> pl.DataFrame:
+    path = folder / "frontier.parquet"
+    return pl.read_parquet(path) if path.is_file() else pl.DataFrame()
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return each attacked release with its result, and whether it is refused because of that result or a failed
-    trial.
-    """
-    path = folder / "frontier.parquet"
-    table = pl.read_parquet(path) if path.is_file() else pl.DataFrame({"variant": []})
-    rows = {row["variant"]: row for row in table.iter_rows(named=True)}
+    """Return each attacked release with its result, and whether that, or a failed trial, has it refused."""
+    rows = {row["variant"]: row for row in _frontier(folder).iter_rows(named=True)}
     names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
     return tuple(
         {"variant": name}
@@ -513,24 +469,8 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _without_refused(experiment: Sweep, path: str | Path, refused: Collection[str]) -> Sweep | None:
-    """Return the experiment without the candidates whose noisy counts were refused, or None if no candidates remain."""
-    variants = experiment.written["variants"]
-    kept = {title: changes for title, changes in variants.items() if noisy(title, changes) not in refused}
-    return with_variants(experiment.written, path, kept) if kept else None
-
-
-def _with_events(experiment: Sweep, path: str | Path) -> Sweep:
-    """Return the experiment extended by the measures of injected events."""
-    events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
-    written = experiment.written
-    return with_variants(written | {"measures": [*written["measures"], *events]}, path, written["variants"])
-
-
 def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """Return an experiment that ranks the trials that are nearly as accurate as the best by the visibility of
-    injected events.
-    """
+    """Return an experiment that ranks trials nearly as accurate as the best by the visibility of injected events."""
     written, limits = experiment.written, experiment.written["choose"]
     maximum = NEARLY_AS_GOOD * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
     at_most = {"relative_mae": min(maximum, limits["at_most"].get("relative_mae", maximum))}
@@ -540,14 +480,10 @@ def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Swe
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return the table of candidates, best first, and the choice in the manifest. The table is empty if nothing was
-    run.
-    """
+    """Return the table of candidates, best first and empty if nothing was run, and the choice in the manifest."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
-    choice = outcome.manifest.get("choice") or {}
-    path = outcome.folder / "frontier.parquet"
-    table = pl.read_parquet(path) if path.is_file() else pl.DataFrame()
+    choice, table = outcome.manifest.get("choice") or {}, _frontier(outcome.folder)
     if len(table):
         limits = Choose(**{name: choice[name] for name in ("at_least", "at_most", "prefer")})
         by = [pl.col("best"), pl.col("allowed"), pl.col(f"mean {limits.preferred}")]

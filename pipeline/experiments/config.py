@@ -1,6 +1,4 @@
-"""The configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the
-parameter grid).
-"""
+"""The configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the grid)."""
 
 from __future__ import annotations
 
@@ -91,11 +89,8 @@ class Choose(Checked):
         super().__post_init__()
         if not self.limited:
             raise ParameterError("at_least", {}, "given with at least one measure, unless at_most is")
-        if (
-            self.prefer is not None
-            and self.prefer not in self.limited
-            and measure(self.prefer).higher_is_better is None
-        ):
+        is_ranked = self.preferred in self.limited or measure(self.preferred).higher_is_better is not None
+        if not is_ranked:
             expected = f"a measure with a limit ({', '.join(self.limited)}), or one of which it is known what is better"
             raise ParameterError("prefer", self.prefer, expected)
 
@@ -149,14 +144,10 @@ class ExperimentConfig(ExperimentHeader):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        twice = [name for name in self.measures if self.measures.count(name) > 1]
-        if twice:
+        if twice := [name for name in self.measures if self.measures.count(name) > 1]:
             raise ParameterError("measures", twice[0], "written once")
         if not self.measures:
             raise ParameterError("measures", (), "at least one measure")
-        self._check_attacks()
-
-    def _check_attacks(self) -> None:
         attacks = [name for name in self.measures if name.startswith("attack/")]
         games = [name for name in attacks if plays_membership(name)]
         if len(games) < len(attacks) and self.group_size is not None:
@@ -186,19 +177,18 @@ def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...
     """Report unknown measures, and names in figures and claims that are neither measured nor varied."""
     problems: list[Problem] = []
 
+    def refuse(path: tuple[str | int, ...], name: str, expected: str) -> None:
+        problems.append(Problem(locate(root, path)[0], path, f"{name!r} is not allowed; it must be {expected}"))
+
     def check(path: tuple[str | int, ...], name: str, known: tuple[str, ...], kind: str) -> None:
-        """Report an unknown name."""
         if name not in known:
-            place, _ = locate(root, path)
-            expected = f"it must be {kind} of this experiment: {', '.join(known) or 'there is none'}"
-            problems.append(Problem(place, path, f"{name!r} is not allowed; {expected}"))
+            refuse(path, name, f"{kind} of this experiment: {', '.join(known) or 'there is none'}")
 
     for i, name in enumerate(config.measures):
         try:
             measure(name)
         except ParameterError as error:
-            place, _ = locate(root, ("measures", i))
-            problems.append(Problem(place, ("measures", i), f"{name!r} is not allowed; it must be {error.expected}"))
+            refuse(("measures", i), name, error.expected)
     measured, varied = config.measures, (*columns, "seed")
     for i, figure in enumerate(config.figures):
         for name in figure.measures:

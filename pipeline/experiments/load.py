@@ -1,6 +1,4 @@
-"""Load an experiment file into its grid and one checked configuration per trial, and report every problem with its
-line.
-"""
+"""Load an experiment file into its grid and one checked configuration per trial, every problem with its line."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ import copy
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,11 +63,6 @@ class Change:
     node: Node
     path: yaml.Path
 
-    def apply(self, root: Node) -> Problem | None:
-        """Write a copy of the value into a document, or return the problem if that is impossible."""
-        problem = write(root, self.steps, copy.deepcopy(self.node))
-        return problem and Problem(self.node.place, self.path, problem.text)
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -100,7 +94,13 @@ class ParameterGrid:
             axes += [(change.key, self._values(change)) for change in self._changes(node, ("grid",))]
         self.axes = tuple(settings for _, settings in axes)
         self.columns = tuple(column for column, _ in axes)
-        self._check_columns(root)
+        wrong = [
+            f"{column} varies twice; it must be in one place" for column, n in Counter(self.columns).items() if n > 1
+        ]
+        wrong += [f"{name} is a column of the results and cannot vary" for name in RESERVED if name in self.columns]
+        if (n_settings := math.prod(map(len, self.axes))) > MAX_SETTINGS:
+            wrong.append(f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}")
+        self.problems += [Problem(root.place, (), text) for text in wrong]
 
     def settings(self) -> Iterator[Setting]:
         """Yield every combination of settings, varying the last axis fastest."""
@@ -112,7 +112,7 @@ class ParameterGrid:
         node = root.items.get(name)
         if node is None or isinstance(node, Mapping):
             return node
-        self._refuse(node, (name,), "a section of key paths and values")
+        self.problems.append(_refused(node, (name,), "a section of key paths and values"))
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
@@ -136,36 +136,25 @@ class ParameterGrid:
             elif isinstance(changes, Scalar) and changes.value is None:
                 settings.append(Setting({VARIANT: name}, ()))  # the base as it is
             else:
-                self._refuse(changes, ("variants", name), "a section of key paths and values")
+                self.problems.append(_refused(changes, ("variants", name), "a section of key paths and values"))
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """Return the settings of a varied key, or no settings if its values are not a list."""
-        node = change.node
-        if not isinstance(node, Sequence) or not node.items:
-            self._refuse(node, change.path, "a list of values")
+        """Return the settings of a varied key, whose values are in tables as they are, or sections as JSON."""
+        if not isinstance(change.node, Sequence) or not change.node.items:
+            self.problems.append(_refused(change.node, change.path, "a list of values"))
             return []
-        return [Setting({change.key: _table_value(value)}, (replace(change, node=value),)) for value in node.items]
-
-    def _refuse(self, node: Node, path: yaml.Path, expected: str) -> None:
-        self.problems.append(Problem(node.place, path, f"{shown(node)} is not allowed; it must be {expected}"))
-
-    def _check_columns(self, root: Mapping) -> None:
-        for column in dict.fromkeys(self.columns):
-            if self.columns.count(column) > 1:
-                self.problems.append(Problem(root.place, (), f"{column} varies twice; it must be in one place"))
-            if column in RESERVED:
-                self.problems.append(Problem(root.place, (), f"{column} is a column of the results and cannot vary"))
-        n_settings = math.prod(map(len, self.axes))
-        if n_settings > MAX_SETTINGS:
-            text = f"{n_settings:,} settings; there must be at most {MAX_SETTINGS:,}"
-            self.problems.append(Problem(root.place, (), text))
+        settings = []
+        for node in change.node.items:
+            value = plain(node)
+            if not isinstance(node, Scalar):
+                value = json.dumps(value, sort_keys=True, ensure_ascii=False)
+            settings.append(Setting({change.key: value}, (replace(change, node=node),)))
+        return settings
 
 
-def _table_value(node: Node) -> Any:
-    """Return a value as shown in tables, leaving scalars unchanged and writing sections as JSON."""
-    value = plain(node)
-    return value if isinstance(node, Scalar) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+def _refused(node: Node, path: yaml.Path, expected: str) -> Problem:
+    return Problem(node.place, path, f"{shown(node)} is not allowed; it must be {expected}")
 
 
 @dataclass(frozen=True)
@@ -189,13 +178,8 @@ def raise_all(problems: list[Problem]) -> None:
 
 def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None) -> tuple[Planned, ...]:
     """Expand a sweep into trials with checked configurations."""
-    base = root.items[BASE]
-    problems: list[Problem] = []
-    texts: list[str] = []
-    measures = [measure(name) for name in config.measures]
-    trials: list[Planned] = []
-    configs: list[RunConfig] = []
-    settings = list(grid.settings())
+    base, measures, settings = root.items[BASE], [measure(name) for name in config.measures], list(grid.settings())
+    problems, texts, trials, configs = list[Problem](), list[str](), list[Planned](), list[RunConfig]()
     for setting in settings:
         checked = _check_setting(base, setting, folder, problems, texts)
         if checked is None:
@@ -216,8 +200,10 @@ def _check_setting(
     base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
 ) -> RunConfig | None:
     """Return the checked configuration of one setting. If it has errors, add them to the lists and return None."""
-    document = copy.deepcopy(base)
-    wrong = [problem for change in setting.changes if (problem := change.apply(document))]
+    document, wrong = copy.deepcopy(base), []
+    for change in setting.changes:
+        if problem := write(document, change.steps, copy.deepcopy(change.node)):
+            wrong.append(Problem(change.node.place, change.path, problem.text))
     problems += wrong
     if wrong or not isinstance(document, Mapping):
         return None
@@ -237,45 +223,39 @@ def _check_setting(
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
     """Report the keys that the base or a change sets but that no trial reads."""
-    unread = {key for config in configs for key in unread_keys(config)}
+    by_config = [(config, set(unread_keys(config))) for config in configs]
+    unread = set[str]().union(*(keys for _, keys in by_config))
     unread -= {
-        key
-        for key in unread
-        for config in configs
-        if getattr(config, key) is not None and key not in unread_keys(config)
+        key for key in unread for config, keys in by_config if key not in keys and getattr(config, key) is not None
     }
     text = "must be left out: no mechanism and no accountant of any trial reads it"
-    given: list[tuple[Node, tuple[str | int, ...]]] = []
+    given: list[tuple[Node, yaml.Path]] = []
     if isinstance(base, Mapping):
         given = [(node, (BASE, key)) for key, node in base.items.items()]
     given += [(change.node, change.path) for setting in settings for change in setting.changes]
-    keys = [str(path[-1]).partition(".")[0] for _, path in given]
     return [
         Problem(node.place, path, text)
-        for key, (node, path) in zip(keys, given)
-        if key in unread and plain(node) is not None
+        for node, path in given
+        if str(path[-1]).partition(".")[0] in unread and plain(node) is not None
     ]
 
 
 def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
     """Return the reasons why a valid configuration cannot be run as a trial."""
-    problems = []
+    wrong: list[tuple[int, str]] = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
         if entry.accountant is not None and entry.accountant not in names:
-            place, _ = locate(root, ("measures", i))
             kept = ", ".join(names) or "there is none"
-            text = f"no accountant {entry.accountant} in every trial; it must be one of the run's: {kept}"
-            problems.append(Problem(place, ("measures", i), text))
+            wrong.append((i, f"no accountant {entry.accountant} in every trial; it must be one of the run's: {kept}"))
         if entry.daily and (expected := daily_metrics_flaw(config.source, config.windows)):
-            place, _ = locate(root, ("measures", i))
-            problems.append(Problem(place, ("measures", i), f"{entry.name!r} is not allowed; it must be {expected}"))
+            wrong.append((i, f"{entry.name!r} is not allowed; it must be {expected}"))
         if entry.name.startswith(f"attack/{RECOVERY}/"):
             try:
                 check_recoverable(config)
             except ParameterError as error:
-                problems.append(Problem(locate(root, ("measures", i))[0], ("measures", i), str(error)))
-    return problems
+                wrong.append((i, str(error)))
+    return [Problem(locate(root, ("measures", i))[0], ("measures", i), text) for i, text in wrong]
 
 
 @dataclass(frozen=True)
@@ -293,21 +273,10 @@ class Sweep:
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Sweep:
-    """Load an experiment file.
+    """Load an experiment file, or raise `ConfigError` with every problem found, one line each.
 
-    Parameters
-    ----------
-    path
-        The YAML file.
-    overrides
-        ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``.
-    reduced
-        Whether the section ``reduced`` replaces the full size.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, one line each.
+    ``overrides``: ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``. ``reduced``: whether the
+    section ``reduced`` replaces the full size.
     """
     return loads_experiment(read_text(path), str(path), Path(path).parent, overrides, reduced)
 
@@ -345,7 +314,9 @@ def loads_experiment(
         problems += wrong_names(root, config, grid.columns)
     raise_all(problems)
     trials = spell_out(root, config, grid, base_folder)
-    if any(map(_changes_the_setting, overrides)):  # the file's words would be about other data
+    changed = [override.partition("=")[0].strip() for override in overrides]
+    if any(key.split(".")[0] in (BASE, *SECTIONS) and not key.endswith(".path") for key in changed):
+        # The file's words would be about other data.
         config, written = replace(config, setting=None, conclusion=None), written | {"setting": CHANGED}
     return Sweep(config, grid.columns, trials, written, reduced)
 
@@ -354,20 +325,8 @@ def loads_experiment(
 CHANGED = "The conditions were changed on the command line; the configuration below has them."
 
 
-def _changes_the_setting(override: str) -> bool:
-    """Return whether a command-line override invalidates the conditions described in the file.
-
-    >>> [_changes_the_setting(text) for text in ("base.source.type=csv", "base.source.path=data/x", "seeds=3")]
-    [True, False, False]
-    """
-    key = override.partition("=")[0].strip()
-    return key.split(".")[0] in (BASE, *SECTIONS) and not key.endswith(".path")
-
-
 def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Replace the file name under ``base`` with the file's content, and return the folder to which its paths are
-    relative.
-    """
+    """Replace the file name under ``base`` with the file's content, and return the folder of its relative paths."""
     node = root.items.get(BASE)
     if isinstance(node, Mapping):
         return folder
@@ -376,7 +335,7 @@ def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) ->
         return folder
     file = find(node.value, folder) if isinstance(node, Scalar) and isinstance(node.value, str) else None
     if file is None:
-        problems.append(Problem(node.place, (BASE,), f"{shown(node)} is not allowed; it must be {EXPECTED_BASE}"))
+        problems.append(_refused(node, (BASE,), EXPECTED_BASE))
         return folder
     document, wrong = parse(read_text(file), file)
     problems += wrong

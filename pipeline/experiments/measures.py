@@ -70,39 +70,25 @@ def _require_counts(trial: Trial) -> Trial:
     return trial
 
 
-def _utility(metric: Metric, trial: Trial) -> float:
-    if trial.view == "points" and metric.name == "mae":
+def _utility(metric: Metric, is_guess: bool, trial: Trial) -> float:
+    """Return a metric of what was released, or of a random guess."""
+    if trial.view == "points" and metric.name == "mae" and not is_guess:
         return float(distance(trial.truth, trial.released).mean())
-    return _score(metric, _require_counts(trial), trial.released)
-
-
-def _utility_of_guess(metric: Metric, trial: Trial) -> float:
-    """Return the metric of a random guess, the baseline that any mechanism must beat."""
-    guess = random_guess(_require_counts(trial).truth, trial.seed, trial.group_size)
-    return _score(metric, trial, guess)
-
-
-def _score(metric: Metric, trial: Trial, values: NDArray[np.float64]) -> float:
+    truth, values = _require_counts(trial).truth, trial.released
+    if is_guess:
+        values = random_guess(truth, trial.seed, trial.group_size)
     if not metric.daily:
-        return metric.mean(trial.truth, values)
+        return metric.mean(truth, values)
     if np.isnat(trial.days).all():
         zone = trial.plan.config.windows.time_zone
         raise DataError(f"measure {metric.name}: no calendar day ({zone}) is released as a whole")
-    return metric.mean(trial.truth, values, days=trial.days)
+    return metric.mean(truth, values, days=trial.days)
 
 
 def _of_intervals(name: str, trial: Trial) -> float:
     """Return a score of the stated 95 % intervals, or NaN if there are none."""
     figures = interval_coverage(_require_counts(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
-
-
-def _share(action: str, trial: Trial) -> float:
-    return float((trial.actions == action).mean())
-
-
-def _epsilon(trial: Trial) -> float:
-    return float(sum(map(pure_epsilon, _require_counts(trial).charges)))
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
@@ -137,26 +123,37 @@ def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> fl
     if summary:
         return float(SUMMARIES[summary](np.array([row.value for row in rows], np.float64)))
     last = max(math.inf if row.window is None else row.window for row in rows)
-    final = [row.value for row in rows if (math.inf if row.window is None else row.window) == last]
-    return float(max(final))
+    return float(max(row.value for row in rows if (math.inf if row.window is None else row.window) == last))
 
 
-def _of_metric(name: str, compute: Callable[[Metric, Trial], float], metric: Metric) -> TrialMeasure:
-    better = metric.higher_is_better
-    return TrialMeasure(name, partial(compute, metric), metric.unit, better, limits=metric.bounds, daily=metric.daily)
+def _event_figure(figure: str, size: int, trial: Trial) -> float:
+    return float(getattr(_require_counts(trial).with_events(size), figure))
+
+
+def _attack_figure(attack: str, figure: str, trial: Trial) -> float:
+    if attack == RECOVERY:
+        return recovery_figure(_require_counts(trial).recovered, figure, trial.plan)
+    return _require_counts(trial).attacked.figure(attack, figure)
+
+
+def _share_of(action: str) -> TrialMeasure:
+    return TrialMeasure(f"share_{action}", lambda trial: float((trial.actions == action).mean()), limits=SHARE)
 
 
 #: Measures by short name; others are metrics, ``epsilon_in_N``, ``accountant/name`` or ``module:function``.
 MEASURES: dict[str, TrialMeasure] = {
     one.name: one
     for one in (
-        *(TrialMeasure(f"share_{action}", partial(_share, action), limits=SHARE) for action in ACTIONS),
+        *map(_share_of, ACTIONS),
         TrialMeasure("coverage", partial(_of_intervals, "coverage"), limits=SHARE),
         TrialMeasure("interval_width", partial(_of_intervals, "interval_width"), "people", higher_is_better=False),
         TrialMeasure("interval_score", partial(_of_intervals, "interval_score"), "people", higher_is_better=False),
         TrialMeasure("share_landmarks", lambda trial: float(trial.landmarks.mean()), limits=SHARE),
         TrialMeasure("epsilon_stated", _epsilon_stated, "nats", higher_is_better=False),
-        TrialMeasure("epsilon_sum", _epsilon, "nats", higher_is_better=False),
+        TrialMeasure(
+            *("epsilon_sum", lambda trial: float(sum(map(pure_epsilon, _require_counts(trial).charges))), "nats"),
+            higher_is_better=False,
+        ),
     )
 }
 
@@ -194,42 +191,37 @@ def measure(text: str) -> TrialMeasure:
     """
     if text in MEASURES:
         return MEASURES[text]
-    if metric := metric_called(text):
-        return _of_metric(text, _utility, metric)
-    if text.startswith("guess_") and (metric := metric_called(text.removeprefix("guess_"))):
-        return _of_metric(text, _utility_of_guess, metric)
+    is_guess = text.startswith("guess_")  # the baseline that any mechanism must beat
+    if metric := metric_called(text.removeprefix("guess_") if is_guess else text):
+        compute = partial(_utility, metric, is_guess)
+        return TrialMeasure(
+            text, compute, metric.unit, metric.higher_is_better, limits=metric.bounds, daily=metric.daily
+        )
+    better: bool | None
+    limits: tuple[float, float] | None
     if spent_in := _SPENT_IN.fullmatch(text):
         return TrialMeasure(text, partial(_epsilon_in, int(spent_in[1])), "nats", higher_is_better=False)
     if of_events := _EVENT.fullmatch(text):
         figure, size = of_events[1], int(of_events[2])
         better, limits = (False, None) if figure == "error" else (True, SHARE)
-        return TrialMeasure(
-            text, lambda trial: getattr(_require_counts(trial).with_events(size), figure), "", better, limits=limits
-        )
+        return TrialMeasure(text, partial(_event_figure, figure, size), "", better, limits=limits)
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
+        unit, better, limits = "", figure == GAIN, (-1.0, 1.0) if figure == ADVANTAGE else SHARE
         if attack == RECOVERY:
-            unit, safer = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
+            unit, better = RECOVERY_FIGURES[figure], {"baseline": None, "distance": True}.get(figure, False)
             limits = SHARE if figure in ("accuracy", "baseline") else None
-            return TrialMeasure(
-                text,
-                lambda trial: recovery_figure(_require_counts(trial).recovered, figure, trial.plan),
-                unit,
-                safer,
-                limits=limits,
-            )
-        limits = (-1.0, 1.0) if figure == ADVANTAGE else SHARE
-        return TrialMeasure(
-            text,
-            lambda trial: _require_counts(trial).attacked.figure(attack, figure),
-            "",
-            figure == GAIN,
-            limits=limits,
-        )
+        return TrialMeasure(text, partial(_attack_figure, attack, figure), unit, better, limits=limits)
     if "/" in text:
         return _account(text)
     if _FUNCTION.fullmatch(text):
-        function = _function(text)
+        module, _, name = text.partition(":")
+        try:
+            function = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
+        if not callable(function):
+            raise ParameterError("measures", text, "a function")
         return TrialMeasure(text, lambda trial: float(function(trial)))
     names = (*metric_names(), *MEASURES)
     near = nearest(text, names)
@@ -237,17 +229,6 @@ def measure(text: str) -> TrialMeasure:
     other = "epsilon_in_24, event_recall_200, accountant/name, attack/name/figure or module:function"
     expected = f"one of {', '.join(names)}; or {other}{hint}"
     raise ParameterError("measures", text, expected)
-
-
-def _function(text: str) -> Callable[[Trial], Any]:
-    module, _, name = text.partition(":")
-    try:
-        function: Callable[[Trial], Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
-    if not callable(function):
-        raise ParameterError("measures", text, "a function")
-    return function
 
 
 def _account(text: str) -> TrialMeasure:

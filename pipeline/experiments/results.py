@@ -1,6 +1,4 @@
-"""The results of an experiment: tables with intervals over seeds, verdicts on expectations, advice, and small tables
-to save.
-"""
+"""The results of an experiment: tables with intervals over seeds, verdicts on expectations, and advice."""
 
 from __future__ import annotations
 
@@ -34,16 +32,14 @@ def write_tables(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Write ``results.parquet``, ``summary.parquet`` and ``summary.csv``.
 
-    Returns every measure of every finished trial, in the order of the grid: the varied values; ``seed``, ``measure``,
-    ``value``, ``unit``; ``mean``, ``low`` and ``high`` over the seeds of its setting; and the provenance
-    ``configuration`` (digest of everything that affects released values), ``inputs`` and ``people`` (digests) and
-    ``versions``. And one row for each setting and measure, with its interval and spread.
+    Returns every measure of every finished trial, in the order of the grid, with the mean and interval of its setting
+    and the provenance of its number; and one row for each setting and measure, with its interval and spread.
     """
     results = _results(experiment, records)
     summary = _summary(results, experiment.columns)
     setting = (*experiment.columns, "measure")
-    interval_columns = summary.select(*setting, "mean", "low", "high")
-    results = results.join(interval_columns, on=setting, how="left", maintain_order="left", nulls_equal=True)
+    ends = summary.select(*setting, "mean", "low", "high")
+    results = results.join(ends, on=setting, how="left", maintain_order="left", nulls_equal=True)
     first = (*experiment.columns, "seed", "measure", "value", "unit", "mean", "low", "high")
     results = results.select(*first, pl.exclude(first))
     _write(results, folder / "results.parquet")
@@ -65,32 +61,33 @@ def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.
     ]
     fixed = ("seed", "measure", "value", "unit", "configuration", "inputs", "people", "versions")
     names, types = (*experiment.columns, *fixed), {"seed": pl.Int64, "value": pl.Float64}
-    columns = zip(*rows) if rows else ([] for _ in names)
-    return pl.DataFrame([_column(name, list(values), types.get(name)) for name, values in zip(names, columns)])
+    columns = []
+    for name, values in zip(names, zip(*rows) if rows else [()] * len(names)):
+        # What varies is numeric if all its values are numbers, and text otherwise.
+        kinds = set(map(type, values))
+        if name in types or (kinds and (kinds == {bool} or kinds <= {int, float})):
+            columns.append(pl.Series(name, values, types.get(name), strict=False))
+        else:
+            columns.append(pl.Series(name, list(map(str, values)), pl.String))
+    return pl.DataFrame(columns)
 
 
 def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
-    """Return the mean and the interval over seeds for each setting and measure.
-
-    The interval is that of `interval`; without one (a single seed) ``low`` and ``high`` are null.
-    """
-    groups = results.group_by(*varied, "measure", maintain_order=True)
+    """Return the `interval` over seeds for each setting and measure."""
+    provenance = ("configuration", "inputs", "versions")
     rows = []
-    for key, group in groups:
+    for key, group in results.group_by(*varied, "measure", maintain_order=True):
+        unit = group["unit"][0]
         rows.append(
             dict(zip((*varied, "measure"), key))
-            | {"unit": group["unit"][0]}
-            | interval(group["value"].to_numpy(), limits_of(str(key[-1]), group["unit"][0]))
-            | {name: _join_values(group[name]) for name in ("configuration", "inputs", "versions")}
+            | {"unit": unit}
+            | interval(group["value"].to_numpy(), limits_of(str(key[-1]), unit))
+            | {name: "; ".join(group[name].unique(maintain_order=True).to_list()) for name in provenance}
         )
     schema: dict[str, Any] = {name: results.schema[name] for name in (*varied, "measure", "unit")}
-    figures: dict[str, Any] = {
-        "n": pl.Int64,
-        **dict.fromkeys(("mean", "low", "high", "standard_deviation"), pl.Float64),
-    }
-    figures |= dict.fromkeys(("minimum", "maximum"), pl.Float64)
-    texts: dict[str, Any] = dict.fromkeys(("configuration", "inputs", "versions"), pl.String)
-    return pl.DataFrame(rows, schema=schema | figures | texts)
+    schema |= {"n": pl.Int64} | dict.fromkeys(("mean", "low", "high", "standard_deviation"), pl.Float64)
+    schema |= dict.fromkeys(("minimum", "maximum"), pl.Float64) | dict.fromkeys(provenance, pl.String)
+    return pl.DataFrame(rows, schema=schema)
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
@@ -123,27 +120,12 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
             spread = float(array.std(ddof=1))
         half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / n**0.5
         low, high = mean - half, mean + half
-        if limits is not None and 0 < (mean - limits[0]) / (limits[1] - limits[0]) < 1:
-            low, high = _logit_interval(mean, half, *limits)
-    return {
-        "n": n,
-        "mean": mean,
-        "low": low,
-        "high": high,
-        "standard_deviation": spread,
-        "minimum": float(array.min()),
-        "maximum": float(array.max()),
-    }
-
-
-def _logit_interval(mean: float, half: float, minimum: float, maximum: float) -> tuple[float, float]:
-    """Return the ends of an interval that is symmetric on the logit scale and whose half-width matches ``half`` at
-    the mean.
-    """
-    share = (mean - minimum) / (maximum - minimum)
-    step = half / (maximum - minimum) / (share * (1 - share))
-    ends = expit(logit(share) + np.array([-step, step]))
-    return float(minimum + (maximum - minimum) * ends[0]), float(minimum + (maximum - minimum) * ends[1])
+        if limits is not None and 0 < (share := (mean - limits[0]) / (limits[1] - limits[0])) < 1:
+            width = limits[1] - limits[0]
+            step = half / width / (share * (1 - share))
+            low, high = (limits[0] + width * expit(logit(share) + np.array([-step, step]))).tolist()
+    figures = {"n": n, "mean": mean, "low": low, "high": high, "standard_deviation": spread}
+    return figures | {"minimum": float(array.min()), "maximum": float(array.max())}
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
@@ -166,20 +148,6 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
     return wide.with_columns(missing).select(*varied, *names)
 
 
-def _column(name: str, values: list[Any], dtype: Any) -> pl.Series:
-    """Return a column of varied values. Its type is numeric if all values are numbers, and text otherwise."""
-    if dtype is not None:
-        return pl.Series(name, values, dtype=dtype)
-    kinds = {type(value) for value in values}
-    if kinds and (kinds == {bool} or kinds <= {int, float}):
-        return pl.Series(name, values, strict=False)
-    return pl.Series(name, [str(value) for value in values], dtype=pl.String)
-
-
-def _join_values(column: pl.Series) -> str:
-    return "; ".join(column.unique(maintain_order=True).to_list())
-
-
 def _write(frame: pl.DataFrame, path: Path) -> None:
     with atomic.replacing(path) as temporary:
         (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(temporary)
@@ -190,30 +158,20 @@ AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", 
 
 def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
     """Write ``expected.csv`` with every claim, the measured number and the verdict."""
-    rows = [_judge(claim, results) for claim in config.expected]
+    rows = []
+    for claim in config.expected:
+        values, units = per_seed(claim, results), results.filter(pl.col("measure") == claim.measure)["unit"]
+        # A ratio has no limits, even of shares.
+        limits = limits_of(claim.measure, units[0]) if len(units) and claim.over is None else None
+        figure = interval(values, limits) if len(values) else {"mean": None, "low": None, "high": None}
+        judged = {"value": figure["mean"], "low": figure["low"], "high": figure["high"]}
+        said = {"says": claim.says, "source": claim.source, "number": _number(claim)}
+        limited = {"at_least": claim.at_least, "at_most": claim.at_most}
+        rows.append(said | limited | judged | {"verdict": verdict(claim, *judged.values())})
     if rows:
         numbers = dict.fromkeys(("at_least", "at_most", "value", "low", "high"), pl.Float64)
         _write(pl.DataFrame(rows, schema_overrides=numbers), folder / "expected.csv")
     return rows
-
-
-def _judge(claim: Expectation, results: pl.DataFrame) -> dict[str, Any]:
-    values = per_seed(claim, results)
-    units = results.filter(pl.col("measure") == claim.measure)["unit"]
-    # A ratio has no limits, even of shares.
-    limits = limits_of(claim.measure, units[0]) if len(units) and claim.over is None else None
-    figure = interval(values, limits) if len(values) else {"mean": None, "low": None, "high": None}
-    return {
-        "says": claim.says,
-        "source": claim.source,
-        "number": _number(claim),
-        "at_least": claim.at_least,
-        "at_most": claim.at_most,
-        "value": figure["mean"],
-        "low": figure["low"],
-        "high": figure["high"],
-        "verdict": verdict(claim, figure["mean"], figure["low"], figure["high"]),
-    }
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
@@ -259,7 +217,6 @@ def _number(claim: Expectation) -> str:
     """Describe the number that a claim is about."""
 
     def settings(where: dict[str, Any]) -> str:
-        """Describe the values that all the settings have in common."""
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
 
     ratio = "" if claim.over is None else f" ÷ {settings(claim.over)}"
@@ -274,10 +231,10 @@ BEST_HEADER = """\
 """
 
 
-def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tuple[dict[str, Any], pl.DataFrame]:
+def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict[str, Any]:
     """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting meets all limits, ``best.yaml``.
 
-    Returns the choice for the manifest, and every setting as `frontier` marks it.
+    Returns the choice for the manifest.
     """
     choose = experiment.config.choose
     assert choose is not None
@@ -286,43 +243,30 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> tupl
     table = frontier(choose, wide_summary(complete, choose.measures))
     for end in ("parquet", "csv"):
         _write(table, folder / f"frontier.{end}")
-    best = table.filter(pl.col("best"))
-    choice: dict[str, Any] = {
-        "at_least": choose.at_least,
-        "at_most": choose.at_most,
-        "prefer": choose.preferred,
-        "settings": len(table),
-        "allowed": int(table["allowed"].sum()),
-        "on_frontier": int(table["frontier"].sum()),
-        "chart": None,
-        "best": None,
-        "binding": None,
-    }
+    choice: dict[str, Any] = {"at_least": choose.at_least, "at_most": choose.at_most, "prefer": choose.preferred}
+    choice |= {"settings": len(table), "best": None, "binding": None}
+    choice |= {"allowed": int(table["allowed"].sum()), "on_frontier": int(table["frontier"].sum())}
     if decisive := binding(choose, table):
-        settings = {
-            key: {name: table.row(decisive[key], named=True)[name] for name in experiment.columns}
-            | {f"mean {name}": table[f"mean {name}"][decisive[key]] for name in choose.measures}
-            for key in ("row", "keeping")
-            if decisive[key] is not None
-        }
-        choice["binding"] = {"limit": decisive["limit"], "setting": settings["row"], "keeping": settings.get("keeping")}
+        names = (*experiment.columns, *(f"mean {name}" for name in choose.measures))
+        setting, keeping = (
+            None if row is None else {name: table[name][row] for name in names}
+            for row in (decisive["row"], decisive["keeping"])
+        )
+        choice["binding"] = {"limit": decisive["limit"], "setting": setting, "keeping": keeping}
     path = folder / "best.yaml"
     path.unlink(missing_ok=True)  # left by an earlier call with other limits
-    if len(best):
-        row = best.row(0, named=True)
+    for row in table.filter(pl.col("best")).iter_rows(named=True):  # at most one
         varied = {name: row[name] for name in experiment.columns}
         means = {name: row[f"mean {name}"] for name in choose.measures}
         intervals = {name: [row.get(f"low {name}"), row.get(f"high {name}")] for name in choose.measures}
         choice["best"] = {"values": varied, "means": means, "intervals": intervals}
         _write_best(experiment, choice["best"], path)
-    return choice, table
+    return choice
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
     """Return the settings with columns ``allowed`` (meets all limits), ``frontier`` (not Pareto-dominated) and ``best``
     (best allowed setting by preferred measure).
-
-    ``wide``: one row a setting, columns ``mean x``, ``low x`` and ``high x`` for each measure.
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
@@ -382,21 +326,20 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
     gain = _gain(choose, choose.preferred, wide[f"mean {choose.preferred}"].to_numpy())
     allowed = (table <= 0).all(axis=1)
     if allowed.any():
-        best: float = gain[allowed].max()
-        decisive: dict[str, Any] | None = None
+        keeping = int(np.where(allowed, gain, -np.inf).argmax())
+        best, decisive = gain[allowed].max(), None
         for column, name in enumerate(names):
             others = (np.delete(table, column, axis=1) <= 0).all(axis=1) & ~allowed
             better = np.where(others, gain, -np.inf)
-            row = int(better.argmax())
-            if better[row] > best:
-                best, decisive = better[row], {"limit": name, "row": row}
-        return None if decisive is None else decisive | {"keeping": int(np.where(allowed, gain, -np.inf).argmax())}
+            if (top := better.max()) > best:
+                best, decisive = top, {"limit": name, "row": int(better.argmax()), "keeping": keeping}
+        return decisive
     row = int(np.argmin(np.maximum(table, 0.0).sum(axis=1)))
     limit = int(np.argmax(table[row]))
     kept = table[:, limit] <= 0
     other = np.maximum(np.delete(table, limit, axis=1), 0.0).sum(axis=1)
-    keeping = int(np.argmin(np.where(kept, other, np.inf))) if kept.any() else None
-    return {"limit": names[limit], "row": row, "keeping": keeping}
+    nearest = int(np.argmin(np.where(kept, other, np.inf))) if kept.any() else None
+    return {"limit": names[limit], "row": row, "keeping": nearest}
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -418,11 +361,11 @@ def best_in_words(best: dict[str, Any]) -> str:
 
 
 def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
-    trial = next(
-        trial
-        for trial in experiment.trials
-        if {k: _as_shown(v) for k, v in trial.values.items()} == {k: _as_shown(v) for k, v in best["values"].items()}
-    )
+    def shown(values: dict[str, Any]) -> dict[str, str]:
+        """Return values as both the grid and the tables write them."""
+        return {k: f"{v:.12g}" if isinstance(v, int | float) else str(v) for k, v in values.items()}
+
+    trial = next(trial for trial in experiment.trials if shown(trial.values) == shown(best["values"]))
     values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
     values["looked_at_data"] = True
     for key in unread_keys(trial.config):  # other trials read them
@@ -431,7 +374,3 @@ def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
     header = BEST_HEADER.format(name=experiment.config.name, result=best_in_words(best), file=path.name)
     with atomic.replacing(path) as temporary:
         temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
-
-
-def _as_shown(value: Any) -> str:
-    return f"{value:.12g}" if isinstance(value, int | float) else str(value)

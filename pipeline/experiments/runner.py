@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from penstock.pipeline.experiments.config import ExperimentConfig, ExperimentHea
 from penstock.pipeline.experiments.load import Planned, Sweep
 from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
-from penstock.pipeline.experiments.trial import People, read_people, reading_config, write_people
+from penstock.pipeline.experiments.trial import read_people, reading_config, write_people
 from penstock.pipeline.output.manifest import SIMULATION_NOTICE, made_by, versions
 from penstock.pipeline.reporting.page import write_report
 
@@ -39,11 +38,11 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.
     """
-    inputs, config = _Inputs(), experiment.config
+    config, digests = experiment.config, dict[str, dict[str, str]]()
     plugins = sorted({name for trial in experiment.trials for name in trial.config.plugins})
-    trials, reading = [], dict[str, Piece]()
+    kept, trials, reading = RecordFolder(folder / RECORDS), list[tuple[str, Piece]](), dict[str, Piece]()
     for trial in experiment.trials:
-        content = inputs.of(trial.config)
+        content = _input_digests(trial.config, digests)
         shared = reading_config(trial.config)
         decides = [resolved(shared, secrets=True), content, made_by()]
         name = digest_of(decides)
@@ -51,30 +50,21 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
         reading.setdefault(name, Piece(decides, write_people, (shared, path)))
         provenance = {"people": name, "inputs": digest_of(content)}
         arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
-        trials.append((name, Piece(trial_decides(trial, config, content), run_one, arguments)))
-    kept = RecordFolder(folder / RECORDS)
+        trials.append((name, Piece(_trial_decides(trial, config, content), run_one, arguments)))
     done = [kept.read(piece.decides) is not None for _, piece in trials]
-    listener(sum(done), 0, 0)
-    wanted = list(dict.fromkeys(name for (name, _), is_done in zip(trials, done) if not is_done))
     n_done = sum(done)
-    read = run_pieces(
-        [reading[name] for name in wanted],
-        folder / PEOPLE,
-        n_jobs,
-        lambda made, failed: listener(n_done, 0, made),
-        plugins,
-    )
-    unread = {wanted[number]: problem for number, problem in read.failed.items()}
-    runnable = [number for number, (name, _) in enumerate(trials) if done[number] or name not in unread]
-    failed = {
-        number: f"reading: {unread[name]}" for number, (name, _) in enumerate(trials) if number not in set(runnable)
-    }
-    n_read = len(read.records) - read.n_resumed
+    listener(n_done, 0, 0)
+    wanted = list(dict.fromkeys(name for (name, _), is_done in zip(trials, done) if not is_done))
+    pieces = [reading[name] for name in wanted]
+    read = run_pieces(pieces, folder / PEOPLE, n_jobs, lambda made, failed: listener(n_done, 0, made), plugins)
+    unread = {wanted[number]: f"reading: {problem}" for number, problem in read.failed.items()}
+    failed = {n: unread[name] for n, (name, _) in enumerate(trials) if not done[n] and name in unread}
+    runnable = [number for number in range(len(trials)) if number not in failed]
     made = run_pieces(
         [trials[number][1] for number in runnable],
         folder / RECORDS,
         n_jobs,
-        lambda made, wrong: listener(made, wrong + len(failed), n_read),
+        lambda made, wrong: listener(made, wrong + len(failed), len(read.records) - read.n_resumed),
         plugins,
     )
     failed |= {runnable[number]: problem for number, problem in made.failed.items()}
@@ -90,16 +80,10 @@ def run_one(
     provenance: Mapping[str, str],
 ) -> Record:
     """Run one trial with the people read from a file."""
-    return trial_record(config, _people(path), measures, group_size, game) | dict(provenance)
+    return trial_record(config, read_people(path), measures, group_size, game) | dict(provenance)
 
 
-@lru_cache(maxsize=1)
-def _people(path: Path) -> People:
-    """Return the people in a file, and cache them for the next trial."""
-    return read_people(path)
-
-
-def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
+def _trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
     """Return the inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
     written = resolved(trial.config, secrets=True)
     for ignored in ("name", "output", "utility"):
@@ -109,22 +93,14 @@ def trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str,
     return decisive | {"inputs": inputs} | made_by()
 
 
-class _Inputs:
-    """The digests of the inputs of configurations. Each source and file is read only once."""
-
-    def __init__(self) -> None:
-        self._sources: dict[str, dict[str, str]] = {}
-        self._files: dict[str, str] = {}
-
-    def of(self, config: RunConfig) -> dict[str, str]:
-        """Return, by name, the SHA-256 of the source's files and of the other files that the configuration names."""
-        source = json.dumps(resolved(config)["source"], sort_keys=True)
-        if source not in self._sources:
-            self._sources[source] = config.source.digests()
-        others = set(input_paths(config)) - set(input_paths(config.source))
-        for path in others - self._files.keys():
-            self._files[path] = content_digest(path)
-        return self._sources[source] | {path: self._files[path] for path in sorted(others)}
+def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Return the SHA-256 of every file that a configuration names, where ``known`` has those that were read before."""
+    source = json.dumps(resolved(config)["source"], sort_keys=True)
+    if source not in known:
+        known[source] = config.source.digests()
+    others = sorted(set(input_paths(config)) - set(input_paths(config.source)))
+    known |= {path: {path: content_digest(path)} for path in others if path not in known}
+    return known[source] | {path: known[path][path] for path in others}
 
 
 @dataclass(frozen=True)
@@ -163,10 +139,12 @@ def run_experiment(
     DataError
         The input cannot be read at all.
     """
-    config = experiment.config
-    target = begin(config, folder)
+    target = begin(experiment.config, folder)
     ended = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
-    return finish(target, _write(experiment, target, ended))
+    manifest = _write(experiment, target, ended)
+    atomic.write_json(target / "experiment.json", manifest)
+    write_report(target)
+    return ExperimentResult(1 if manifest["failed"] else 0, target, manifest)
 
 
 def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
@@ -180,21 +158,8 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
     """Return the first keys of the manifest. ``written`` is the whole experiment file as plain values."""
-    return {
-        "name": config.name,
-        "question": config.question,
-        "notice": SIMULATION_NOTICE,
-        "configuration": written,
-        "reduced": reduced,
-        "versions": versions(),
-    }
-
-
-def finish(folder: Path, manifest: dict[str, Any]) -> ExperimentResult:
-    """Write the manifest and the report."""
-    atomic.write_json(folder / "experiment.json", manifest)
-    write_report(folder)
-    return ExperimentResult(1 if manifest["failed"] else 0, folder, manifest)
+    words = {"name": config.name, "question": config.question, "notice": SIMULATION_NOTICE}
+    return words | {"configuration": written, "reduced": reduced, "versions": versions()}
 
 
 def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
@@ -218,9 +183,8 @@ def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
         manifest["figures"] = figures.write_figures(config, table, summary, folder)
         manifest["expected"] = results.write_expected(config, table, folder)
         if config.choose:
-            choice, frontier = results.write_choice(experiment, summary, folder)
-            manifest["choice"] = choice | {"chart": figures.draw_frontier(config, summary, frontier, folder)}
-        if (config.figures or config.choose) and not figures.installed():
+            manifest["choice"] = results.write_choice(experiment, summary, folder)
+        if config.figures and not figures.installed():
             manifest["not_drawn"] = figures.NOT_DRAWN
     return manifest
 
@@ -240,26 +204,16 @@ def summary(outcome: ExperimentResult) -> str:
         value = "" if claim["value"] is None else f" ({claim['value']:.4g})"
         lines.append(f"{claim['verdict']:17} {claim['says']}{value}")
     if choice := manifest.get("choice"):
-        lines.append(_choice(choice))
+        chosen = f"nothing: none of {choice['settings']:,} settings keeps all limits"
+        if choice["best"]:
+            values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())
+            kept = f"{choice['allowed']:,} of {choice['settings']:,} settings keep all limits"
+            chosen = f"{values}: {results.best_in_words(choice['best'])} ({kept})"
+        lines.append(f"chosen    {chosen}")
     if "not_drawn" in manifest:
         lines.append(f"figures   not drawn: {manifest['not_drawn']}")
     lines.append("open")
-    for pattern in (
-        "report.html",
-        "results.parquet",
-        "summary.csv",
-        "expected.csv",
-        "frontier.csv",
-        "best.yaml",
-        "figures/*",
-    ):
+    names = ("report.html", "results.parquet", "summary.csv", "expected.csv", "frontier.csv", "best.yaml", "figures/*")
+    for pattern in names:
         lines += [f"  {path}" for path in sorted(outcome.folder.glob(pattern))]
     return "\n".join(lines)
-
-
-def _choice(choice: Mapping[str, Any]) -> str:
-    if choice["best"] is None:
-        return f"chosen    nothing: none of {choice['settings']:,} settings keeps all limits"
-    values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())
-    words = results.best_in_words(choice["best"])
-    return f"chosen    {values}: {words} ({choice['allowed']:,} of {choice['settings']:,} settings keep all limits)"

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -42,9 +42,7 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return the part of a configuration that determines the trajectories. Trials in which it is equal share one
-    pass.
-    """
+    """Return what determines the trajectories of a configuration. Trials in which it is equal share one pass."""
     return replace(
         config,
         name="people",
@@ -86,10 +84,8 @@ def read_people(path: Path) -> People:
     frame = pl.read_parquet(path)
     if "time" in frame.columns:
         return frame
-    return ContributionRows(
-        frame.select("low", "high").to_numpy(),
-        **{col.name: col.to_numpy() for col in frame.drop("low", "high")},
-    )
+    columns = {column.name: column.to_numpy() for column in frame.drop("low", "high")}
+    return ContributionRows(frame.select("low", "high").to_numpy(), **columns)
 
 
 @dataclass(frozen=True)
@@ -117,10 +113,16 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
     """Release a whole run, in batches that are byte-identical to those of the pipeline."""
-    loop = ReleaseLoop(plan)
+    loop, seen = ReleaseLoop(plan), no_target_cells()
+    if plan.targets.n_targets:
+        pieces: dict[tuple[int, int], list[Contributions]] = {}
+        for block in plan.config.source.all_blocks():
+            for key, piece in contributions_of(block, plan)[1]:
+                pieces.setdefault(key, []).append(piece)
+        groups = (count_group(group, parts, plan)[0] for (group, _), parts in pieces.items())
+        seen = np.concatenate([seen, *(counts.target_cells for counts in groups)])
     state = loop.start()
     step = max(1, PART_ROWS // plan.grid.n_cells)
-    seen = _target_cells(plan)
     for row in range(0, plan.grid.n_windows, step):
         part = bounded[row : row + step]
         batch, state = loop.advance(state, row + 1, part)
@@ -130,20 +132,6 @@ def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
         yield batch
         if batch.stopped:
             return
-
-
-def _target_cells(plan: Plan) -> NDArray[np.int64]:
-    """Return the cells of the accountants' targets by window, reading the source only if there are targets."""
-    if plan.targets.n_targets == 0:
-        return no_target_cells()
-    pieces: dict[tuple[int, int], list[Contributions]] = {}
-    source = plan.config.source.from_start()
-    for block in (block for span in source.spans() for block in source.read(span)):
-        for key, piece in contributions_of(block, plan)[1]:
-            pieces.setdefault(key, []).append(piece)
-    return np.concatenate(
-        [no_target_cells(), *(count_group(group, parts, plan)[0].target_cells for (group, _), parts in pieces.items())]
-    )
 
 
 #: Counts of a trial for each event that is injected into a second run of it, so that events stay rare, and most events.
@@ -174,7 +162,7 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
     with_events[at] += size
     releases = [row for batch in release(plan, with_events) for row in batch.releases]
     values = np.stack([np.asarray(row.values, np.float64) for row in releases])[at]
-    alarms = [False if row.alarm is None else row.alarm[cell] for row, cell in ((releases[t], c) for t, c in zip(*at))]
+    alarms = [alarm is not None and alarm[cell] for alarm, cell in ((releases[t].alarm, c) for t, c in zip(*at))]
     true = counts.truth[at] + size
     shown = values - counts.truth[at] >= size / 2
     return EventFigures(float(shown.mean()), float(np.mean(alarms)), float(np.median(np.abs(values - true) / true)))
@@ -209,6 +197,8 @@ class Trial:
     group_size: int | None = None
     #: The game that attacks on membership play.
     game: Game = field(default_factory=Game)
+    #: Figures of injected events that were asked for, by size.
+    events: dict[int, EventFigures] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -225,16 +215,12 @@ class Trial:
         """The membership attacks on the trial's releases."""
         return Attacked(self.plan, self.game)
 
-    @cached_property
-    def _events(self) -> dict[int, EventFigures]:
-        return {}
-
     def with_events(self, size: int) -> EventFigures:
         """Return the figures of injected events of ``size`` people, based on a second release of the counts."""
         assert self.counts is not None
-        if size not in self._events:
-            self._events[size] = events_shown(self.plan, self.counts, size)
-        return self._events[size]
+        if size not in self.events:
+            self.events[size] = events_shown(self.plan, self.counts, size)
+        return self.events[size]
 
     @cached_property
     def recovered(self) -> Recovery:
@@ -249,8 +235,7 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account for one configuration, given people read earlier, with all of its accountants or only the
-    named ones.
+    """Release and account for a configuration, given people read earlier, with all or the named accountants.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.
@@ -265,6 +250,15 @@ def run_trial(
     releases = tuple(release for batch in batches for release in batch.releases)
     if not releases:
         raise DataError("nothing was released")
+    accounts: dict[str, list[AccountRow]] = {}
+    for accountant, shards in zip(plan.accountants, plan.shards):
+        if accountants is None or ACCOUNTANTS.name_of(type(accountant)) in accountants:
+            for shard in range(len(shards)):
+                loop = AccountLoop(plan, accountant, shard)
+                state, rows = loop.start(), accounts.setdefault(loop.name, [])
+                for batch in batches:
+                    made, state = loop.advance(state, batch)
+                    rows += made
     nothing, everywhere = np.full(plan.grid.n_cells, np.nan), np.ones(plan.grid.n_cells, bool)
     active = np.stack([everywhere if entry.active is None else entry.active for entry in releases])
     windows = np.array([entry.window for entry in releases], np.int64)
@@ -278,27 +272,11 @@ def run_trial(
         landmarks=np.array([entry.landmark for entry in releases], bool),
         windows=windows,
         charges=tuple(entry.charge for entry in releases),
-        accounts=_accounts(plan, batches, accountants),
+        accounts={name: tuple(rows) for name, rows in accounts.items()},
         counts=counts,
         group_size=group_size,
         game=game or Game(),
     )
-
-
-def _accounts(
-    plan: Plan, batches: list[Batch], accountants: Collection[str] | None
-) -> dict[str, tuple[AccountRow, ...]]:
-    accounts: dict[str, list[Any]] = {}
-    for accountant, shards in zip(plan.accountants, plan.shards):
-        if accountants is not None and ACCOUNTANTS.name_of(type(accountant)) not in accountants:
-            continue
-        for shard in range(len(shards)):
-            loop = AccountLoop(plan, accountant, shard)
-            state, rows = loop.start(), accounts.setdefault(loop.name, [])
-            for batch in batches:
-                made, state = loop.advance(state, batch)
-                rows += made
-    return {name: tuple(rows) for name, rows in accounts.items()}
 
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from penstock.mechanisms.core.state import State, nested, part
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, union
@@ -34,7 +35,7 @@ from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.releasing.traces import TraceLoop, points_of
 from penstock.pipeline.runners.shared import (
     INTERRUPTED,
@@ -56,13 +57,8 @@ from penstock.pipeline.sources.base import (
     MicroBatch,
     Reject,
     RowOrder,
-    Span,
     is_recorded,
 )
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Seconds between two looks at the clock and at signals while a stream has nothing to do.
 _PAUSE = 0.1
@@ -74,23 +70,25 @@ _MAX_VISITS = 1 << 22
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 #: The step that reduces a block to row counts and to pieces by key.
-Reduce = Callable[[EventBlock, "Plan"], tuple[RowCounts, Iterator[tuple[Key, Piece]]]]
+Reduce = Callable[[EventBlock, Plan], tuple[RowCounts, Iterator[tuple[Key, Piece]]]]
+#: A group of windows, and its contributions by shard.
+_Work = tuple[int, dict[int, list[Contributions]]]
 
 
-def run_finite(plan: Plan, spans: Iterable[Span]) -> None:
+def run_finite(plan: Plan) -> None:
     """Read, release and account for finite input. The parts of the output files are merged afterwards."""
-    if plan.on_points:
-        _run_traces(plan, spans)
-    else:
-        _run_counts(plan, spans)
-
-
-def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
-    output = ReleaseAndAccount(plan)
-    writer = output.writer
     source = plan.source.reading(plan.space.reads).from_start()
-    users: dict[int, list[Contributions]] = defaultdict(list)
-    counted: Iterable[GroupCounts] = _count_groups(plan, _groups(plan, source, spans, writer), users)
+    if plan.on_points:
+        writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
+        points: dict[int, list[State]] = defaultdict(list)
+        for parts in _read(plan, source, writer, points_of, RowOrder(source)):
+            for shard, piece in parts:
+                points[shard].append(piece)
+        n_points = [release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
+        writer.memberships("all", sum(n_points))
+        return
+    output = ReleaseAndAccount(plan)
+    counted: Iterable[GroupCounts] = _counted(plan, source, output.writer)
     if source.disorder is not None:
         # A row further on may be wrong: nothing is charged and released before the last one was read.
         counted = [counts.narrowed() for counts in counted]
@@ -98,22 +96,50 @@ def _run_counts(plan: Plan, spans: Iterable[Span]) -> None:
     for kept in counted:
         counts = kept.as_type(np.int64)
         n_memberships += counts.n_memberships
-        writer.truth(counts.first, counts.counts, counts.bounded)
+        output.writer.truth(counts.first, counts.counts, counts.bounded)
         goes_on = goes_on and output.release(counts)
-    writer.memberships("all", n_memberships)
-    for shard, seen in users.items():
-        writer.users(shard, summarise_users(seen, plan.grid.n_cells))
+    output.writer.memberships("all", n_memberships)
     output.summarise()
 
 
-def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWriter) -> Iterator[_Work]:
+def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[GroupCounts]:
+    """Yield the counts of every group, counted side by side unless quotas are carried from one group to the next."""
+    users: dict[int, list[Contributions]] = defaultdict(list)
+    quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
+    count, groups = partial(_count_shards, plan, quotas), _groups(plan, source, writer)
+    for counts, visits in map(count, groups) if plan.bounds.over_periods else map_in_order(count, groups):
+        for shard, seen in visits.items():
+            users[shard].append(seen)
+            if sum(map(len, users[shard][1:])) > _MAX_VISITS + len(users[shard][0]):
+                users[shard] = [join_visits(users[shard], plan.grid.n_cells)]
+        yield counts
+    for shard, joined in users.items():
+        writer.users(shard, summarise_users(joined, plan.grid.n_cells))
+
+
+def _count_shards(
+    plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
+) -> tuple[GroupCounts, dict[int, Contributions]]:
+    """Return the counts of a group of windows, and the users' visits by shard for the summary."""
+    group, shards = work
+    total, visits = nothing(group, plan), {}
+    for shard in sorted(shards):
+        quota = quotas[shard] if plan.bounds.over_periods else None
+        counts, seen = count_group(group, shards.pop(shard), plan, quota)
+        total = total + counts
+        if seen is not None:
+            visits[shard] = seen
+    return total, visits
+
+
+def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work]:
     """Yield groups of windows and their contributions in order, each as soon as the source has no more rows for it."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
     texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
     try:
-        for parts in _read(plan, source, spans, writer, partial(contributions_of, texts=texts), order):
+        for parts in _read(plan, source, writer, partial(contributions_of, texts=texts), order):
             for (group, shard), piece in parts:
                 held.add(group, shard, piece)
             n_final = plan.grid.last_final(order.watermark) // plan.batching.group
@@ -126,15 +152,23 @@ def _groups(plan: Plan, source: FileSource, spans: Iterable[Span], writer: RunWr
         held.drop()
 
 
-def _run_traces(plan: Plan, spans: Iterable[Span]) -> None:
-    writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
-    points: dict[int, list[State]] = defaultdict(list)
-    source = plan.source.reading(plan.space.reads).from_start()
-    for parts in _read(plan, source, spans, writer, points_of, RowOrder(source)):
-        for shard, piece in parts:
-            points[shard].append(piece)
-    n_points = [release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
-    writer.memberships("all", sum(n_points))
+def _read(
+    plan: Plan, source: FileSource, writer: RunWriter, reduce: Reduce[Key, Piece], order: RowOrder
+) -> Iterator[Iterator[tuple[Key, Piece]]]:
+    """Reduce the input to contributions or points by key, and write the row counts and rejects of each span."""
+    for span in plan.config.source.from_start().spans():
+        rows, rejects = RowCounts(), list[Reject]()
+        with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
+            for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
+                of_piece, reduced = reduce(piece, plan)
+                rows.add(of_piece)
+                metrics.read_rows(of_piece)
+                rejects += piece.rejects
+                order.check(piece.frame["time"].to_numpy(), lambda _: "a row")
+                yield reduced
+        name = f"{span.index:09d}"
+        writer.rejects(name, rejects)
+        writer.row_counts(name, rows)
 
 
 def run_stream(plan: Plan) -> str | None:
@@ -156,8 +190,7 @@ class ReleaseAndAccount:
     """
 
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
-        self.plan, self.writer = plan, RunWriter(plan)
-        self.ledger = open_ledger(plan)
+        self.plan, self.writer, self.ledger = plan, RunWriter(plan), open_ledger(plan)
         self.loop = ReleaseLoop(plan)
         self.state = saved["release"].tobytes() if saved else self.loop.start()
         #: ε that the current budget period has left; None: there is no budget, or nothing was released yet.
@@ -183,17 +216,13 @@ class ReleaseAndAccount:
             metrics.written(final_at)
             if batch.budget_left is not None:
                 self.budget_left = batch.budget_left
-            self._account(batch)
+            for (number, shard), account in self.accounts.items():
+                before = self.account_states[number, shard]
+                rows, self.account_states[number, shard] = account.advance(before, batch)
+                self.writer.accounts(number, shard, account.accounted(before) + 1, rows)
             if batch.stopped:
                 return False
         return True
-
-    def _account(self, batch: Batch) -> None:
-        for (number, shard), loop in self.accounts.items():
-            state = self.account_states[number, shard]
-            first = loop.accounted(state) + 1
-            rows, self.account_states[number, shard] = loop.advance(state, batch)
-            self.writer.accounts(number, shard, first, rows)
 
     def summarise(self) -> None:
         """Write the summary of every accountant, which is the same in all of its shards."""
@@ -203,9 +232,10 @@ class ReleaseAndAccount:
 
     def saved(self) -> State:
         """Return the state to store in a checkpoint."""
-        accounts = {checkpoint.account_key(*part): _array(data) for part, data in self.account_states.items()}
+        states = {"release": self.state}
+        states |= {checkpoint.account_key(*part): data for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
-        return {"release": _array(self.state), **accounts, **left}
+        return {name: np.frombuffer(data, np.uint8) for name, data in states.items()} | left
 
 
 class StreamLoop:
@@ -224,12 +254,17 @@ class StreamLoop:
         #: Contributions to the groups of windows that are not final yet.
         self.open: dict[int, list[Contributions]] = {}
         self.rows, self.n_memberships, self.n_counted = RowCounts(), 0, 0
-        self.quota = PeriodQuota()
-        self.position: State = {}
+        self.quota, self.position, self.checkpointed = PeriodQuota(), State(), Checkpointed()
         self.number, self.latest = 0, MIN_EVENT_TIME
-        self.checkpointed = Checkpointed()
         if saved:
-            self._restore(saved)
+            self.position = checkpoint.position_of(saved)
+            self.rows, self.quota = RowCounts.of_state(part("rows", saved)), PeriodQuota(part("quota", saved))
+            self.number, self.latest = int(saved["number"]), int(saved["latest"])
+            self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
+            data, end = saved["open"].tobytes(), 0
+            for group, n_bytes in zip(saved["open_groups"].tolist(), saved["open_bytes"].tolist()):
+                begin, end = end, end + n_bytes
+                self.open[group] = [decoded(data[begin:end])]
             self.checkpointed.move(self.position, self.number)
         self.goes_on = True
         #: Whether there is no more to warn of; a recorded input was looked at before.
@@ -244,46 +279,47 @@ class StreamLoop:
             live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
         with closing(ReadAhead(batches)) as reader:
-            for piece in self._due(reader):
-                self._count(piece)
-                self._release_until(self._watermark)
+            while self._goes_on and not reader.ended:
+                metrics.beat()
+                is_new = self.number != (self.checkpointed.number or 0)
+                if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
+                    self._save()
+                if (piece := reader.take(_PAUSE)) is not None:
+                    self._take(piece)
         n_windows = self.plan.grid.calendar.n_windows
         if reader.ended and n_windows is not None:
             self._release(n_windows)
         self._save()
-        self._note_rows()
+        still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
+        self.writer.row_counts("stream", self.rows)
+        self.writer.memberships("stream", self.n_memberships + still_open)
         self.output.summarise()
         return None if reader.ended or not self.goes_on else INTERRUPTED
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.goes_on and not self.stop.is_set()
 
     @property
     def _watermark(self) -> int:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
-    def _due(self, reader: ReadAhead[MicroBatch]) -> Iterator[MicroBatch]:
-        """Yield micro-batches as they become due, and take any checkpoint that is due in between."""
-        while self.goes_on and not self.stop.is_set() and not reader.ended:
+    def _take(self, piece: MicroBatch) -> None:
+        """Count a micro-batch once it is due. Until then the watermark moves on if the clock is known."""
+        factor, grid = self.source.factor, self.plan.grid
+        while self._goes_on:
+            elapsed, wait = time.monotonic() - self._begun, 0.0
+            if factor is not None and piece.after != MIN_EVENT_TIME:
+                wait = (piece.after - self._start) / 1000 / factor - elapsed
+            if wait <= 0:
+                self._count(piece)
+                self._release(grid.last_final(self._watermark))
+                return
+            if piece.starts is not None and factor is not None:
+                now = self._start + int(elapsed * 1000 * factor)
+                self._release(grid.last_final(min(now, piece.starts) - self.source.disorder))
+            self.stop.wait(min(wait, _PAUSE))
             metrics.beat()
-            self._save_if_due()
-            piece = reader.take(_PAUSE)
-            while piece is not None and self.goes_on and not self.stop.is_set():
-                if (wait := self._wait(piece)) <= 0:
-                    yield piece
-                    break
-                self._idle(piece)
-                self.stop.wait(min(wait, _PAUSE))
-                metrics.beat()
-
-    def _wait(self, piece: MicroBatch) -> float:
-        """Return the seconds until a micro-batch is due."""
-        if self.source.factor is None or piece.after == MIN_EVENT_TIME:
-            return 0.0
-        return self._begun + (piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
-
-    def _idle(self, piece: MicroBatch) -> None:
-        """Advance the watermark between rows if the clock is known."""
-        if piece.starts is not None and self.source.factor is not None:
-            now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
-            self._release_until(min(now, piece.starts) - self.source.disorder)
 
     def _count(self, piece: MicroBatch) -> None:
         """Reduce a micro-batch to contributions. Rows whose windows were final when they arrived count as late."""
@@ -296,20 +332,14 @@ class StreamLoop:
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
-        self._warn_if_unusable(piece.block)
+        if not (self.warned or self.rows.used) and self.rows.rows >= input_check.FIRST:
+            # A stream cannot wait for the rest; in a deployment the positions of its rows are gone.
+            sample = [] if self.plan.config.mode == "deployment" else [piece.block]
+            why = input_check.why_unused(as_equation(self.rows), sample, self.plan)
+            logs.caution(f"no row was usable so far. {why}")
+            self.warned = True
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
         metrics.reached(piece.after, self._watermark)
-
-    def _warn_if_unusable(self, block: EventBlock) -> None:
-        """Warn the operator once if none of the first rows is usable, since a stream cannot wait for the rest."""
-        if self.warned or self.rows.used or self.rows.rows < input_check.FIRST:
-            return
-        sample = [] if self.plan.config.mode == "deployment" else [block]  # its positions are gone
-        logs.caution(f"no row was usable so far. {input_check.why_unused(as_equation(self.rows), sample, self.plan)}")
-        self.warned = True
-
-    def _release_until(self, watermark: int) -> None:
-        self._release(self.plan.grid.last_final(watermark))
 
     def _release(self, window: int) -> None:
         """Count and release all final windows, including empty ones."""
@@ -320,7 +350,14 @@ class StreamLoop:
         while self.goes_on and self.n_counted < n_groups:
             metrics.record(metrics.DUE, (n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
-            counts = _concatenate([self._count_group(group, self.open.pop(group, []), self.quota) for group in groups])
+            parts = [self._count_group(group, self.open.pop(group, []), self.quota) for group in groups]
+            counts = GroupCounts(
+                parts[0].first,
+                np.concatenate([one.counts for one in parts]),
+                np.concatenate([one.bounded for one in parts]),
+                sum(one.n_memberships for one in parts),
+                np.concatenate([one.target_cells for one in parts]),
+            )
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
@@ -330,128 +367,24 @@ class StreamLoop:
     def _count_group(self, group: int, pieces: list[Contributions], quota: PeriodQuota | None = None) -> GroupCounts:
         return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)
 
-    def _note_rows(self) -> None:
-        """Write the row counts and the number of contributions, including those of open windows."""
-        still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
-        self.writer.row_counts("stream", self.rows)
-        self.writer.memberships("stream", self.n_memberships + still_open)
-
-    def _save_if_due(self) -> None:
-        """Take a checkpoint if there is new input and the interval has passed."""
-        is_new = self.number != (self.checkpointed.number or 0)
-        if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
-            self._save()
-
     def _save(self) -> None:
         """Take a checkpoint."""
-        self.open = {
-            group: [union(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
-            for group, pieces in self.open.items()
-        }
-        pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]
+        layout, keep = self.plan.batching.layout, self.plan.bounds.keep
+        self.open = {group: [union(pieces, layout, keep)] for group, pieces in self.open.items()}
+        pieces = [piece.encode(layout) for (piece,) in self.open.values()]
+        n_final = min(self.n_counted * self.plan.batching.group, self.plan.grid.calendar.n_windows or 2**62)
+        numbers = {"number": self.number, "latest": self.latest, "watermark": self._watermark, "final": n_final}
+        numbers |= {"counted": self.n_counted, "memberships": self.n_memberships}
         state = {
             **nested("source", self.position),
             **nested("rows", self.rows.as_state()),
-            "number": np.asarray(self.number),
-            "latest": np.asarray(self.latest),
-            "watermark": np.asarray(self._watermark),
-            "counted": np.asarray(self.n_counted),
-            "final": np.asarray(
-                min(self.n_counted * self.plan.batching.group, self.plan.grid.calendar.n_windows or 2**62)
-            ),
-            "memberships": np.asarray(self.n_memberships),
+            **{name: np.asarray(number) for name, number in numbers.items()},
             "open_groups": np.asarray(list(self.open), np.int64),
             "open_bytes": np.asarray([len(piece) for piece in pieces], np.int64),
-            "open": _array(b"".join(pieces)),
+            "open": np.frombuffer(b"".join(pieces), np.uint8),
             **(nested("quota", self.quota.state()) if self.plan.bounds.over_periods else {}),
             **self.output.saved(),
         }
         metrics.checkpoint_written(checkpoint.write(self.plan, state))
         self.checkpointed.move(self.position, self.number)
         self._saved = time.monotonic()
-
-    def _restore(self, saved: State) -> None:
-        self.position = checkpoint.position_of(saved)
-        self.rows, self.quota = RowCounts.of_state(part("rows", saved)), PeriodQuota(part("quota", saved))
-        self.number, self.latest = int(saved["number"]), int(saved["latest"])
-        self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
-        data, end = saved["open"].tobytes(), 0
-        for group, n_bytes in zip(saved["open_groups"].tolist(), saved["open_bytes"].tolist()):
-            begin, end = end, end + n_bytes
-            self.open[group] = [decoded(data[begin:end])]
-
-
-def _read(
-    plan: Plan,
-    source: FileSource,
-    spans: Iterable[Span],
-    writer: RunWriter,
-    reduce: Reduce[Key, Piece],
-    order: RowOrder,
-) -> Iterator[Iterator[tuple[Key, Piece]]]:
-    """Reduce the input to contributions or points by key, and write the row counts and rejects of each span."""
-    for span in spans:
-        rows, rejects = RowCounts(), list[Reject]()
-        with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
-            for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
-                of_piece, reduced = reduce(piece, plan)
-                rows.add(of_piece)
-                metrics.read_rows(of_piece)
-                rejects += piece.rejects
-                order.check(piece.frame["time"].to_numpy(), lambda _: "a row")
-                yield reduced
-        name = f"{span.index:09d}"
-        writer.rejects(name, rejects)
-        writer.row_counts(name, rows)
-
-
-#: A group of windows, and its contributions by shard.
-_Work = tuple[int, dict[int, list[Contributions]]]
-
-
-def _count_groups(plan: Plan, groups: Iterable[_Work], users: dict[int, list[Contributions]]) -> Iterator[GroupCounts]:
-    """Count every group, in parallel unless quotas are carried from one group to the next.
-
-    ``users`` is filled with what users visited, by shard, where a summary is asked for.
-    """
-    if not plan.bounds.over_periods:
-        counted = map_in_order(partial(_count_shards, plan, {}), groups)
-    else:
-        quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
-        counted = (_count_shards(plan, quotas, work) for work in groups)
-    for counts, visits in counted:
-        for shard, seen in visits.items():
-            users[shard].append(seen)
-            if sum(map(len, users[shard][1:])) > _MAX_VISITS + len(users[shard][0]):
-                users[shard] = [join_visits(users[shard], plan.grid.n_cells)]
-        yield counts
-
-
-def _count_shards(
-    plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
-) -> tuple[GroupCounts, dict[int, Contributions]]:
-    """Return the counts of a group of windows, and the users' visits by shard for the summary."""
-    group, shards = work
-    total, visits = nothing(group, plan), {}
-    for shard in sorted(shards):
-        quota = quotas[shard] if plan.bounds.over_periods else None
-        counts, seen = count_group(group, shards.pop(shard), plan, quota)
-        total = total + counts
-        if seen is not None:
-            visits[shard] = seen
-    return total, visits
-
-
-def _concatenate(groups: list[GroupCounts]) -> GroupCounts:
-    """Concatenate the counts of consecutive groups of windows."""
-    return GroupCounts(
-        groups[0].first,
-        np.concatenate([group.counts for group in groups]),
-        np.concatenate([group.bounded for group in groups]),
-        sum(group.n_memberships for group in groups),
-        np.concatenate([group.target_cells for group in groups]),
-    )
-
-
-def _array(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    return np.frombuffer(data, np.uint8)

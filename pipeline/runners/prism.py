@@ -15,20 +15,17 @@ import io
 import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr
-from typing import TYPE_CHECKING
 
 from apache_beam.options.pipeline_options import PipelineOptions, PrismRunnerOptions
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.version import __version__ as beam_version
 
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output.manifest import counted_rows
 from penstock.pipeline.runners.beam.jobs import ENDED, served, submit
 from penstock.pipeline.runners.shared import live_input, live_source
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
 
 
 def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
@@ -39,12 +36,8 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     """
     words = _command(beam_options)
     folder = plan.folder / "operator" / "checkpoint" / "prism"
-
-    def command(port: int) -> list[str]:
-        """Return the command that starts Prism on a port."""
-        return [*words, f"--job_port={port}"]  # Prism takes the last one
-
-    with served("Prism", command, folder) as endpoint:
+    # Of two ports Prism takes the last one.
+    with served("Prism", lambda port: [*words, f"--job_port={port}"], folder) as endpoint:
         logs.event("Prism started", beam=beam_version)
         defaults = [f"--job_endpoint={endpoint}", f"--job_name={plan.config.name}", "--environment_type=LOOPBACK"]
         streaming = ["--streaming"] if plan.streaming else []
@@ -67,10 +60,7 @@ def _command(beam_options: Sequence[str]) -> list[str]:
         with redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             words, _ = PrismJobServer(options).subprocess_cmd_and_endpoint()
     except (OSError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            (
-                f"--runner prism: no Prism ({error}). Put it on the PATH (go install "
-                f"github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version}), or name it: -- --prism_location FILE",
-            )
-        ) from None
+        cure = f"go install github.com/apache/beam/sdks/v2/go/cmd/prism@v{beam_version}"
+        text = f"no Prism ({error}). Put it on the PATH ({cure}), or name it: -- --prism_location FILE"
+        raise ConfigError((f"--runner prism: {text}",)) from None
     return [str(word) for word in words]

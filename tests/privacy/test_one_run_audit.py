@@ -262,7 +262,7 @@ class ChargesTooMuch(Laplace):
 def test_charges_beyond_the_promise_are_convicted_whatever_is_guessed(tmp_path):
     config = configured(tmp_path, {"type": "laplace", "epsilon": 0.2}, **NO_LANDMARKS)
     actual = audit(replace(config, mechanism=(ChargesTooMuch(epsilon=0.2),)), n_runs=1)
-    assert actual.overcharged
+    assert actual.charged > actual.promised
     assert actual.convicted
     assert actual.bound.factor <= 1
     assert "charged:  ε = 0.2 of 0.1" in actual.as_text()
@@ -312,16 +312,6 @@ def test_what_cannot_be_audited_is_refused(tmp_path, mechanism, message):
         audit(configured(tmp_path, mechanism, **NO_LANDMARKS))
 
 
-def test_a_stretch_of_ones_own_costs_the_sum_of_its_charges(tmp_path):
-    config = configured(tmp_path, {"type": "discrete_laplace", "epsilon": 1.0}, **NO_LANDMARKS)
-    assert audit(config, windows=4, n_runs=1).bound.claim == pytest.approx(4.0)
-    with pytest.raises(ParameterError, match="at most the 20 windows"):
-        audit(config, windows=21)
-    adaptive = {"type": "w_event_bd", "rho": 1.0, "w": 4, "noise": "gaussian"}
-    with pytest.raises(ParameterError, match="amounts of ρ follow earlier releases"):
-        audit(configured(tmp_path, adaptive, **NO_LANDMARKS), windows=4)
-
-
 def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys, halve_noise):
     import yaml
 
@@ -337,9 +327,9 @@ def test_the_command_reports_and_fails_only_on_a_conviction(tmp_path, capsys, ha
     assert shown["runs_for_half"] > 1
     assert shown["on_data"]
     assert not shown["convicted"]
-    assert main(["audit", str(path), "--without-data", "--runs", "1"]) == DONE
+    assert main(["audit", str(path), "--runs", "1"]) == DONE
     text = capsys.readouterr().out
-    assert "planted among nobody else" in text
+    assert "planted among people of the source" in text
     assert f"which about {shown['runs_for_half']} runs convict" in text
     assert main(["audit", str(path), "--runs", "0"]) == WRONG_USE
     assert main(["audit", str(path), "--minutes", "0"]) == WRONG_USE
@@ -358,8 +348,7 @@ def test_a_deployments_people_and_key_are_not_looked_at(tmp_path):
     actual = audit(config, n_runs=1)
     assert not actual.on_data
     assert actual.promised == 1.0
-    with pytest.raises(ParameterError, match="simulation of a finite source"):
-        audit(config, on_data=True)
+    assert "planted among nobody else" in actual.as_text()
 
 
 def test_people_whom_a_bound_would_not_leave_are_not_planted(tmp_path):

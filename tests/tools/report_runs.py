@@ -172,7 +172,6 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
             "allowed": 1,
             "at_least": {"hotspot_f1": 0.75},
             "at_most": {"mae": 5.0},
-            "chart": None,
             "best": {"values": {"epsilon": 1.0, "variant": "uniform"}, "means": {"hotspot_f1": 0.8, "mae": 3.0}},
         },
     }

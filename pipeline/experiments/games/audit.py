@@ -62,37 +62,18 @@ class Audit:
     single_counts: bool
 
     @property
-    def overcharged(self) -> bool:
-        """Return whether the charge for some unit exceeds the promised budget."""
-        return self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
-
-    @property
     def convicted(self) -> bool:
-        """Return whether, at the bound's confidence, the privacy loss exceeds the claim, or whether the charge
-        exceeds the promised budget.
-        """
-        return self.bound.factor > 1 or self.overcharged
+        """Return whether, at the bound's confidence, the loss exceeds the claim, or the charge the promised budget."""
+        is_over = self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
+        return self.bound.factor > 1 or is_over
 
     def as_dict(self) -> dict[str, Any]:
         """Return all figures by name."""
-        return {
-            "measure": "rho" if self.concentrated else "epsilon",
-            "claimed": self.bound.claim,
-            "found": self.bound.amount,
-            "expected": self.expected,
-            "expected_of_half": self.expected_of_half,
-            "runs_for_half": self.runs_for_half,
-            "charged": self.charged,
-            "promised": self.promised,
-            "convicted": self.convicted,
-            "confidence": self.bound.confidence,
-            "unit": self.unit,
-            "n_canaries": self.bound.n_canaries,
-            "n_guesses": self.bound.n_guesses,
-            "n_right": self.bound.n_right,
-            "n_runs": self.n_runs,
-            "on_data": self.on_data,
-        }
+        bound, measure = self.bound, "rho" if self.concentrated else "epsilon"
+        names = ("expected", "expected_of_half", "runs_for_half", "charged", "promised", "convicted", "unit", "n_runs")
+        figures = {"measure": measure, "claimed": bound.claim, "found": bound.amount, "on_data": self.on_data}
+        figures |= {name: getattr(bound, name) for name in ("confidence", "n_canaries", "n_guesses", "n_right")}
+        return figures | {name: getattr(self, name) for name in names}
 
     def as_text(self) -> str:
         """Describe the audit in sentences."""
@@ -116,34 +97,30 @@ class Audit:
             lines.append(f"charged:  {letter} = {self.charged:.4g} of {self.promised:.4g} for the dearest unit")
         if not self.single_counts:
             lines.append("Released values are made of several counts: guesses are poorer than expected here.")
-        return "\n".join(
-            [
-                *lines,
-                f"{bound.n_canaries:,} people planted among {planted} in {runs}, each present by the toss of a coin; "
-                f"{bound.n_guesses:,} guessed, {bound.n_right:,} rightly.",
-                verdict,
-            ]
+        lines.append(
+            f"{bound.n_canaries:,} people planted among {planted} in {runs}, each present by the toss of a coin; "
+            f"{bound.n_guesses:,} guessed, {bound.n_right:,} rightly."
         )
+        return "\n".join([*lines, verdict])
 
 
 def audit(
     config: RunConfig,
     *,
-    windows: int | None = None,
     n_runs: int | None = None,
     minutes: float = 10.0,
     confidence: float = 0.999,
     seed: int = 0,
-    on_data: bool | None = None,
     listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
     """Estimate a lower bound on a person's privacy loss, and compare it with the charge.
 
     People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
-    window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. The
-    release loop of a run releases the counts with the noise of a public key. The adversary scores each person by the
-    likelihood ratio of the stated noise over all numbers that the person moves. Audited are mechanism, noise, budget
-    and charges; reading, bounding and what is shown beside the values are not.
+    window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. In a
+    simulation of a finite source they are planted in its counts; a deployment's people are not looked at. The release
+    loop of a run releases the counts with the noise of a public key. The adversary scores each person by the likelihood
+    ratio of the stated noise over all numbers that the person moves. Audited are mechanism, noise, budget and charges;
+    reading, bounding and what is shown beside the values are not.
 
     `lower_bound` says why the bound holds. It is that of the claims as they are made: that each release, given all that
     was released before it, loses no more than the worst that the ledger checks before it is made; where people are
@@ -155,8 +132,6 @@ def audit(
     ----------
     config
         Release of counts. Steps after the first noisy one are left out: they only make guessing harder.
-    windows
-        Windows in a row that a person is in; None: one, or those of the guarantee's unit, as above.
     n_runs
         Releases to make; None: four times as many as convict half of the noise.
     minutes
@@ -165,9 +140,6 @@ def audit(
         Probability with which the bound holds.
     seed
         Of the coins, the places and the noise.
-    on_data
-        Whether people are planted in the counts of the source; None: in a simulation of a finite one. A deployment's
-        people are not looked at.
     listener
         Called with the runs made and those to make.
 
@@ -176,19 +148,22 @@ def audit(
     ParameterError
         Traces, steps that change memberships before they are counted, no guarantee, a number that makes no sense.
     """
-    for name, value, minimum in (("windows", windows, 1), ("runs", n_runs, 1)):
-        if value is not None and value < minimum:
-            raise ParameterError(name, value, f"a whole number of at least {minimum}")
+    if n_runs is not None and n_runs < 1:
+        raise ParameterError("runs", n_runs, "a whole number of at least 1")
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "above 0 and below 1")
     if not minutes > 0:
         raise ParameterError("minutes", minutes, "above 0")
     config = _auditable(config)
-    finite = config.mode == "simulation" and config.source.until is not None
-    on_data = finite if on_data is None else on_data
-    if on_data and not finite:
-        raise ParameterError("--data", True, "for a simulation of a finite source only")
-    counts = _counts(config, on_data)
+    on_data = config.mode == "simulation" and config.source.until is not None
+    if on_data:
+        data = make_plan(replace(config, accountants=()))
+        counts = counts_of(data, read_memberships(data, data.grid.n_windows)).bounded
+    elif config.space.derived_from_data:
+        raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
+    else:
+        grid = outline(config, NoiseKey.from_seed(0), Path("unused")).grid
+        counts = np.zeros((grid.calendar.n_windows or ENDLESS, grid.n_cells), np.int64)
     until = time.monotonic() + 60 * minutes
     runs: list[_Run] = []
 
@@ -196,7 +171,7 @@ def audit(
         """Make n runs, or fewer if the time limit is reached, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
-            runs.append(_play(config, counts, windows, seed, len(runs)))
+            runs.append(_play(config, counts, seed, len(runs)))
         return runs[0]
 
     first = play(n_runs or 1)
@@ -212,7 +187,7 @@ def audit(
     stated, half = ([run.simulated(share, random) for run in runs] for share in (1.0, 0.5))
     totals = [run.charged for run in runs if run.charged is not None]
     return Audit(
-        bound=bound_of(Guesses.of([run.guesses for run in runs])),
+        bound=bound_of(Guesses.of([run.guesses() for run in runs])),
         concentrated=first.concentrated,
         unit=first.unit,
         charged=max(totals) if totals else None,
@@ -261,40 +236,35 @@ class _Run:
     promised: float | None
     single_counts: bool
 
-    @property
-    def guesses(self) -> Guesses:
-        """The guesses about the planted people, made from the release."""
-        return self._guesses(self.noise, [stretch.present for stretch in self.stretches])
+    def guesses(self, noise: Array | None = None, coins: Sequence[NDArray[np.bool_]] = ()) -> Guesses:
+        """Return guesses about the planted people, made from the release, or from other noise and coin flips."""
+        noise = self.noise if noise is None else noise
+        # What is equal but for rounding is equal: the last bits of real noise tell coins apart, in no given order.
+        present = list(coins) or [stretch.present for stretch in self.stretches]
+        scores = [self._scores(stretch, noise, coin).round(9) for stretch, coin in zip(self.stretches, present)]
+        sizes = [len(stretch.cells) for stretch in self.stretches]
+        claims = np.repeat([stretch.claim for stretch in self.stretches], sizes)
+        return Guesses(np.concatenate(scores), np.concatenate(present), claims, np.repeat(np.arange(len(sizes)), sizes))
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
         """Simulate guesses under a fraction of the stated noise, with new coin flips."""
         coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
         drawn = _sample_noise(self.family, share * self.scale, random)
-        return self._guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
-
-    def _guesses(self, noise: Array, coins: list[NDArray[np.bool_]]) -> Guesses:
-        # What is equal but for rounding is equal: the last bits of real noise tell coins apart, in no given order.
-        scores = [self._scores(stretch, noise, present).round(9) for stretch, present in zip(self.stretches, coins)]
-        sizes = [len(stretch.cells) for stretch in self.stretches]
-        claims = np.repeat([stretch.claim for stretch in self.stretches], sizes)
-        return Guesses(np.concatenate(scores), np.concatenate(coins), claims, np.repeat(np.arange(len(sizes)), sizes))
+        return self.guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
 
     def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
         """Return the log-likelihood ratio of each person in a stretch, given which of the other people are present."""
         n_people, n_own = stretch.cells.shape
-        is_gaussian = "gaussian" in self.family
+        is_gaussian, scale = "gaussian" in self.family, np.maximum(self.scale[stretch.numbers], NO_NOISE)
         if self.cells is None:
             # Each person moves numbers of cells of their own.
-            columns = stretch.cells.ravel()
-            moved = stretch.moved[:, None]
+            columns, moved = stretch.cells.ravel(), stretch.moved[:, None]
             near = noise[stretch.numbers][:, columns] + (np.repeat(present, n_own) - 1) * moved
-            gains = log_ratio(
-                near + moved, near, np.maximum(self.scale[stretch.numbers][:, columns], NO_NOISE), is_gaussian
-            )
+            gains = log_ratio(near + moved, near, scale[:, columns], is_gaussian)
             return np.asarray(np.nan_to_num(gains).sum(0).reshape(n_people, n_own).sum(1))
         moved = self.cells[stretch.cells].sum(1)
         near = noise[stretch.numbers][:, None] + (present[:, None] - 1) * moved
-        gains = log_ratio(near + moved, near, np.maximum(self.scale[stretch.numbers][:, None], NO_NOISE), is_gaussian)
+        gains = log_ratio(near + moved, near, scale[:, None], is_gaussian)
         return np.asarray(np.nan_to_num(gains).sum((0, 2)))
 
 
@@ -327,18 +297,7 @@ def _auditable(config: RunConfig) -> RunConfig:
     return replace(config, mechanism=kept)
 
 
-def _counts(config: RunConfig, on_data: bool) -> NDArray[np.int64]:
-    """Return the bounded counts of the source, or zero counts, shape (n_windows, n_cells)."""
-    if on_data:
-        plan = make_plan(replace(config, accountants=()))
-        return counts_of(plan, read_memberships(plan, plan.grid.n_windows)).bounded
-    if config.space.derived_from_data:
-        raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
-    plan = outline(config, NoiseKey.from_seed(0), Path("unused"))
-    return np.zeros((plan.grid.calendar.n_windows or ENDLESS, plan.grid.n_cells), np.int64)
-
-
-def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed: int, number: int) -> _Run:
+def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) -> _Run:
     """Plant people and make one release."""
     key = NoiseKey.from_seed(seed + number)
     alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
@@ -350,21 +309,16 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
     # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
     # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.
     is_linked = promised.linked and promised.concentrated
-    if length is None and promised.unit.kind in ("window", "stretch", "landmarks") and not is_linked:
-        length = 1
-    if length not in (None, 1) and promised.adaptive and promised.concentrated:
-        raise ParameterError("windows", length, "left out, or 1, where amounts of ρ follow earlier releases")
+    is_single = promised.unit.kind in ("window", "stretch", "landmarks") and not is_linked
     planted, n_people, maximum = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
-    stretches = []
-    for rows, numbers, moved in _separate_windows(
-        _stretches(plan, n_windows, length, n_own), mixed, maximum, promised.concentrated
-    ):
+    units, stretches = _stretches(plan, n_windows, is_single, n_own), []
+    for rows, numbers, moved in _separate_windows(units, mixed, maximum, promised.concentrated):
         cells = random.permutation(n_cells)[: n_people * n_own].reshape(n_people, n_own)
         present = random.random(n_people) < 0.5
         planted[np.ix_(rows, cells[present].ravel())] += 1
         stretches.append(_Stretch(rows, cells, present, promised.amount or 0.0, numbers, moved))
     values, scale, worst, charges, family = _release(plan, planted, promised.concentrated)
-    if length is not None or promised.amount is None:
+    if is_single or promised.amount is None:
         stretches = [replace(stretch, claim=float(worst[stretch.rows].sum())) for stretch in stretches]
     noise = values - planted
     if mixed.windows is not None or mixed.cells is not None:
@@ -378,6 +332,8 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         grid = plan.grid.windows(1, n_windows)
         facts = [np.array([getattr(window, name) for window in grid]) for name in ("landmark", "period")]
         charged = promised.unit.cost(charges[:, 2], *facts, first=charges[:, 0] - 1, last=charges[:, 1] - 1)
+    longest = max(len(stretch.rows) for stretch in stretches)
+    windows = "one window" if longest == 1 else f"{longest} windows"
     return _Run(
         stretches=tuple(stretches),
         noise=noise,
@@ -385,19 +341,17 @@ def _play(config: RunConfig, counts: NDArray[np.int64], length: int | None, seed
         cells=mixed.cells,
         family=family,
         concentrated=promised.concentrated,
-        unit=_unit([stretch.rows for stretch in stretches], n_own),
+        unit=f"one person in {'one cell' if n_own == 1 else f'{n_own} cells'} of {windows}",
         charged=charged,
         promised=promised.amount,
         single_counts=shows_single_counts(reader),
     )
 
 
-def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the 0-based windows of each stretch with planted people. If ``length`` is None, a stretch is as long as
-    the unit.
-    """
+def _stretches(plan: Plan, n_windows: int, is_single: bool, n_own: int) -> Iterator[NDArray[np.int64]]:
+    """Yield the 0-based windows of each stretch with planted people: single windows, or those of the unit."""
     unit = plan.chain.reader.unit
-    if length is None and unit == PERIOD:
+    if not is_single and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
         period = np.array([window.period for window in plan.grid.windows(1, n_windows)])
         maximum = plan.bounds.max_per_period
@@ -406,7 +360,7 @@ def _stretches(plan: Plan, n_windows: int, length: int | None, n_own: int) -> It
             n_each = len(inside) if maximum is None else max(1, min(len(inside), maximum // n_own))
             yield from (inside[first : first + n_each] for first in range(0, len(inside) - n_each + 1, n_each))
         return
-    length = length or (n_windows if unit == RUN else unit.length)
+    length = 1 if is_single else n_windows if unit == RUN else unit.length
     if length > n_windows:
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
     for first in range(0, n_windows - length + 1, length):
@@ -426,25 +380,19 @@ def _separate_windows(
         rows = stretch[:maximum]
         numbers, moved = rows, np.ones(len(rows))
         if mixed.windows is not None:
-            rows = _largest_change(stretch, mixed.windows, maximum, 2 if concentrated else 1)
+            # Windows that change the noisy numbers strongly: the first ones, or those aligned with one.
+            columns = mixed.windows[:, stretch]
+            agreeing = np.sign(columns).T @ columns
+            chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
+            chosen = np.vstack([np.arange(len(stretch)) < maximum, chosen & (agreeing > 0)])
+            norms = np.linalg.norm(columns @ chosen.T, ord=2 if concentrated else 1, axis=0)
+            rows = stretch[chosen[np.argmax(norms)]]
             moved = mixed.windows[:, rows].sum(1)
             numbers = np.flatnonzero(moved)
             moved = moved[numbers]
         if numbers[0] > last:
             last = int(numbers[-1])
             yield rows, numbers, moved
-
-
-def _largest_change(stretch: NDArray[np.int64], mixing: Array, maximum: int, order: int) -> NDArray[np.int64]:
-    """Return windows of a stretch that change the noisy numbers strongly in L1 or L2: the first windows, or those
-    aligned with one.
-    """
-    columns = mixing[:, stretch]
-    agreeing = np.sign(columns).T @ columns
-    chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
-    chosen = np.vstack([np.arange(len(stretch)) < maximum, chosen & (agreeing > 0)])
-    best = np.argmax(np.linalg.norm(columns @ chosen.T, ord=order, axis=0))
-    return np.asarray(stretch[chosen[best]])
 
 
 def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
@@ -469,11 +417,3 @@ def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tupl
         if batch.stopped:
             break
     return values, scale, worst, np.array(charges, np.float64).reshape(-1, 3), family
-
-
-def _unit(stretches: Sequence[NDArray[np.int64]], n_own: int) -> str:
-    """Describe the privacy unit of a planted person."""
-    longest = max(len(stretch) for stretch in stretches)
-    windows = "one window" if longest == 1 else f"{longest} windows"
-    cells = "one cell" if n_own == 1 else f"{n_own} cells"
-    return f"one person in {cells} of {windows}"

@@ -31,28 +31,16 @@ from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output.manifest import made_by, versions
 
 TABLE, SUMMARY = "attack.parquet", "attack.json"
-
 #: Copies of all released aggregates that one attack holds, 8 bytes a value, and bytes for those attacked at a time.
 COPIES, ROOM = 3, 4_000_000_000
-
-
 #: Seconds of an attack that are told before the first target is done.
 WORTH_TELLING = 60.0
 
 #: Columns of the table of attacks.
 SCHEMA: dict[str, Any] = {
-    "game": pl.String,
-    "target": pl.Int64,
-    "user": pl.String,
-    "mobility": pl.String,
-    "released": pl.Boolean,
-    "auc": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "n_train": pl.Int64,
-    "n_challenges": pl.Int64,
-    "n_features": pl.Int64,
-    "found": pl.Int64,
+    **{"game": pl.String, "target": pl.Int64, "user": pl.String, "mobility": pl.String, "released": pl.Boolean},
+    **dict.fromkeys(("auc", "low", "high"), pl.Float64),
+    **dict.fromkeys(("n_train", "n_challenges", "n_features", "found"), pl.Int64),
 }
 
 
@@ -139,7 +127,8 @@ def attack(
     turn = {target: next(nth[mobility[target]]) for target in targets}
     targets.sort(key=lambda target: (turn[target], mobility[target]))
     games = {released: membership_game(plan, presence, game, released) for released in (False, True)}
-    n_jobs = n_jobs or jobs_with_room(game, games[True][0].space.shape)
+    n_values = game.samples * math.prod(games[True][0].space.shape)
+    n_jobs = n_jobs or max(1, min(os.cpu_count() or 1, ROOM // (8 * COPIES * n_values)))
     listener.begun(len(targets), len(presence.users))
 
     def foreseen(seconds: float) -> None:
@@ -149,7 +138,7 @@ def attack(
 
     def play(target: int) -> list[Record]:
         """Attack one target, using both the raw counts and the release."""
-        user = " ".join(str(word) for word in presence.users[target])
+        user = " ".join(map(str, presence.users[target]))
         identity = {"user": user, "mobility": MOBILITY_GROUPS[mobility[target]]}
         return [
             identity | {"released": released} | asdict(one.attack(target, defense=defense, attack=game.attack))
@@ -169,15 +158,13 @@ def attack(
     n_attacked = table["target"].n_unique()
     n_people = len(presence.users)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
-    played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people), "n_attacked": n_attacked}
-    played["n_left"] = len(targets) - n_attacked
+    played |= {"n_windows": n_windows, "group_size": game.people_in_a_group(n_people)}
+    played |= {"n_attacked": n_attacked, "n_left": len(targets) - n_attacked}
     return finish_attack(config, folder, table, {"game": played} | summarize(table), n_resumed, (SUMMARY, TABLE))
 
 
 def seconds_a_target(game: MembershipGame, defense: Defense | None, n_aggregates: int, n_tried: int = 8) -> float:
-    """Estimate the time to make the releases that the attack on one target trains on, by timing a few releases of
-    zeros.
-    """
+    """Estimate the time to make the releases that an attack on one target trains on, by timing releases of zeros."""
     if defense is None:
         return 0.0
     taken = []
@@ -254,14 +241,6 @@ def game_name(config: RunConfig, played: Any, presence: Presence) -> str:
     return digested.hexdigest()[:32]
 
 
-def jobs_with_room(game: Game, shape: tuple[int, int]) -> int:
-    """Return the number of targets to attack in parallel, which is one per processor, or fewer if aggregates are
-    large.
-    """
-    size = 8 * COPIES * game.samples * shape[0] * shape[1]
-    return max(1, min(os.cpu_count() or 1, ROOM // size))
-
-
 def counts_plan(config: RunConfig) -> Plan:
     """Return a plan without accountants, since some of them read the source to learn a prior."""
     if config.windows.per_event or any(step.guarantee.on_points for step in config.mechanism):
@@ -297,13 +276,10 @@ def membership_game(
         n_components=game.components,
         seed=plan.config.seed or 0,
     )
-    return membership, _defense(plan, membership) if released else None
-
-
-def _defense(plan: Plan, game: MembershipGame) -> Defense | None:
-    """Return the defence that applies the run's mechanism to the windows of one aggregate."""
-    together, begins = plan.chain.together, game.space.blocks[:, 0]
+    if not released:
+        return membership, None
+    together, begins = plan.chain.together, membership.space.blocks[:, 0]
     if (begins % together).any():
         raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
-    windows = plan.grid.windows(1, game.space.shape[0])
-    return mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)
+    windows = plan.grid.windows(1, membership.space.shape[0])
+    return membership, mechanism_defense(plan.mechanism, facts=plan.facts(), windows=windows)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -106,17 +106,15 @@ def settle(game: ReconstructionGame, config: RunConfig, n_windows: int, n_cells:
     accountant = next((each for each in config.accountants if isinstance(each, Reconstruction)), None)
     horizon = game.horizon or (accountant.horizon if accountant else min(10, max(n_windows // 2, 1)))
     if horizon > n_windows - 2:
-        raise ParameterError(
-            "horizon", horizon, f"at most {n_windows - 2}: two of {n_windows} windows are learned from"
-        )
+        expected = f"at most {n_windows - 2}: two of {n_windows} windows are learned from"
+        raise ParameterError("horizon", horizon, expected)
     asked = max((each.training_windows or 0 for each in config.accountants), default=0)
     training = game.training or (asked if 2 <= asked <= n_windows - horizon else min(168, n_windows // 2))
     if training < 2 or training + horizon > n_windows:
         expected_size = f"2 to {n_windows - horizon}, so that {horizon} of the {n_windows} windows are left to attack"
         raise ParameterError("training", training, expected_size)
-    given = (
-        game.tolerance if game.tolerance is not None else (accountant.tolerance if accountant else min(2, horizon - 1))
-    )
+    usual = accountant.tolerance if accountant else min(2, horizon - 1)
+    given = usual if game.tolerance is None else game.tolerance
     if given >= horizon:
         raise ParameterError("tolerance", given, f"below the horizon of {horizon} windows, or every guess succeeds")
     if game.learned:
@@ -147,16 +145,12 @@ def check_applicable(plan: Plan) -> None:
     """Reject a run whose release, after subtracting everybody else's counts, has no known likelihood in each window."""
     source = plan.config.source
     if not source.has_people:
-        expected = (
-            "one that tells people apart: here every trip is a new person, and no one has a trajectory to retrace"
-        )
+        expected = "one that tells people apart: here every trip is a new person, without a trajectory to retrace"
         raise ParameterError("source", type(source).__name__.lower(), expected)
     if plan.bounds.max_cells != 1:
-        raise ParameterError(
-            "bounding.max_cells",
-            plan.config.bounding.max_cells,
-            "1 for a reconstruction attack: with several cells of a window there is no single trajectory to retrace",
-        )
+        reason = "with several cells of a window there is no single trajectory to retrace"
+        expected = f"1 for a reconstruction attack: {reason}"
+        raise ParameterError("bounding.max_cells", plan.config.bounding.max_cells, expected)
     steps = plan.config.mechanism
     adds_noise = Releasing(plan.chain.reader, steps).adds_noise_only
     alone = len(steps) == 1 and not plan.chain.reshapes
@@ -167,17 +161,6 @@ def check_applicable(plan: Plan) -> None:
         "release of any other is, is not known; the accountant `reconstruction` bounds what it tells"
     )
     raise ParameterError("mechanism", [MECHANISMS.name_of(type(step)) for step in steps], expected)
-
-
-@dataclass(frozen=True)
-class TargetResult:
-    """The result of the attack on one target."""
-
-    # by estimator, windows of each segment guessed right, (n_releases, n_segments)
-    n_right: dict[str, NDArray[np.intp]]
-    # upper bound on the success of any reader of the releases, for movements as in the prior; mean over segments
-    bound: float
-    simulated: dict[str, tuple[int, int]]  # by estimator, successes and trials on trajectories simulated from the prior
 
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
@@ -246,7 +229,9 @@ def reconstruct(
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)
     presence = read_presence(plan, settings.n_windows)
-    trajectories = _trajectories(presence)
+    # Shape (n_users, n_windows): the cell of each person in each window, or n_cells if the person is in no cell.
+    cells, is_seen = presence.released.argmax(axis=2), presence.released.any(axis=2)
+    trajectories = np.asarray(np.where(is_seen, cells, plan.grid.n_cells))
     targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
     listener.begun(len(targets), len(presence.users))
     known = _known_priors(trajectories, targets, presence, settings, config.seed or 0)
@@ -264,29 +249,27 @@ def reconstruct(
         seed=config.seed or 0,
     )
     folder = Path(folder or config.output.path)
-    name, kept = _name(config, game, settings, presence), RecordFolder(folder / "operator" / "attack")
-    crowds = partial(_unknown_people, known, presence, trajectories)
-    attack = partial(_attack, known, observed, trajectories[targets], settings, bounds, crowds)
-
-    numbers = {int(target): number for number, target in enumerate(targets)}
+    learned = content_digest(settings.known.learned) if settings.known.learned else None
+    name = game_name(config, [asdict(game), asdict(settings), learned], presence)
+    kept, numbers = RecordFolder(folder / "operator" / "attack"), {int(one): i for i, one in enumerate(targets)}
 
     def play(target: int) -> list[Record]:
-        """Return the rows of one target."""
-        number = numbers[target]
-        user = " ".join(str(word) for word in presence.users[target])
+        """Return the rows of one target, which depend on no other target."""
+        number, path = numbers[target], trajectories[target : target + 1]
+        prior, periods = known.priors[min(number, len(known.priors) - 1)], (settings.horizon, settings.training)
+        crowd = _unknown_people(known, presence, trajectories, number)
+        guesses = decode_trajectories(KINDS, prior, observed, path, known.places, *periods, crowd)
+        guessed = path[:, settings.training :]
+        hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
+        user = " ".join(map(str, presence.users[target]))
         identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
-        return rows_of(identity, attack(number), known.assumption, settings)
+        return _rows(identity, hits, *bounds.of(prior, path[0], number), known.assumption, settings)
 
     rows, n_resumed = play_all(kept, name, list(numbers), play, n_jobs or os.cpu_count() or 1, listener)
     table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
-    played |= {
-        "stretches": settings.n_segments,
-        "training": settings.training,
-        "known": settings.share,
-        "n_people": len(presence.users),
-    }
-    played |= {"prior": known.assumption, "n_attacked": len(targets)}
+    played |= {"stretches": settings.n_segments, "training": settings.training, "known": settings.share}
+    played |= {"n_people": len(presence.users), "prior": known.assumption, "n_attacked": len(targets)}
     summary = {"game": played} | summarize_reconstruction(table)
     return finish_attack(config, folder, table, summary, n_resumed, (SUMMARY, TABLE))
 
@@ -299,26 +282,10 @@ def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tup
     return tuple(islice(horizons, settings.training, None, settings.horizon))
 
 
-def _name(config: RunConfig, game: ReconstructionGame, settings: Settings, presence: Presence) -> str:
-    """Return a digest of the game, including its settings and the files that the configuration names."""
-    learned = content_digest(settings.known.learned) if settings.known.learned else None
-    return game_name(config, [asdict(game), asdict(settings), learned], presence)
-
-
-def _trajectories(presence: Presence) -> NDArray[np.intp]:
-    """Return the cell of each person in each window, or n_cells if the person is in no cell, shape (n_users,
-    n_windows).
-    """
-    n_cells = presence.released.shape[2]
-    return np.asarray(np.where(presence.released.any(axis=2), presence.released.argmax(axis=2), n_cells))
-
-
 def _targets(
     presence: Presence, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets seen in enough training windows, equally many from each mobility group, and return them with
-    their groups.
-    """
+    """Choose targets seen in enough training windows, equally many from each mobility group, and return both."""
     seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -374,24 +341,6 @@ def _observations(plan: Plan, trajectories: NDArray[np.intp], settings: Settings
     return observe(releases, counts, deterministic_output(plan))
 
 
-def _attack(
-    known: KnownTargets,
-    observed: Observed,
-    trajectories: NDArray[np.intp],
-    settings: Settings,
-    bounds: SuccessBounds,
-    crowds: Callable[[int], NotKnown | None],
-    number: int,
-) -> TargetResult:
-    """Attack one target. The result does not depend on any other target."""
-    trajectory, prior = trajectories[number : number + 1], known.priors[min(number, len(known.priors) - 1)]
-    horizon, training = settings.horizon, settings.training
-    guesses = decode_trajectories(KINDS, prior, observed, trajectory, known.places, horizon, training, crowds(number))
-    guessed = trajectory[:, training:]
-    hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
-    return TargetResult(hits, *bounds.of(prior, trajectory[0], number))
-
-
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     """Choose the smoothing of an estimated prior by the held-out log-likelihood on the last quarter of the training
     windows.
@@ -405,29 +354,34 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     n_learned = int(LEARNED_SHARE * training.n_windows)
     if n_learned < 2 or n_learned == training.n_windows:
         return known
-    candidates = [
-        replace(known, towards=towards, smoothing=smoothing, windows=n_learned, initial="empirical")
-        for towards, smoothing in product(TOWARDS, SMOOTHING)
-    ]
-    best = candidates[int(np.argmax([_predictive_log_likelihood(each, training) for each in candidates]))]
-    return replace(known, towards=best.towards, smoothing=best.smoothing)
+    seen = training.with_unseen()[list(training.named)]
+
+    def log_likelihood(smoothing: tuple[str, float]) -> float:
+        """Return the mean log-probability of each target's next place over the held-out windows."""
+        towards, weight = smoothing
+        prior = replace(known, towards=towards, smoothing=weight, windows=n_learned, initial="empirical")
+        targets = known_targets(prior, training.named, 0, training)
+        held = targets.places.location[seen][:, n_learned - 1 :]
+        likelihood = [np.asarray(one.transition)[path[:-1], path[1:]] for one, path in zip(targets.priors, held)]
+        with np.errstate(divide="ignore"):
+            return float(np.log(np.stack(likelihood)).mean())
+
+    towards, smoothing = max(product(TOWARDS, SMOOTHING), key=log_likelihood)
+    return replace(known, towards=towards, smoothing=smoothing)
 
 
-def _predictive_log_likelihood(known: KnownPrior, training: Training) -> float:
-    """Return the mean log-probability of each target's next place over the held-out windows."""
-    rows = np.array(training.named)
-    targets = known_targets(known, tuple(rows.tolist()), 0, training)
-    paths: NDArray[np.intp] = targets.places.location[training.with_unseen()[rows]]
-    held = paths[:, (known.windows or 0) - 1 :]
-    likelihood = [np.asarray(prior.transition)[path[:-1], path[1:]] for prior, path in zip(targets.priors, held)]
-    with np.errstate(divide="ignore"):
-        return float(np.log(np.stack(likelihood)).mean())
-
-
-def rows_of(
-    identity: Mapping[str, Any], result: TargetResult, assumption: str, settings: Settings
+def _rows(
+    identity: Mapping[str, Any],
+    n_right: Mapping[str, NDArray[np.intp]],
+    bound: float,
+    simulated: Mapping[str, tuple[int, int]],
+    assumption: str,
+    settings: Settings,
 ) -> list[dict[str, Any]]:
     """Return the rows of one target. ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
+
+    ``n_right``: by estimator, windows of each segment guessed right, shape (n_releases, n_segments); ``simulated``: by
+    estimator, successes and trials on trajectories simulated from the prior; ``bound``: on the success of any reader.
 
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
@@ -439,12 +393,8 @@ def rows_of(
         f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
         f"wrong; {known} else's cells known, {assumption}"
     )
-    fixed: dict[str, Any] = {
-        "stream": STREAM,
-        "accountant": ACCOUNTANT,
-        "subject": f"target {identity['target']}",
-        "window": None,
-    }
+    subject = f"target {identity['target']}"
+    fixed: dict[str, Any] = {"stream": STREAM, "accountant": ACCOUNTANT, "subject": subject, "window": None}
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -454,11 +404,11 @@ def rows_of(
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}
 
     rows = []
-    for kind, n_right in result.n_right.items():
-        rate, trials = float((n_right >= settings.horizon - settings.tolerance).mean()), n_right.shape[1]
-        rows.append(row(f"{kind}_success", rate, n_right.size, binomial_limits(rate, trials)))
-        rows.append(row(f"{kind}_hits", float(n_right.mean()) / settings.horizon, n_right.size))
-    for kind, (successes, n) in result.simulated.items():
+    for kind, right in n_right.items():
+        rate, trials = float((right >= settings.horizon - settings.tolerance).mean()), right.shape[1]
+        rows.append(row(f"{kind}_success", rate, right.size, binomial_limits(rate, trials)))
+        rows.append(row(f"{kind}_hits", float(right.mean()) / settings.horizon, right.size))
+    for kind, (successes, n) in simulated.items():
         rate = successes / n
         rows.append(row(f"{kind}_success_made_up", rate, n, binomial_limits(rate, n)))
-    return [*rows, row(BOUND, result.bound, 0)]
+    return [*rows, row(BOUND, bound, 0)]

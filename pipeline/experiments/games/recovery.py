@@ -8,23 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.parameters import RecoveryGame
 from penstock.evaluation.attacks.recovery import Agreement, trajectory_recovery
 from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_presence
+from penstock.pipeline.experiments.games import membership
 from penstock.pipeline.experiments.games.measures import check_recoverable, knowledge, positions_of
-from penstock.pipeline.experiments.games.membership import (
-    SILENT,
-    AttackListener,
-    AttackOutcome,
-    counts_plan,
-    finish_attack,
-)
+from penstock.pipeline.experiments.games.membership import SILENT, AttackListener, AttackOutcome
 
 SUMMARY = "attack_recovery.json"
 #: What is recovered from, in the order of the table.
@@ -48,7 +41,7 @@ def recovery(
     """
     game = game or RecoveryGame()
     check_recoverable(config)
-    plan = counts_plan(config)
+    plan = membership.counts_plan(config)
     n_windows = min(game.windows or 168, plan.grid.n_windows)
     presence = read_presence(plan, n_windows)
     n_people = len(presence.users)
@@ -56,17 +49,18 @@ def recovery(
         raise DataError("one person seen in these windows; trajectories are told apart from two people on")
     rng = np.random.default_rng(config.seed or 0)
     chosen = np.sort(rng.choice(n_people, min(game.people, n_people), replace=False))
-    raw = presence.raw[chosen]
-    counts = {RAW: raw.sum(axis=0), RELEASED: _release(plan, presence.released[chosen].sum(axis=0))}
+    raw, bounded = presence.raw[chosen], presence.released[chosen].sum(axis=0)
+    windows = plan.grid.windows(1, n_windows)
+    made = run_mechanism(plan.mechanism, bounded, plan.facts(), windows=windows, source=plan.keys.noise())
+    released = np.array([np.broadcast_to(release.values, bounded.shape[1]) for release in made], np.float64)
+    counts = {RAW: raw.sum(axis=0), RELEASED: released}
     positions, known = knowledge(plan, range(1, n_windows + 1))
     listener.begun(chosen.size, n_people)
     listener.made(0, len(counts))
     begin = time.monotonic()
 
     def paced(n_done: int) -> None:
-        """Report the estimated duration, given that trajectories are recovered twice from raw and twice from released
-        counts.
-        """
+        """Report the estimated duration: trajectories are recovered twice from raw and twice from released counts."""
         if not agreement:
             listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 
@@ -78,21 +72,9 @@ def recovery(
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
     if positions_of(plan.space) is None:
         rows = [row | {"distance": None} for row in rows]
-    summary = {
-        "game": {
-            "people": int(chosen.size),
-            "n_people": n_people,
-            "windows": n_windows,
-            "n_windows": plan.grid.n_windows,
-        },
-        "found": rows,
-        "gain": agreement[RELEASED].accuracy - max(agreement[NOTHING].accuracy, agreement[SHUFFLED].accuracy),
-    }
-    return finish_attack(config, Path(folder or config.output.path), pl.DataFrame(rows), summary, 0, (SUMMARY,))
-
-
-def _release(plan: Plan, counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Release the given counts through the run's steps, using the run's noise."""
-    windows = plan.grid.windows(1, len(counts))
-    made = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
-    return np.array([np.broadcast_to(release.values, counts.shape[1]) for release in made], np.float64)
+    played = {"people": int(chosen.size), "n_people": n_people, "windows": n_windows, "n_windows": plan.grid.n_windows}
+    gain = agreement[RELEASED].accuracy - max(agreement[NOTHING].accuracy, agreement[SHUFFLED].accuracy)
+    summary = {"game": played, "found": rows, "gain": gain}
+    return membership.finish_attack(
+        config, Path(folder or config.output.path), pl.DataFrame(rows), summary, 0, (SUMMARY,)
+    )

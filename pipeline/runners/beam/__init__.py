@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
@@ -23,8 +24,6 @@ from penstock.pipeline.sources.stream import Stream
 
 if TYPE_CHECKING:
     from apache_beam import Pipeline
-
-    from penstock.pipeline.config.plan import Plan
 
 
 FLINK = "flink"
@@ -55,13 +54,10 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the engine can resume the run in the folder.
+    """Check that the engine can resume the run in the folder, and return the operator's manifest if it had finished.
 
-    What has been written stays: the first write of a part counts, and a repeated one is the same.
-
-    Returns the operator's manifest if the run had finished already; None if there is something to do. Raises
-    `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its job has
-    the steps of another version of penstock.
+    Raises `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its
+    job has the steps of another version of penstock.
     """
     checkpoint.check_same(plan)
     manifest = finished(plan)
@@ -131,7 +127,15 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
             from penstock.pipeline.runners.beam.service import run_service
 
             return None if run_service(plan, _pipeline(plan, runner, beam_options)) else INTERRUPTED
-        _run(plan, IN_PROCESS if runner == "direct" else runner, beam_options)
+        from penstock.pipeline.runners.beam.graph import build, check_complete
+        from penstock.pipeline.runners.beam.read import ReadEvents
+
+        engine = IN_PROCESS if runner == "direct" else runner
+        pipeline = _pipeline(plan, engine, beam_options)
+        # The in-process runner has one worker unless the options say otherwise.
+        build(pipeline, plan, ReadEvents(plan, shared=engine != IN_PROCESS or bool(beam_options)))
+        pipeline.run().wait_until_finish()
+        check_complete(plan, engine)
     except ImportError as error:
         raise ConfigError((f"--runner {runner}: {error}",)) from None
     except RuntimeError as error:
@@ -156,14 +160,3 @@ def _import_quietly() -> None:
         import apache_beam  # noqa: F401
     finally:
         root.setLevel(level)
-
-
-def _run(plan: Plan, runner: str, beam_options: Sequence[str]) -> None:
-    from penstock.pipeline.runners.beam.graph import build, check_complete
-    from penstock.pipeline.runners.beam.read import ReadEvents
-
-    pipeline = _pipeline(plan, runner, beam_options)
-    # The in-process runner has one worker unless the options say otherwise.
-    build(pipeline, plan, ReadEvents(plan, shared=runner != IN_PROCESS or bool(beam_options)))
-    pipeline.run().wait_until_finish()
-    check_complete(plan, runner)

@@ -107,19 +107,19 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
         """Convert times to milliseconds since 1970 UTC, with null for unreadable times."""
-        texts = pl.Series("time", [_text_of_time(time) for time in times], dtype=pl.String)
-        numbers = pl.Series("time", [_instant(time) for time in times], dtype=pl.Int64)
+        read = [_text_or_instant(time) for time in times]
+        texts = pl.Series("time", [text for text, _ in read], dtype=pl.String)
+        numbers = pl.Series("time", [instant for _, instant in read], dtype=pl.Int64)
         return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
 
 
-def _instant(time: Any) -> int | None:
-    """Convert a whole number or a datetime with an offset to a time in milliseconds, and return None for anything
-    else.
-    """
-    if isinstance(time, datetime) and time == time and time.tzinfo is not None:  # pandas' NaT is not itself
-        return (time - _EPOCH) // timedelta(milliseconds=1)
+def _text_or_instant(time: Any) -> tuple[str | None, int | None]:
+    """Return the text of a time without an offset, or the milliseconds of one that is unambiguous, or neither."""
+    if isinstance(time, datetime) and time == time:  # pandas' NaT is not itself
+        return (time.isoformat(), None) if time.tzinfo is None else (None, (time - _EPOCH) // timedelta(milliseconds=1))
     is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
-    return int(time) if is_integer and EARLIEST <= time <= LATEST else None
+    instant = int(time) if is_integer and EARLIEST <= time <= LATEST else None
+    return time if isinstance(time, str) else None, instant
 
 
 def _plain_value(value: Any) -> Any:
@@ -128,13 +128,6 @@ def _plain_value(value: Any) -> Any:
         value = value.item()
     kind = next((kind for kind in (bool, str, int, float) if isinstance(value, kind)), None)
     return value if kind is None else kind(value)
-
-
-def _text_of_time(time: Any) -> str | None:
-    """Convert a datetime without an offset to text, leave a string unchanged, and return None for anything else."""
-    if isinstance(time, datetime) and time == time and time.tzinfo is None:
-        return time.isoformat()
-    return time if isinstance(time, str) else None
 
 
 class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
@@ -175,10 +168,8 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         if any(step.guarantee.on_points for step in config.mechanism):
             raise ParameterError("Release.config", config.name, "of a release of counts; ReleaseTraces is for traces")
         if isinstance(config.source, LiveSource):
-            kind = SOURCES.name_of(type(config.source))
-            raise ParameterError(
-                "Release.config.source.type", kind, "one of finite input; penstock.run follows streams"
-            )
+            kind, expected = SOURCES.name_of(type(config.source)), "one of finite input; penstock.run follows streams"
+            raise ParameterError("Release.config.source.type", kind, expected)
         self.plan = plan_in_folder(config, Path(folder or config.output.path))
         time_zone = getattr(config.source, "time_zone", "UTC")
         self.blocks = EventsToBlocks(user_type=user_type, time_zone=time_zone, columns=config.space.reads)
@@ -210,15 +201,7 @@ class _Rejects(Step):
 class ReleasesToRows(PlanTransform):
     """Convert releases to rows with the columns of ``public/releases.parquet``.
 
-    Only rows of `WriteReleases` should leave the operator: it has held them back for ``output.delay``.
-
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
+    Only rows of `WriteReleases` should leave the operator: it has held them back for ``output.delay``. Returns
     ``PCollection[dict[str, Any]]``: one for each window and active cell.
     """
 

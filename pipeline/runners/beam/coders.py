@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,7 @@ from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import EVENTS
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.mechanisms.core.state import State, StateFormat
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.targets import PrivateFacts
@@ -29,10 +30,6 @@ from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch, Reject
 from penstock.pipeline.sources.reading.offsets import OffsetRange
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Everything that is encoded here, but for pieces of contributions.
 FORMAT = StateFormat("beam")
@@ -46,20 +43,13 @@ class NamedBlock:
     """A block of events, with the name of its rejects file.
 
     A block that is read again after a failure has the same name and the same rows.
-
-    Parameters
-    ----------
-    name
-        Where it is from (``000000003/000017``); letters, digits and ``-._/``; no user id and no coordinates.
-    block
-        Its rows.
-    closed
-        Shape (n_rows,): the last window that was final when each row arrived, where the order of the events alone
-        decides which rows are late; None: the watermark decides.
     """
 
+    #: Where it is from (``000000003/000017``); letters, digits and ``-._/``; no user id and no coordinates.
     name: str
     block: EventBlock
+    #: Shape (n_rows,): the last window that was final when each row arrived, where the order of the events alone
+    #: decides which rows are late; None: the watermark decides.
     closed: NDArray[np.int64] | None = None
 
 
@@ -85,22 +75,8 @@ class Cursor:
 
 
 #: Classes of what travels, by name.
-_CLASSES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *EVENTS,
-        Release,
-        Charge,
-        PrivateFacts,
-        Batch,
-        GroupCounts,
-        NamedBlock,
-        Cursor,
-        EventBlock,
-        Reject,
-        OffsetRange,
-    )
-}
+_VALUES = (Release, Charge, PrivateFacts, Batch, GroupCounts, NamedBlock, Cursor, EventBlock, Reject, OffsetRange)
+_CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EVENTS, *_VALUES)}
 
 
 def encode(value: Any) -> bytes:
@@ -146,32 +122,25 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Encode the counts of one group of windows and one shard of users, with the true counts only if the run writes
-    them.
-    """
+    """Encode the counts of a group of windows and a shard of users, with true counts only if the run writes them."""
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
     return encode((counts, n_rows))
 
 
-def encode_rows(counts: RowCounts, memberships: int = 0) -> bytes:
-    """Encode row counts and the number of distinct contributions.
+def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[int, bytes]:
+    """Encode row counts and the number of distinct contributions as an element for the tally.
 
-    >>> decode_rows(encode_rows(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2))[1]
+    >>> decode_rows(row_counts(RowCounts(rows=3, used=2, rejected={"no time": 1}), 2)[1])[1]
     2
     """
-    return encode((counts.as_state(), memberships))
+    return 0, encode(((counts or RowCounts()).as_state(), memberships))
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
-    """Decode the result of `encode_rows` into row counts and the number of distinct contributions."""
+    """Decode the bytes of `row_counts` into row counts and the number of distinct contributions."""
     state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
-
-
-def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[int, bytes]:
-    """Encode row counts and the number of distinct contributions as an element for the tally."""
-    return 0, encode_rows(counts or RowCounts(), memberships)
 
 
 def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
@@ -252,11 +221,7 @@ class BlockCoder(_ValueCoder):
 
 
 class CursorCoder(_ValueCoder):
-    """Beam coder for cursors.
-
-    >>> CursorCoder().decode(CursorCoder().encode(Cursor(number=3))).number
-    3
-    """
+    """Beam coder for cursors."""
 
     kind = Cursor
 

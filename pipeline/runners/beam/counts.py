@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -65,17 +64,9 @@ class CountDistinctUsers(PlanTransform):
     """Count the distinct users of every window and cell exactly, after bounding each user's contributions.
 
     Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
-    when their window is final. Rows that come later are late.
-
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
-    ``{"counts": PCollection[tuple[str, bytes]], "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows
-    and a shard of users under the name of the stream (`coders.decode`), and row counts (`decode_rows`).
+    when their window is final. Rows that come later are late. Returns ``{"counts": PCollection[tuple[str, bytes]],
+    "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows and a shard of users under the name of the
+    stream (`coders.decode`), and row counts (`decode_rows`).
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
@@ -120,24 +111,23 @@ class FindContributions(WritingStep):
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
         """Emit ((lane, shard), contributions) and the row counts. Rejects are written once, under the block's name."""
         self.running.append((named, instant, self.pool.submit(self._reduce, named)))
-        if len(self.running) > N_THREADS:
-            yield from self._next()
+        yield from self._results(N_THREADS)
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
         """Emit the results of the remaining blocks."""
-        while self.running:
-            yield from self._next()
+        yield from self._results(0)
 
-    def _next(self) -> Iterator[Any]:
-        """Emit the contributions of the block that has waited longest."""
-        named, instant, reduced = self.running.popleft()
-        total, entries = reduced.result()
-        for entry in entries:
-            yield WindowedValue(entry, instant, (GlobalWindow(),))
-        self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-        metrics.read_rows(total)
-        yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
+    def _results(self, n_left: int) -> Iterator[Any]:
+        """Emit the contributions of the blocks that have waited longest, until so many are left."""
+        while len(self.running) > n_left:
+            named, instant, reduced = self.running.popleft()
+            total, entries = reduced.result()
+            for entry in entries:
+                yield WindowedValue(entry, instant, (GlobalWindow(),))
+            self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
+            metrics.read_rows(total)
+            yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
 
     def _reduce(self, named: NamedBlock) -> _Reduced:
         total, row, entries = RowCounts(), 0, list[tuple[tuple[int, int], bytes]]()
@@ -151,14 +141,11 @@ class FindContributions(WritingStep):
             for (group, shard), contributions in parts:
                 # A row is accounted for with the first contributions of its group.
                 data = coders.pack(group, used.pop(group, 0), contributions.encode(self.plan.batching.layout))
-                entries.append(((self._lane(group), shard), data))
+                # All groups of finite input are final at once; those of one lane are counted side by side.
+                lane = (group if self.plan.streaming else group // N_THREADS) % LANES
+                # What one group leaves of a bound on budget periods is what the next one has.
+                entries.append(((0 if self.plan.bounds.over_periods else lane, shard), data))
         return total, entries
-
-    def _lane(self, group: int) -> int:
-        if self.plan.bounds.over_periods:
-            return 0  # what one group leaves of a bound on budget periods is what the next one has
-        # All groups of finite input are final at once; those of one lane are counted side by side.
-        return (group if self.plan.streaming else group // N_THREADS) % LANES
 
 
 class CountWhenFinal(Step):
@@ -219,12 +206,12 @@ class CountWhenFinal(Step):
         waiting = by_group(pending.read())
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
-        used = _quota(quota) if self.plan.bounds.over_periods else None
-        counted = (
-            map_in_order(self._count, final)
-            if used is None
-            else self._in_turn(final, used, key[1], progress["counted"], last)
-        )
+        used: PeriodQuota | None = None
+        counted = map_in_order(self._count, final)
+        if self.plan.bounds.over_periods:
+            data = quota.read()
+            used = PeriodQuota(coders.decode(data) if data else None)
+            counted = self._in_turn(final, used, key[1], progress["counted"], last)
         for n_rows, (counts, visits) in counted:
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
@@ -238,33 +225,27 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Count groups in order, passing the remaining quotas from each group to the next."""
+        """Count groups in order, passing the remaining quotas from each group to the next.
+
+        A group of a stream that was counted from different rows before exhausts all users' quotas for its period.
+        """
         works = {work[0]: work for work in final}
-        before = self._counted_before(shard, last) if self.plan.streaming else set[int]()
-        for group in sorted(works.keys() | {group for group in before if after < group <= last}):
+        if not self.plan.streaming:
+            yield from (self._count(works[group], used) for group in sorted(works))
+            return
+        marks, batching = parts_folder(self.plan, "used") / f"{shard:06d}", self.plan.batching
+        marked = {int(path.name): path for path in marks.glob("[0-9]*") if path.name.isdecimal()}
+        for group in [group for group in marked if group <= last - KEPT]:
+            marked.pop(group).unlink(missing_ok=True)
+        for group in sorted(works.keys() | {group for group in marked if after < group <= last}):
             if group in works:
                 yield self._count(works[group], used)
-            if self.plan.streaming:
-                self._check_recount(shard, group, used)
-
-    def _check_recount(self, shard: int, group: int, used: PeriodQuota) -> None:
-        """Exhaust all users' quotas for the period if the group was previously counted from different rows."""
-        path, digest = self._marks(shard) / f"{group:012d}", used.digest(self.plan.keys.bounding)
-        if not atomic.write_first(path, digest) and path.read_bytes() != digest:
-            window = group * self.plan.batching.group + self.plan.batching.windows_of(group)
-            period = int(self.plan.grid.periods(window, window)[0])
-            if used.close(period):
-                metrics.period_closed(period)
-
-    def _counted_before(self, shard: int, last: int) -> set[int]:
-        """Return the groups that have a stored digest, after deleting old digests."""
-        marks = {int(path.name): path for path in self._marks(shard).glob("[0-9]*") if path.name.isdecimal()}
-        for group in [group for group in marks if group <= last - KEPT]:
-            marks.pop(group).unlink(missing_ok=True)
-        return set(marks)
-
-    def _marks(self, shard: int) -> Path:
-        return parts_folder(self.plan, "used") / f"{shard:06d}"
+            path, digest = marks / f"{group:012d}", used.digest(self.plan.keys.bounding)
+            if not atomic.write_first(path, digest) and path.read_bytes() != digest:
+                window = group * batching.group + batching.windows_of(group)
+                period = int(self.plan.grid.periods(window, window)[0])
+                if used.close(period):
+                    metrics.period_closed(period)
 
     def _count(
         self, work: _Final, quota: PeriodQuota | None = None
@@ -274,13 +255,11 @@ class CountWhenFinal(Step):
 
     def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Merge the pieces of each open group into one, and return the number of groups."""
-        joined = (
-            (group, n, union(list(map(decoded, pieces)), self.plan.batching.layout, self.plan.bounds.keep))
-            for group, (n, pieces) in waiting.items()
-        )
-        replace_bag(
-            pending, [coders.pack(group, n, piece.encode(self.plan.batching.layout)) for group, n, piece in joined]
-        )
+        layout, merged = self.plan.batching.layout, []
+        for group, (n_rows, pieces) in waiting.items():
+            joined = union(list(map(decoded, pieces)), layout, self.plan.bounds.keep)
+            merged.append(coders.pack(group, n_rows, joined.encode(layout)))
+        replace_bag(pending, merged)
         return len(waiting)
 
 
@@ -297,14 +276,7 @@ class WriteUsers(WritingStep):
 def _lane(state: Any) -> dict[str, int]:
     """Read the progress of a lane: its last counted group, which is -1 for a new lane, and its number of pieces."""
     data = state.read()
-    lane: dict[str, int] = coders.decode(data) if data else {"counted": -1, "pieces": 0, "merged": 0}
-    return lane
-
-
-def _quota(state: Any) -> PeriodQuota:
-    """Read the quotas used by the users of a shard in the current budget period."""
-    data = state.read()
-    return PeriodQuota(coders.decode(data) if data else None)
+    return dict(coders.decode(data)) if data else {"counted": -1, "pieces": 0, "merged": 0}
 
 
 def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:

@@ -32,10 +32,7 @@ _SECONDS = 30.0
 
 
 def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
-    """Return the name of the engine behind a job endpoint, such as ``Flink``, or ``unknown``.
-
-    Raises `DataError` if none answers.
-    """
+    """Return the engine behind a job endpoint, such as ``Flink``, or ``unknown``. Raise `DataError` if none answers."""
     if endpoint == _EMBEDDED:
         return "Beam's in-process runner"
     with grpc.insecure_channel(endpoint) as channel:
@@ -58,10 +55,9 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the name of the engine behind a Beam runner, or None if it is one of `VERIFIED`.
+    """Return the name of the engine behind a Beam runner, or raise `ConfigError` for it unless it ``is_allowed``.
 
-    None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow. Raises `ConfigError`
-    for another engine unless it ``is_allowed``.
+    None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow.
     """
     endpoint = PipelineOptions(list(beam_options), save_main_session=False).view_as(PortableOptions).job_endpoint
     if endpoint is not None:

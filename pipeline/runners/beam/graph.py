@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -24,6 +23,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 from penstock.accountants.core.accountant import Rows
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.count import GroupCounts, nothing
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
@@ -53,10 +53,6 @@ from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.runners.shared import account_parts, released_batches
 from penstock.pipeline.sources.pubsub import Pubsub
 
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
-
 #: Version of the steps, their names and their state. A checkpoint of an engine fits one version; 1 had no mark.
 GRAPH = 9
 #: Groups that timers are set for ahead of time.
@@ -76,14 +72,8 @@ BEGIN = b""
 def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | None = None) -> None:
     """Attach the whole graph to a pipeline.
 
-    Parameters
-    ----------
-    root
-        The pipeline.
-    plan
-        The run.
-    blocks
-        Where blocks of events come from, by the contract of `pipeline.runners.beam.read`; None: the plan's source.
+    ``blocks``: where blocks of events come from, by the contract of `pipeline.runners.beam.read`; None: the plan's
+    source.
     """
     reader = ReadMessages(plan) if isinstance(plan.config.source, Pubsub) else ReadEvents(plan)
     events = root | "ReadEvents" >> (blocks or reader)
@@ -106,7 +96,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 def has_ended(plan: Plan) -> bool:
     """Return whether a run has released and accounted for all of its input, or has exhausted a budget."""
     ended = parts_folder(plan, "ended")
-    if any(not (ended / f"{_account_name(part)}.json").exists() for part in account_parts(plan)):
+    if not all((ended / _account_name(part)).exists() for part in account_parts(plan)):
         return False
     if (parts_folder(plan, "stopped") / "stopped.json").exists():
         return True
@@ -121,7 +111,7 @@ def settle(plan: Plan) -> None:
     """
     writer, ended = RunWriter(plan), parts_folder(plan, "ended")
     for number in range(len(plan.shards)):
-        if (path := ended / f"{_account_name((number, 0))}.json").exists():
+        if (path := ended / _account_name((number, 0))).exists():
             writer.summary(number, json.loads(path.read_bytes()))
     if (path := ended / _INPUT).exists():
         total = json.loads(path.read_bytes())
@@ -132,10 +122,8 @@ def settle(plan: Plan) -> None:
 def check_complete(plan: Plan, engine: str) -> None:
     """Raise `DataError` if a bounded job ended before all of its input was counted, released and accounted for."""
     if not (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists():
-        raise DataError(
-            f"{plan.folder}: the row counts are missing after {engine} has run; "
-            "the folder must be one that the driver shares with all workers"
-        )
+        text = f"{plan.folder}: the row counts are missing after {engine} has run; "
+        raise DataError(text + "the folder must be one that the driver shares with all workers")
     if not (plan.on_points or has_ended(plan)):
         raise DataError(
             f"{engine} has ended the job before all windows were released and accounted: it has lost state or elements "
@@ -147,44 +135,24 @@ def check_complete(plan: Plan, engine: str) -> None:
 class ReleaseInOrder(PlanTransform):
     """Step the mechanism once through each window in order, including windows without events.
 
-    Charges are in the ledger before the releases they are for leave.
-
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
-    ``{"releases": PCollection[Batch], "rows": PCollection[tuple[int, bytes]]}``
+    Charges are in the ledger before the releases they are for leave. Returns ``{"releases": PCollection[Batch],
+    "rows": PCollection[tuple[int, bytes]]}``.
     """
 
     def expand(self, counts: Any) -> dict[str, Any]:
         """Apply the steps of this transform."""
-        start = (
-            counts.pipeline
-            | "Begin" >> beam.Impulse()
-            | "Start" >> beam.Map(lambda _: (STREAM, BEGIN)).with_output_types(tuple[str, bytes])
-        )
-        released = (
-            (counts, start)
-            | "CountsAndStart" >> beam.Flatten().with_output_types(COUNTS)
-            # (stream, counts)
-            | "Release" >> beam.ParDo(ReleaseWhenDue(self.plan)).with_outputs(ROWS, main="main")
-        )
+        impulse = counts.pipeline | "Begin" >> beam.Impulse()
+        start = impulse | "Start" >> beam.Map(lambda _: (STREAM, BEGIN)).with_output_types(COUNTS)
+        elements = (counts, start) | "CountsAndStart" >> beam.Flatten().with_output_types(COUNTS)
+        # (stream, counts)
+        released = elements | "Release" >> beam.ParDo(ReleaseWhenDue(self.plan)).with_outputs(ROWS, main="main")
         return {"releases": typed(released["main"], Batch), ROWS: typed(released[ROWS], ROW_COUNTS)}
 
 
 @with_input_types(Batch)
 @with_output_types(Batch)
 class WriteReleases(PlanTransform):
-    """Write releases to the run's folder and topic, and pass them on.
-
-    Parameters
-    ----------
-    plan
-        The run.
-    """
+    """Write releases to the run's folder and topic, and pass them on."""
 
     def expand(self, releases: Any) -> Any:
         """Apply the only step of this transform."""
@@ -195,59 +163,33 @@ class WriteReleases(PlanTransform):
 class Account(PlanTransform):
     """Step every accountant of the plan through the releases in order, and write its rows and summary.
 
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
-    ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
+    Returns ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
     """
 
     def expand(self, releases: Any) -> Any:
         """Apply the steps of this transform."""
         accounted = account_parts(self.plan)
-        return (
-            releases
-            | "ForEachAccountant"
-            >> beam.FlatMap(lambda batch: [(part, batch) for part in accounted]).with_output_types(
-                tuple[tuple[int, int], Batch]
-            )
-            # ((accountant, shard), Batch)
-            | "AccountInOrder" >> beam.ParDo(AccountInOrder(self.plan)).with_output_types(tuple[str, list[Any]])
-            # (name, rows)
+        each = beam.FlatMap(lambda batch: [(part, batch) for part in accounted])
+        parts = releases | "ForEachAccountant" >> each.with_output_types(tuple[tuple[int, int], Batch])
+        # ((accountant, shard), Batch)
+        return parts | "AccountInOrder" >> beam.ParDo(AccountInOrder(self.plan)).with_output_types(
+            tuple[str, list[Any]]
         )
 
 
 class TallyRows(PlanTransform):
     """Sum row outcomes in exactly-once state, and write the totals.
 
-    Runners' own counters would count a retried bundle again.
-
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
-    ``PCollection[bytes]``: the row counts of the whole input (`decode_rows`), at its end.
+    Runners' own counters would count a retried bundle again. Returns ``PCollection[bytes]``: the row counts of the
+    whole input (`decode_rows`), at its end.
     """
 
     def expand(self, rows: tuple[Any, ...]) -> Any:
         """Apply the steps of this transform to all collections of row counts."""
-        opening = (
-            rows[0].pipeline
-            | "Begin" >> beam.Impulse()
-            | "Opening" >> beam.Map(lambda _: coders.row_counts()).with_output_types(tuple[int, bytes])
-        )
-        return (
-            (*rows, opening)
-            | "Together" >> beam.Flatten().with_output_types(ROW_COUNTS)
-            # (0, row counts)
-            | "Tally" >> beam.ParDo(Tally(self.plan)).with_output_types(bytes)
-        )
+        impulse = rows[0].pipeline | "Begin" >> beam.Impulse()
+        opening = impulse | "Opening" >> beam.Map(lambda _: coders.row_counts()).with_output_types(ROW_COUNTS)
+        counts = (*rows, opening) | "Together" >> beam.Flatten().with_output_types(ROW_COUNTS)
+        return counts | "Tally" >> beam.ParDo(Tally(self.plan)).with_output_types(bytes)
 
 
 class ReleaseWhenDue(WritingStep):
@@ -315,7 +257,11 @@ class ReleaseWhenDue(WritingStep):
         waiting = by_group(pending.read())
         for group in range(first, last + 1):
             if group % _TIMERS_AHEAD == 0:
-                waiting |= _next_stretch(group, further)
+                near, later = list[bytes](), list[bytes]()
+                for data in further.read():
+                    (near if coders.unpack(data)[0] < group + _TIMERS_AHEAD else later).append(data)
+                replace_bag(further, later)
+                waiting |= by_group(near)
             counts = self._group_counts(group, waiting.pop(group, (0, []))[1])
             self.writer.truth(counts.first, counts.counts, counts.bounded)
             stopped = False
@@ -343,15 +289,13 @@ class ReleaseWhenDue(WritingStep):
             counts = counts + coders.decode(bytes(data))[0]
         if not self.plan.streaming:
             return counts
-        path = self._path(group)
+        folder = parts_folder(self.plan, "counted")
+        path = folder / f"{group:012d}"
         if not path.exists():
             atomic.write_first(path, coders.encode_counts(counts, 0, self.plan))
-            self._path(group - KEPT).unlink(missing_ok=True)
+            (folder / f"{group - KEPT:012d}").unlink(missing_ok=True)
         settled: GroupCounts = coders.decode(path.read_bytes())[0]
         return settled
-
-    def _path(self, group: int) -> Path:
-        return parts_folder(self.plan, "counted") / f"{group:012d}"
 
 
 class WriteBatches(WritingStep):
@@ -360,14 +304,12 @@ class WriteBatches(WritingStep):
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
         """Write a batch once, and pass it on."""
-        plan = self.plan
-        last = batch.releases[-1].window if batch.releases else 0
-        final = plan.grid.deadline(last) if last and plan.streaming else None
-        final_at = None if final is None else final / 1000
+        grid, last = self.plan.grid, batch.releases[-1].window if batch.releases else 0
+        final_at = grid.deadline(last) / 1000 if last and self.plan.streaming else None
         self.writer.releases(batch, final_at)
         metrics.written(final_at)
-        if last and last == plan.grid.calendar.n_windows:
-            atomic.write_json(parts_folder(plan, "ended") / _RELEASES, True)
+        if last and last == grid.calendar.n_windows:
+            atomic.write_json(parts_folder(self.plan, "ended") / _RELEASES, True)
         yield batch
 
 
@@ -394,7 +336,8 @@ class AccountInOrder(WritingStep):
     ) -> Iterator[tuple[str, Rows]]:
         """Account for releases in order, buffering those that arrive early, and record the end."""
         (number, shard), batch = element
-        account = self._loop_of((number, shard))
+        if (account := self.loops.get(element[0])) is None:
+            account = self.loops[element[0]] = AccountLoop(self.plan, self.plan.accountants[number], shard)
         state = loop.read() or account.start()
         early = list[Batch]()
         for candidate in sorted([*waiting.read(), batch], key=_position):
@@ -411,14 +354,7 @@ class AccountInOrder(WritingStep):
         if shard == 0:  # the summary is the same in every part
             self.writer.summary(number, account.summary(state))
         if account_loop.FORMAT.decode(state)["finished"]:
-            name = f"{_account_name(element[0])}.json"
-            atomic.write_json(parts_folder(self.plan, "ended") / name, account.summary(state))
-
-    def _loop_of(self, part: tuple[int, int]) -> AccountLoop:
-        if part not in self.loops:
-            number, shard = part
-            self.loops[part] = AccountLoop(self.plan, self.plan.accountants[number], shard)
-        return self.loops[part]
+            atomic.write_json(parts_folder(self.plan, "ended") / _account_name(element[0]), account.summary(state))
 
 
 class Tally(WritingStep):
@@ -438,13 +374,12 @@ class Tally(WritingStep):
     ) -> None:
         """Add to the row counts, and set a timer for the end of all input."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
-        total, memberships = coders.decode_rows(books.read() or coders.encode_rows(RowCounts()))
+        total, memberships = coders.decode_rows(books.read() or coders.row_counts()[1])
         counts, more = coders.decode_rows(element[1])
         total.add(counts)
-        memberships += more
-        books.write(coders.encode_rows(total, memberships))
+        books.write(coders.row_counts(total, memberships + more)[1])
         if self.plan.streaming:
-            self._write(total, memberships)
+            self._write(total, memberships + more)
         if (instant := end_of_input(self.plan)) is not None:
             end.set(timestamp(instant - _BEFORE))
 
@@ -466,20 +401,10 @@ class Tally(WritingStep):
 
 
 def _account_name(part: tuple[int, int]) -> str:
-    return f"account-{part[0]:03d}-{part[1]:06d}"
+    return f"account-{part[0]:03d}-{part[1]:06d}.json"
 
 
 def _position(batch: Batch) -> float:
     if batch.known is not None:
         return batch.known.first
     return batch.releases[0].window if batch.releases else np.inf
-
-
-def _next_stretch(group: int, further: Any) -> dict[int, tuple[int, list[memoryview]]]:
-    """Take the counts of the next range of groups, and leave the rest in the bag."""
-    taken: list[bytes] = []
-    later: list[bytes] = []
-    for data in further.read():
-        (taken if coders.unpack(data)[0] < group + _TIMERS_AHEAD else later).append(data)
-    replace_bag(further, later)
-    return by_group(taken)

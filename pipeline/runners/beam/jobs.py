@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import IO, Any, Final, Literal, Protocol
 
 import apache_beam as beam
 import grpc
@@ -21,6 +21,7 @@ from apache_beam.runners.runner import PipelineState
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.atomic import private_opener
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.runners.beam.engine import UNSPLIT
@@ -28,10 +29,6 @@ from penstock.pipeline.runners.beam.graph import build, check_complete, has_ende
 from penstock.pipeline.runners.beam.pool import worker_pool
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.shared import stopping
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: How a job ends: everything is done; it was stopped; another one goes on from its savepoint.
 Outcome = Literal["ended", "stopped", "renewed"]
@@ -77,10 +74,9 @@ def served(
     *,
     port: Callable[[], int] = free_port,
 ) -> Iterator[str]:
-    """Run a job server until the block or this process ends, and yield its endpoint.
+    """Run a job server until the block or this process ends, and yield its endpoint, or raise `DataError`.
 
-    ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes. Raises
-    `DataError` if it does not start; the message ends with its last words.
+    ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes.
 
     **Privacy**: the log and all that the server writes, such as checkpoints, are for their owner alone.
     """
@@ -142,19 +138,9 @@ def submit(
 ) -> Outcome:
     """Submit a plan as a single job. The parts of the output files are merged afterwards.
 
-    Parameters
-    ----------
-    plan
-        As `pipeline.runners.beam.distributed` makes it.
-    words
-        All options of the job, its endpoint among them. Workers of the environment ``LOOPBACK`` are processes of this
-        one, which listen on the loopback interface.
-    engine
-        Its name, for errors.
-    look
-        Takes over what workers elsewhere have measured.
-    renewal
-        Stops a job that another one goes on from.
+    ``plan`` is as `pipeline.runners.beam.distributed` makes it. ``words``: all options of the job, its endpoint among
+    them; workers of the environment ``LOOPBACK`` are processes of this one, which listen on the loopback interface.
+    ``look`` takes over what workers elsewhere have measured, ``renewal`` stops a job that another one goes on from.
     """
     if plan.resumed:
         forget_failure(plan.folder)
@@ -185,9 +171,8 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
             raise_failure(plan.folder)
             if state == PipelineState.DONE:
                 # A streaming job waits for ever: it was stopped in the engine, with a savepoint.
-                if renewal is not None and renewal.was_asked:
-                    return RENEWED
-                return STOPPED if plan.streaming else ENDED
+                was_asked = renewal is not None and renewal.was_asked
+                return RENEWED if was_asked else STOPPED if plan.streaming else ENDED
             if PipelineState.is_terminal(state):
                 raise DataError(f"{engine} has lost the job; its log says why, and --resume goes on")
             if time.monotonic() >= next_look:
@@ -208,14 +193,11 @@ def record_progress(plan: Plan) -> None:
         return
     status = of_folder(plan.folder)
     if status.watermark is not None:
-        watermark = int(status.watermark * 1000)
-        metrics.record(metrics.WATERMARK, status.watermark)
-        metrics.record(metrics.DUE, max(0, plan.grid.last_final(watermark) - (status.released or 0)))
-    for measure, value in (
-        (metrics.LAST_WINDOW, status.released),
-        (metrics.LAST_WINDOW_END, status.last_window_end),
-        (metrics.CHECKPOINT, status.checkpoint),
-    ):
+        n_final = plan.grid.last_final(int(status.watermark * 1000))
+        metrics.record(metrics.DUE, max(0, n_final - (status.released or 0)))
+    levels = (metrics.WATERMARK, metrics.LAST_WINDOW, metrics.LAST_WINDOW_END, metrics.CHECKPOINT)
+    values = (status.watermark, status.released, status.last_window_end, status.checkpoint)
+    for measure, value in zip(levels, values):
         if value is not None:
             metrics.record(measure, value)
 

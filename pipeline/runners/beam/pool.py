@@ -37,27 +37,13 @@ class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
         self.started.add(request.worker_id)
         return super().StartWorker(request, context)
 
-    def end(self) -> None:
-        """Stop all workers."""
-        for worker in self.started:
-            self.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), None)
-
 
 @contextmanager
 def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator[str]:
     """Serve Python workers until the block ends, and yield the address for ``--environment_config``.
 
-    Parameters
-    ----------
-    host, port
-        Address to listen at; port 0 is a free one.
-    options
-        Of Beam's `BeamFnExternalWorkerPoolServicer`, such as ``use_process``: a process for each worker.
-
-    Raises
-    ------
-    DataError
-        If the address is taken, or not one of this machine.
+    Port 0 is a free one; ``options`` are those of Beam's `BeamFnExternalWorkerPoolServicer`, such as ``use_process``: a
+    process for each worker. Raises `DataError` if the address is taken, or not one of this machine.
     """
     workers = _WorkerPool(**options)
     server = grpc.server(ThreadPoolExecutor(_THREADS, "penstock-pool"), options=_OPTIONS)
@@ -71,7 +57,8 @@ def worker_pool(host: str = LOOPBACK, port: int = 0, **options: Any) -> Iterator
         yield f"{host}:{bound}"
     finally:
         server.stop(1).wait()
-        workers.end()
+        for worker in workers.started:
+            workers.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id=worker), None)
 
 
 def main(words: Sequence[str] | None = None) -> None:

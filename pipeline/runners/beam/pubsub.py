@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -13,16 +13,13 @@ from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.mechanisms.core.plugin import MissingLibrary
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.ingest import closed_before, ingested
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.sources.reading.messages import events_of
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Messages that are decoded together.
 _MANY = 10_000
@@ -48,14 +45,11 @@ class ReadMessages(PlanTransform):
             | "Messages" >> (self.connector or connector_of(self.plan))
             # PubsubMessage
             | "Decode" >> beam.ParDo(DecodeMessages(self.plan)).with_output_types(NamedBlock)
-            # NamedBlock
         )
 
 
 def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
-    """Return Beam's connector for a plan's subscription, or raise `MissingLibrary` if its libraries are not
-    installed.
-    """
+    """Return Beam's connector for a plan's subscription, or raise `MissingLibrary` if its libraries are missing."""
     from apache_beam.io.gcp.pubsub import ReadFromPubSub
 
     try:
@@ -113,17 +107,11 @@ class DecodeMessages(Step):
         nothing = block.frame.drop("arrival").clear()
         for message_id in dict.fromkeys(reject.file for reject in block.rejects):
             rejected = tuple(reject for reject in block.rejects if reject.file == message_id)
-            yield NamedBlock(
-                f"rejected/{message_id}", ingested(EventBlock(nothing, len(rejected), rejected), self.plan)
-            )
+            unread = EventBlock(nothing, len(rejected), rejected)
+            yield NamedBlock(f"rejected/{message_id}", ingested(unread, self.plan))
         if block.frame.height:
-            sound = EventBlock(block.frame.drop("arrival"), block.frame.height)
-            piece = MicroBatch(
-                number=0,
-                block=ingested(sound, self.plan),
-                before=MIN_EVENT_TIME,
-                after=MIN_EVENT_TIME,
-                watermarks=block.frame["arrival"].to_numpy(),
-            )
+            sound = ingested(EventBlock(block.frame.drop("arrival"), block.frame.height), self.plan)
+            arrivals = block.frame["arrival"].to_numpy()
+            piece = MicroBatch(number=0, block=sound, before=MIN_EVENT_TIME, after=MIN_EVENT_TIME, watermarks=arrivals)
             closed = closed_before(piece, self.plan)
             yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -40,6 +40,7 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from penstock.pipeline.atomic import write_json
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.output.files import READERS, parts_folder
 from penstock.pipeline.runners.beam.coders import Cursor, CursorCoder, NamedBlock
@@ -47,10 +48,6 @@ from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_inpu
 from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, MicroBatch, Span
 from penstock.pipeline.windows.calendar import Calendar
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
@@ -69,16 +66,8 @@ class ReadEvents(PlanTransform):
     """Read the source of a plan, either as ordered spans of files or rows or, if it is live, through the readers that
     share it.
 
-    Parameters
-    ----------
-    plan
-        The run.
-    shared
-        Whether several workers may share the spans of finite input; one alone reads them where they are made.
-
-    Returns
-    -------
-    ``PCollection[NamedBlock]``; unbounded for a live source.
+    ``shared``: whether several workers may share the spans of finite input; one alone reads them where they are made.
+    Returns ``PCollection[NamedBlock]``; unbounded for a live source.
     """
 
     def __init__(self, plan: Plan, shared: bool = True) -> None:
@@ -88,22 +77,13 @@ class ReadEvents(PlanTransform):
     def expand(self, root: Any) -> Any:
         """Apply the readers of the source."""
         if not self.plan.streaming:
-            return (
-                root
-                | "Spans" >> beam.Create(self.plan.config.source.from_start().spans(), reshuffle=self.shared)
-                # Span
-                | "ReadSpans" >> beam.ParDo(ReadSpans(self.plan)).with_output_types(NamedBlock)
-                # NamedBlock
-            )
-        return (
-            root
-            | "Source" >> beam.Impulse()
-            # bytes
-            | "Readers" >> beam.ParDo(Readers(self.plan)).with_output_types(bytes)
-            # bytes: the cursor that a reader begins at
-            | "Replay" >> beam.ParDo(Replay(self.plan)).with_output_types(NamedBlock)
-            # NamedBlock
-        )
+            spans = self.plan.config.source.from_start().spans()
+            created = root | "Spans" >> beam.Create(spans, reshuffle=self.shared)
+            return created | "ReadSpans" >> beam.ParDo(ReadSpans(self.plan)).with_output_types(NamedBlock)
+        impulse = root | "Source" >> beam.Impulse()
+        readers = impulse | "Readers" >> beam.ParDo(Readers(self.plan)).with_output_types(bytes)
+        # bytes: the cursor that a reader begins at
+        return readers | "Replay" >> beam.ParDo(Replay(self.plan)).with_output_types(NamedBlock)
 
 
 class ReadSpans(Step):
@@ -175,10 +155,9 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
     """Restriction provider for elements that each encode the first cursor of one reader."""
 
-    def initial_restriction(self, element: bytes) -> Cursor:
+    def initial_restriction(self, element: bytes) -> Any:
         """Return the initial position of a reader."""
-        cursor: Cursor = CursorCoder().decode(element)
-        return cursor
+        return CursorCoder().decode(element)
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
         """Create a tracker for the remaining input."""
@@ -304,15 +283,17 @@ class Replay(Step):
             time.sleep(EARLY)
         reader.checkpointed.move(cursor.position)
         yield from self._turn(reader, tracker, watermark)
-        self._record_turn(reader)
+        # The driver watches the turns since it began counting.
+        path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
+        n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
+        reached = whole_second(max(0, reader.time - live_source(self.plan).disorder))
+        write_json(path, {"watermark": reached, "turns": n_turns + 1})
         # Not where the turn failed or was given up: the rest of its reader would look like the end of the input.
         self.readers[cursor.reader] = reader
 
     def _turn(self, reader: Reader, tracker: Any, watermark: Any) -> Iterator[Any]:
-        turn_ends = time.monotonic() + self._turn_seconds
-        furthest = (
-            max(reader.cursor.latest, self.plan.grid.calendar.from_ms) + TURN_WINDOWS * self.plan.grid.calendar.step
-        )
+        turn_ends, calendar = time.monotonic() + self._turn_seconds, self.plan.grid.calendar
+        furthest = max(reader.cursor.latest, calendar.from_ms) + TURN_WINDOWS * calendar.step
         if reader.piece is None and not reader.ended:
             reader.advance()
         turn_is_over = False  # not before a micro-batch: a machine that is held up comes on, if by one at a time
@@ -325,7 +306,13 @@ class Replay(Step):
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
             reader.advance()
-            yield self._block(piece, reader.cursor.reader)
+            closed = closed_before(piece, self.plan)
+            name = f"{reader.cursor.reader:03d}/{piece.number:012d}"
+            otherwise = piece.before if piece.before != MIN_EVENT_TIME else calendar.from_ms
+            yield TimestampedValue(
+                NamedBlock(name, piece.block, closed if closed.any() else None),
+                timestamp(earliest(piece.block, calendar, otherwise)),
+            )
             self._reach(watermark, piece.after)
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
@@ -337,12 +324,6 @@ class Replay(Step):
         reader.due = time.monotonic() + seconds
         tracker.defer_remainder(Duration(seconds))
 
-    def _block(self, piece: MicroBatch, reader: int) -> Any:
-        closed = closed_before(piece, self.plan)
-        named = NamedBlock(f"{reader:03d}/{piece.number:012d}", piece.block, closed if closed.any() else None)
-        otherwise = piece.before if piece.before != MIN_EVENT_TIME else self.plan.grid.calendar.from_ms
-        return TimestampedValue(named, timestamp(earliest(piece.block, self.plan.grid.calendar, otherwise)))
-
     def _reach(self, watermark: Any, reached: int) -> None:
         """Advance the watermark. Rows with exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
@@ -350,13 +331,6 @@ class Replay(Step):
         time = whole_second(reached - live_source(self.plan).disorder)
         if (instant := timestamp(time)) > (watermark.current_watermark() or MIN_TIMESTAMP):
             watermark.set_watermark(instant)
-
-    def _record_turn(self, reader: Reader) -> None:
-        """Record the watermark of a reader, and count one more turn since the driver began counting."""
-        path = parts_folder(self.plan, READERS) / f"{reader.cursor.reader:03d}.json"
-        n_turns = json.loads(path.read_bytes())["turns"] if path.exists() else 0
-        watermark = whole_second(max(0, reader.time - live_source(self.plan).disorder))
-        write_json(path, {"watermark": watermark, "turns": n_turns + 1})
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:

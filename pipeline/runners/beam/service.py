@@ -5,21 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import GoogleCloudOptions
 from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.runners.beam.graph import build, has_ended, settle
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink.jobs import mark_job
 from penstock.pipeline.runners.shared import stopping
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Seconds between two looks at the job.
 PATIENCE = 5.0
@@ -38,13 +34,23 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
     mark_job(plan)
     forget_failure(plan.folder)
     build(pipeline, plan)
-    job = pipeline.run()
-    # A template's launcher describes the job in a file, and the service starts it once the launcher has ended.
-    is_template = pipeline.options.view_as(GoogleCloudOptions).template_location is not None
-    if is_template or not _watch(plan, job):
-        return False
-    settle(plan)
-    return True
+    job, stopped = pipeline.run(), threading.Event()
+    if pipeline.options.view_as(GoogleCloudOptions).template_location is not None:
+        return False  # the service starts the job that is described in a file once the launcher has ended
+    with stopping(stopped.set):
+        while not (ended := has_ended(plan)) and not stopped.is_set():
+            raise_failure(plan.folder)
+            if PipelineState.is_terminal(state := job.state):
+                raise DataError(
+                    f"the job has ended ({state}) before the run: what it had read and not counted yet is lost. "
+                    "Its log says why; begin another run on the same ledger, from the first window not released"
+                )
+            time.sleep(PATIENCE)
+        if ended:
+            job.cancel()
+    if ended:
+        settle(plan)
+    return ended
 
 
 def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
@@ -62,23 +68,3 @@ def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
     defaults += ["--update"] if plan.resumed else []
     given = {word.partition("=")[0] for word in beam_options}
     return [*(option for option in defaults if option.partition("=")[0] not in given), *beam_options]
-
-
-def _watch(plan: Plan, job: Any) -> bool:
-    """Wait until a job is complete, then cancel it and return True, or return False if this process is asked to stop
-    first.
-    """
-    stopped = threading.Event()
-    with stopping(stopped.set):
-        while not stopped.is_set():
-            if has_ended(plan):
-                job.cancel()
-                return True
-            raise_failure(plan.folder)
-            if PipelineState.is_terminal(state := job.state):
-                raise DataError(
-                    f"the job has ended ({state}) before the run: what it had read and not counted yet is lost. "
-                    "Its log says why; begin another run on the same ledger, from the first window not released"
-                )
-            time.sleep(PATIENCE)
-    return False

@@ -1,6 +1,4 @@
-"""Base classes for the steps of the graph, with the plan they carry, their errors and metrics, and their common
-deadlines.
-"""
+"""Base classes for the steps of the graph, with the plan they carry, their errors, metrics and common deadlines."""
 
 from __future__ import annotations
 
@@ -11,21 +9,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
 from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, listening
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_permanent, note_failure
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Tag of row counts, where a step emits them beside its main output.
 ROWS = "rows"
@@ -98,8 +93,6 @@ class _Packed(NamedTuple):
 def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method of a `Step` so that permanent errors reach the driver, and all errors are redacted in a deployment.
 
-    An engine retries a failed bundle again and again, and logs the error each time.
-
     >>> from types import SimpleNamespace
     >>> class Parse:
     ...     plan = SimpleNamespace(config=SimpleNamespace(mode="deployment"))
@@ -147,9 +140,7 @@ def final_at(plan: Plan, group: int) -> int:
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Return the index of the last group that is final when a group is counted, which is the run's last group for
-    finite input.
-    """
+    """Return the last group that is final when a group is counted: of finite input, the run's last one."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
@@ -192,12 +183,7 @@ class BeamMetrics(Listener):
 @cache
 def _updater(measure: MetricDefinition, value: str) -> Callable[[int], None]:
     """Return the update method of the Beam metric for a measure."""
-    name = measure.beam_name(value)
-    updater: Callable[[int], None]
-    if measure.kind == "counter":
-        updater = Metrics.counter("penstock", name).inc
-    elif measure.kind == "gauge":
-        updater = Metrics.gauge("penstock", name).set
-    else:
-        updater = Metrics.distribution("penstock", name).update
+    make: Any = {"counter": Metrics.counter, "gauge": Metrics.gauge}.get(measure.kind, Metrics.distribution)
+    made: Any = make("penstock", measure.beam_name(value))
+    updater: Callable[[int], None] = getattr(made, {"counter": "inc", "gauge": "set"}.get(measure.kind, "update"))
     return updater

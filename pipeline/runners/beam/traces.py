@@ -20,26 +20,16 @@ from penstock.pipeline.runners.shared import release_shard
 class ReleaseTraces(PlanTransform):
     """Release the traces of finite input, one shard of users after another, and account for them.
 
-    Parameters
-    ----------
-    plan
-        The run.
-
-    Returns
-    -------
-    ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written, and row
-    counts (`decode_rows`).
+    Returns ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written,
+    and row counts (`decode_rows`).
     """
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Apply the steps of this transform."""
         points = blocks | "FindPoints" >> beam.ParDo(FindPoints(self.plan)).with_outputs(ROWS, main="main")
-        released = (
-            typed(points["main"], tuple[int, bytes])
-            # (shard, points)
-            | "ByShard" >> beam.GroupByKey()
-            | "ReleaseShard" >> beam.ParDo(ReleaseShard(self.plan)).with_outputs(ROWS, main="main")
-        )
+        shards = typed(points["main"], tuple[int, bytes]) | "ByShard" >> beam.GroupByKey()
+        # (shard, points)
+        released = shards | "ReleaseShard" >> beam.ParDo(ReleaseShard(self.plan)).with_outputs(ROWS, main="main")
         rows = (typed(points[ROWS], tuple[int, bytes]), typed(released[ROWS], tuple[int, bytes])) | beam.Flatten()
         return {"shards": typed(released["main"], int), ROWS: rows}
 

@@ -26,9 +26,7 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner, best first: the version of the installed Beam, then the
-    tested versions.
-    """
+    """Return the usable versions of Beam's Flink runner, best first: that of the installed Beam, then those tested."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
@@ -39,9 +37,7 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, or else the best version fetched. Raise `ConfigError` if there is
-    none.
-    """
+    """Return the version with which a job began, or else the best version fetched, or raise `ConfigError`."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -115,12 +111,8 @@ def _copy(folder: Path, version: str) -> None:
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
     """Fetch the jars with Maven unless they are cached, storing either all of them or none.
 
-    The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`.
-
-    Raises
-    ------
-    DataError
-        If Maven fails, or what it brings of a tested version is not what was tested.
+    The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`. Raises
+    `DataError` if Maven fails, or what it brings of a tested version is not what was tested.
     """
     for number, wanted in enumerate(versions(), start=1):
         folder = folder_of(wanted)

@@ -12,25 +12,19 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import atomic
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.beam.jobs import served
 from penstock.pipeline.runners.flink import jars
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
-
-# Beam's job server for Flink, as a process of this one.
-
 
 #: What Flink needs to be allowed on Java 17.
 _OPEN = (
@@ -65,10 +59,9 @@ def job_server(
 ) -> Iterator[str]:
     """Run a job server during the block, and yield its endpoint.
 
-    ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``folder``: where
-    artefacts and the log go. ``words``: what Java starts (`jars.server`). ``checkpoint``: URI of the one that an
-    embedded Flink goes on from, since Beam's option is for clusters alone. ``rest_port``: where its REST service
-    listens. Raises `ConfigError` without Java, `DataError` if it does not start; the message ends with its last words.
+    ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``words``: what
+    Java starts (`jars.server`). ``checkpoint``: URI of the one that an embedded Flink goes on from, since Beam's option
+    is for clusters alone. ``rest_port``: where its REST service listens.
     """
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *words, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
@@ -80,9 +73,6 @@ def job_server(
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     with served("Flink", lambda port: [*command, "--job-port", str(port)], folder, environment) as endpoint:
         yield endpoint
-
-
-# Jobs that a run has on a cluster of Flink, ended through its REST service: a job server only lets go of them.
 
 
 _JOB = re.compile("[0-9a-f]{32}")
@@ -110,17 +100,21 @@ UNKNOWN = "of unknown version"
 _MARK = "job.json"
 
 
+def _marked(plan: Plan) -> dict[str, Any]:
+    mark = checkpoints_folder(plan) / _MARK
+    return dict(json.loads(mark.read_bytes())) if mark.exists() else {"graph": 1}
+
+
 def begun_with(plan: Plan) -> str | None:
     """Return the runner version with which a resumed run began, or None if none is recorded."""
-    mark = checkpoints_folder(plan) / _MARK
-    return str(json.loads(mark.read_bytes())["runner"]) if plan.resumed and mark.exists() else None
+    return _marked(plan).get("runner") if plan.resumed else None
 
 
 def check_graph(plan: Plan) -> None:
     """Raise `StateVersionError` if the run has a job with a different `GRAPH`, whose checkpoints are unusable."""
-    mark = checkpoints_folder(plan) / _MARK
-    marked = json.loads(mark.read_bytes())["graph"] if mark.exists() else 1
-    if marked != GRAPH and any(mark.parent.glob("[!.]*")):  # a file that was being written has a name with a dot
+    marked = _marked(plan)["graph"]
+    # A file that was being written has a name with a dot.
+    if marked != GRAPH and any(checkpoints_folder(plan).glob("[!.]*")):
         raise StateVersionError(
             f"--resume: the job of {plan.folder} has the steps of another version of penstock (graph {marked}; "
             f"this version has {GRAPH}); finish it with the version that began it, or start again in another folder"
@@ -128,8 +122,7 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Record the graph and the Flink runner version of a run ("" for a service). Raise `StateVersionError` if another
-    version is recorded.
+    """Record the graph and the Flink runner version of a run ("" for a service), or raise `StateVersionError`.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -149,9 +142,8 @@ def check_savepoint(plan: Plan, path: str) -> None:
     Flink would restart a job that has other steps again and again, and one of another run has released other windows.
     """
     if not plan.resumed:
-        raise ConfigError(
-            ("--savepoint_path: goes with --resume, in the folder of the run that made it: its releases are there",)
-        )
+        text = "goes with --resume, in the folder of the run that made it: its releases are there"
+        raise ConfigError((f"--savepoint_path: {text}",))
     folder = Path(url2pathname(urlsplit(path).path)).absolute()
     if folder.is_dir() and not (folder / "_metadata").exists():
         raise ConfigError((f"--savepoint_path: {folder} has no _metadata: it is not whole",))
@@ -161,9 +153,8 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel the jobs of a run on a cluster and wait for them to end, keeping their checkpoints.
+    """Cancel the jobs of a run on a cluster, which its folder names, and wait for them to end, keeping checkpoints.
 
-    Those in the folder of the run are its own, and no others are touched. Nothing is done for an embedded Flink.
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
     service = service_of(master)
@@ -202,9 +193,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the response of the REST service, which is empty for a job that is unknown or has ended. Raise
-    `OSError` for other errors.
-    """
+    """Return the response of the REST service, empty for a job that is unknown or has ended, or raise `OSError`."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -223,11 +212,6 @@ def _state(service: str, job: str) -> str:
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
-# Measures of a run whose Python workers are elsewhere: Beam's metrics, as Flink collects them beside its own.
-#
-# Beam's job service tells none before a job has ended, and that of a run is cancelled.
-
-
 #: Seconds between two looks: Flink asks its task managers no more often.
 _INTERVAL = 10.0
 #: Seconds that an answer may take, while the driver waits.
@@ -237,8 +221,9 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically into this process's metrics. An embedded Flink provides
-    none.
+    """Counters and gauges of a job, copied periodically into this process's metrics; none of an embedded Flink.
+
+    Beam's job service tells none before a job has ended, and that of a run is cancelled.
     """
 
     def __init__(self, plan: Plan, master: str) -> None:
@@ -250,26 +235,21 @@ class FlinkMeasures:
             return
         with suppress(OSError, LookupError, TypeError, ValueError):
             totals: dict[str, float] = {}
-            for name, total, maximum in self._reported_measures(self._service):
-                before = totals.get(name, 0.0)
-                totals[name] = before + total if _MEASURES[name][0].kind == "counter" else max(before, maximum)
+            for job in own_jobs(self._plan):
+                answer = ask(f"{self._service}/jobs/{job}", seconds=_METRICS_ANSWER)
+                for vertex in answer.get("vertices", ()) if answer.get("state") == "RUNNING" else ():
+                    address = f"{self._service}/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
+                    known = [metric["id"] for metric in ask(address, seconds=_METRICS_ANSWER)]
+                    known = [identifier for identifier in known if _name(identifier) in _MEASURES]
+                    reported = f"{address}?get={quote(','.join(known))}"
+                    for metric in ask(reported, seconds=_METRICS_ANSWER) if known else ():
+                        name, kind = _name(metric["id"]), _MEASURES[_name(metric["id"])][0].kind
+                        total, maximum, before = float(metric["sum"]), float(metric["max"]), totals.get(name, 0.0)
+                        totals[name] = before + total if kind == "counter" else max(before, maximum)
             for name, amount in totals.items():
                 measure, value = _MEASURES[name]
                 metrics.take_over(measure, amount / measure.per_unit, value)
         self._next = time.monotonic() + _INTERVAL
-
-    def _reported_measures(self, service: str) -> Iterator[tuple[str, float, float]]:
-        """Yield the Beam name of each measure, with its sum and its maximum over parallel steps."""
-        for job in own_jobs(self._plan):
-            answer = ask(f"{service}/jobs/{job}", seconds=_METRICS_ANSWER)
-            for vertex in answer.get("vertices", ()) if answer.get("state") == "RUNNING" else ():
-                address = f"{service}/jobs/{job}/vertices/{vertex['id']}/subtasks/metrics"
-                names = [
-                    metric["id"] for metric in ask(address, seconds=_METRICS_ANSWER) if _name(metric["id"]) in _MEASURES
-                ]
-                if names:
-                    for metric in ask(f"{address}?get={quote(','.join(names))}", seconds=_METRICS_ANSWER):
-                        yield _name(metric["id"]), float(metric["sum"]), float(metric["max"])
 
 
 def _name(identifier: str) -> str:

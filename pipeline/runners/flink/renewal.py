@@ -1,6 +1,4 @@
-"""Renew a streaming job through a savepoint before its readers exceed the number of turns that older Beam runners
-survive.
-"""
+"""Renew a streaming job through a savepoint, before its readers have more turns than older Beam runners survive."""
 
 from __future__ import annotations
 
@@ -8,15 +6,12 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import logs
 from penstock.pipeline.output.files import READERS, parts_folder
 from penstock.pipeline.runners.flink.jobs import ask, checkpoints_folder, own_jobs
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: Turns of one reader after which a job is renewed at the next end of a window; and of all readers, at least.
 #:
@@ -52,17 +47,12 @@ class Renewal:
         maximum = max(TURNS / max(1, len(n_turns)), MIN_TURNS)
         if sum(n_turns) < maximum:
             return False
-        before, self._released = self._released, self._last_released()
+        names = (path.name for path in parts_folder(self._plan, "releases").glob("*.parquet"))
+        before, self._released = self._released, max(names, default="none")
         return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
-    def _last_released(self) -> str:
-        names = (path.name for path in parts_folder(self._plan, "releases").glob("*.parquet"))
-        return max(names, default="none")
-
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder, or return False if Flink makes none and the job
-        continues.
-        """
+        """Stop the job with a savepoint in the run's folder, or return False if Flink makes none and it continues."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

@@ -6,19 +6,20 @@ import gc
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from apache_beam.version import __version__ as beam_version
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.atomic import make_folder
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.server import LOOPBACK
 from penstock.pipeline.output.manifest import counted_rows
 from penstock.pipeline.runners.beam.jobs import ENDED, RENEWED, Outcome, free_port, submit
+from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink.jars import FLINK
 from penstock.pipeline.runners.flink.jobs import (
@@ -35,10 +36,6 @@ from penstock.pipeline.runners.flink.jobs import (
 )
 from penstock.pipeline.runners.flink.renewal import Renewal
 from penstock.pipeline.runners.shared import live_input, live_source
-
-if TYPE_CHECKING:
-    from penstock.pipeline.config.plan import Plan
-
 
 #: How far a streaming job can be spread out later, unless an option says otherwise.
 MAX_PARALLELISM = 16
@@ -70,7 +67,12 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     server = None if "job_endpoint" in given else jars.server(given.get("flink_job_server_jar"), begun_with(plan))
     version, words = server or (None, None)
     logs.event("runner of Flink", version=version or UNKNOWN, beam=beam_version)
-    service, rest_port = _rest_service(given)
+    rest_port: int | None = None
+    service = service_of((DEFAULTS | given)["flink_master"])
+    if service is None and not ({"job_endpoint", "flink_conf_dir"} & given.keys() or "FLINK_CONF_DIR" in os.environ):
+        # An embedded Flink whose configuration is penstock's.
+        rest_port = free_port()
+        service = f"http://{LOOPBACK}:{rest_port}"
     is_old = version is None or not jars.keeps_one_state(version)
     # Jobs are found by their checkpoints in the folder of the run, and go on from the latest one there.
     can_renew = service is not None and not {"savepoint_path", "state_backend_storage_path"} & given.keys()
@@ -88,17 +90,6 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
             return outcome == ENDED
         made, plan = latest_checkpoint(plan), replace(plan, resumed=True)
         gc.collect()  # readers of the job before hold their connections, and are in cycles
-
-
-def _rest_service(given: Mapping[str, str]) -> tuple[str | None, int | None]:
-    """Return the address of Flink's REST service, if known, and the port to configure for an embedded Flink."""
-    service = service_of(given.get("flink_master", DEFAULTS["flink_master"]))
-    if service is not None:
-        return service, None
-    if {"job_endpoint", "flink_conf_dir"} & given.keys() or "FLINK_CONF_DIR" in os.environ:
-        return None, None  # as a configuration says that is not penstock's
-    port = free_port()
-    return f"http://{LOOPBACK}:{port}", port
 
 
 #: What Flink's log says of jobs that have ended, and what it means.
@@ -123,18 +114,15 @@ def _run_job(
     rest_port: int | None,
     renewal: Renewal | None,
 ) -> Outcome:
-    """Run one job of a plan on a job server started with the given command, or on an existing endpoint if the
-    command is None.
-    """
+    """Run one job of a plan on a job server started with ``words``, or on an existing endpoint if there are none."""
     given = _options_by_name(beam_options)
     if words is None:
         return _submit(plan, given["job_endpoint"], beam_options, renewal)
     folder, restored = checkpoints_folder(plan) / "job_server", _checkpoint_uri(plan, given)
-    master = given.get("flink_master", DEFAULTS["flink_master"])
     log = folder / "job_server.log"
     begun = log.stat().st_size if log.exists() else 0
     try:
-        with job_server(master, folder, words, restored, rest_port) as endpoint:
+        with job_server((DEFAULTS | given)["flink_master"], folder, words, restored, rest_port) as endpoint:
             return _submit(plan, endpoint, beam_options, renewal)
     except DataError as error:
         printed = log.read_bytes()[begun:].decode(errors="replace") if plan.streaming and log.exists() else ""
@@ -145,10 +133,8 @@ def _run_job(
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if a job server's requirements are missing, or an embedded Flink could not restore a
-    checkpoint.
-
-    Raises `DataError` if a run would begin to read anew and the beginning of its input is gone.
+    """Raise `ConfigError` if a requirement of a job server is missing, or an embedded Flink could not restore a
+    checkpoint, and `DataError` if a run would begin to read anew and the beginning of its input is gone.
     """
     given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")
@@ -167,33 +153,26 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
-def _checkpoint_uri(plan: Plan, given: Mapping[str, str]) -> str | None:
-    """Return the URI of the checkpoint from which an embedded Flink resumes, or None if there is none or the job runs
-    on a cluster.
+def _checkpoint_uri(plan: Plan, given: dict[str, str]) -> str | None:
+    """Return the URI of the checkpoint from which an embedded Flink resumes, if any; None for a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
     """
-    if service_of(given.get("flink_master", DEFAULTS["flink_master"])) is not None:
+    if service_of((DEFAULTS | given)["flink_master"]) is not None:
         return None
     checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
     path = given.get("savepoint_path") or (checkpoint.as_uri() if checkpoint else None)
     elsewhere = [f"--{name}" for name in ("job_endpoint", "flink_conf_dir") if name in given]
     elsewhere += ["$FLINK_CONF_DIR"] if "FLINK_CONF_DIR" in os.environ else []
     if path is not None and elsewhere:
-        raise ConfigError(
-            (
-                f"--resume: an embedded Flink with {elsewhere[0]} restores no checkpoint, and would read the input "
-                "from its beginning again; leave that out, or name a cluster with --flink_master",
-            )
-        )
+        text = f"an embedded Flink with {elsewhere[0]} restores no checkpoint, and would read the input from its"
+        raise ConfigError((f"--resume: {text} beginning again; leave that out, or name a cluster with --flink_master",))
     return path
 
 
 def _turn_limit_caution(version: str | None) -> str:
     """Return a warning about a runner that accumulates one state for every turn of a reader."""
-    from penstock.pipeline.runners.beam.read import TURNS_PER_HOUR
-
     runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
     return (
         f"{runner} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
@@ -212,8 +191,7 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
         defaults |= STREAMING | {"state_backend_storage_path": checkpoints_folder(plan).as_uri()}
     if given.get("environment_type", defaults["environment_type"]) == "EXTERNAL" and "environment_config" not in given:
         defaults["environment_config"] = "localhost:50000"
-    checkpoint = latest_checkpoint(plan) if plan.resumed and plan.streaming else None
-    if checkpoint is not None:
+    if plan.resumed and plan.streaming and (checkpoint := latest_checkpoint(plan)) is not None:
         defaults["savepoint_path"] = checkpoint.as_uri()
         logs.event("going on from a checkpoint of Flink", checkpoint=checkpoint.name)
     elif plan.streaming:
@@ -227,12 +205,10 @@ def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[s
 
 def _options_by_name(beam_options: Sequence[str]) -> dict[str, str]:
     """Return the options by name, with an empty value for each flag."""
-    options: dict[str, str] = {}
-    name = ""
+    options, name = dict[str, str](), ""
     for word in beam_options:
         if word.startswith("--"):
-            name, _, value = word.removeprefix("--").partition("=")
-            options[name] = value
+            name, _, options[name] = word.removeprefix("--").partition("=")
         elif name:
             options[name] = word
     return options
@@ -241,10 +217,9 @@ def _options_by_name(beam_options: Sequence[str]) -> dict[str, str]:
 def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Renewal | None = None) -> Outcome:
     make_folder(checkpoints_folder(plan))
     given = DEFAULTS | _options_by_name(beam_options)
-    master = given["flink_master"]
     if plan.resumed:
-        cancel_jobs(plan, master)  # it outlives its driver, and its latest checkpoint is needed
-    measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, master)
+        cancel_jobs(plan, given["flink_master"])  # it outlives its driver, and its latest checkpoint is needed
+    measures = None if given["environment_type"] == "LOOPBACK" else FlinkMeasures(plan, given["flink_master"])
 
     def look() -> None:
         """Record the size of the latest checkpoint and the metrics of remote workers."""
@@ -256,4 +231,4 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
     try:
         return submit(plan, options_of(plan, endpoint, beam_options), "Flink", look, renewal)
     finally:
-        cancel_jobs(plan, master)
+        cancel_jobs(plan, given["flink_master"])
