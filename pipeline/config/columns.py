@@ -15,6 +15,7 @@ from itertools import islice
 
 import polars as pl
 import pyarrow.parquet as pq
+from polars import selectors
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.time_formats import CLOCKS, DAYS, MAJORITY, WHOLE, numbers, share, time_format
@@ -26,8 +27,6 @@ from penstock.pipeline.spaces.tables import is_number
 
 #: Bytes of the first file that columns are guessed from, and rows of Parquet.
 _HEAD_BYTES, _HEAD_ROWS = 1 << 18, 10_000
-#: Numbers that are days of a spreadsheet.
-_SHEET_DAYS = (20_000, 80_000)  # 1954 to 2119
 #: So few people in a whole file are kinds of people, such as subscribers and customers.
 KINDS = 10
 #: Stands in a draft for what is not known.
@@ -93,16 +92,6 @@ _ENCODINGS = ("cp1252", "gb18030", "shift_jis", "big5", "cp1251", "cp1256", "koi
 _JSON = re.compile(r"\ufeff?\s*(\{\s*[\"}]|\[\s*[{\]])")
 PATTERNS = (*Csv.patterns, *Parquet.patterns, *Json.patterns)
 
-#: What to do about a file that is no table.
-OTHERS = (
-    "is it a CSV file? Cabspotting, GeoLife, T-Drive and others have sources of their own: see 'penstock list sources' "
-    "and configs/datasets"
-)
-#: What to do about lines above the header.
-LINES_BELOW_HEADER = ", as lines below have: take titles, comments or sep= above the header out of the file"
-#: What to do about quoted values with line breaks.
-CUT = "a quoted value goes on in the next line, and a row is one line: take such line breaks out"
-
 
 @dataclass(frozen=True)
 class Stated:
@@ -124,14 +113,13 @@ class Table:
     decimal: str = "."
     encoding: str = "utf-8"
     has_header: bool = True
-    is_cut: bool = False
     source: type[Csv | Parquet | Json] = Csv
     records: str = ""
     notes: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
-        """Read the head of the first file; raise `DataError` for unsupported formats."""
+        """Read the head of the first file; raise `DataError` if it is no table."""
         source = source_of(path)
         if source is Parquet:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
@@ -146,16 +134,19 @@ class Table:
             raise DataError(f"{path}: has no rows to look at")
         separator = max(",;\t|", key=lambda one: (min(_count(line, one) for line in lines[:20]), lines[0].count(one)))
         if lines[0].startswith("sep=") or separator not in lines[0]:
-            above = LINES_BELOW_HEADER if any(set(line) & set(",;\t|") for line in lines[1:20]) else ""
-            raise DataError(f"{path}: the first line has no comma, semicolon, tab or bar{above}; {OTHERS}")
+            raise DataError(
+                f"{path}: the first line has no comma, semicolon, tab or bar: take titles, comments or sep= above the "
+                "header out; is it a CSV file? Others have sources of their own: see 'penstock list sources'"
+            )
         field = f'("([^"]|"")*"|[^"{separator}]*)'
         quoted = [re.fullmatch(f"({field}[{separator}])*{field}", line) is not None for line in lines if '"' in line]
         # Quotes are text where most lines have them otherwise, and without them as many fields as all others.
         is_plain = 2 * sum(quoted) < len(quoted) and len({line.count(separator) for line in lines}) == 1
         quote = "" if is_plain else '"'
         first = next(csv.reader([lines[0]], delimiter=separator))
-        dated = (*WHOLE, *DAYS)
-        has_header = not any(is_number(one.strip()) or time_format(pl.Series([one]), "UTC", dated) for one in first)
+        has_header = not any(
+            is_number(one.strip()) or time_format(pl.Series([one]), "UTC", (*WHOLE, *DAYS)) for one in first
+        )
         if has_header and len(lines) == 1:
             raise DataError(f"{path}: has a header and no rows")
         try:
@@ -168,17 +159,13 @@ class Table:
                 truncate_ragged_lines=True,
             )
         except pl.exceptions.PolarsError as error:
-            if any(map(_is_cut, lines)):
-                raise DataError(f"{path}: {CUT}") from None
             raise DataError(f"{path}: cannot be read as CSV ({' '.join(str(error).split())[:200]})") from error
-        frame.columns = [name.strip() for name in frame.columns]
-        if not has_header:
-            frame.columns = [f"column_{i + 1}" for i in range(frame.width)]
+        frame.columns = [name.strip() if has_header else f"column_{i + 1}" for i, name in enumerate(frame.columns)]
         commas = [name for name in frame.columns if share(frame[name].str.contains(r"^\s*-?\d+,\d+\s*$")) >= MAJORITY]
         decimal = stated.decimal or ("," if commas else ".")
         if decimal == ",":
             frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
-        return cls(frame, separator, quote, decimal, encoding, has_header, any(map(_is_cut, lines)), notes=notes)
+        return cls(frame, separator, quote, decimal, encoding, has_header, notes=notes)
 
     @classmethod
     def _of_parquet(cls, file: str) -> Table:
@@ -190,8 +177,9 @@ class Table:
         if batch is None or not batch.num_rows:
             raise DataError(f"{file}: has no rows to look at")
         frame = pl.DataFrame(batch)
-        plain = [name for name, kind in frame.schema.items() if not kind.is_nested() and kind != pl.Binary]
-        return cls(frame.select(_as_text(frame[name]) for name in plain), source=Parquet)
+        frame = frame.select(~(selectors.nested() | selectors.binary() | selectors.duration()))
+        texts = frame.select(selectors.datetime().dt.to_string("iso"), (~selectors.datetime()).cast(pl.String))
+        return cls(texts.select(frame.columns), source=Parquet)
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
@@ -214,9 +202,7 @@ class Table:
 class Columns:
     """The guessed columns."""
 
-    names: dict[
-        str, str
-    ]  # column by part of an event; `FIXME` where none will do, and an empty user where none says who
+    names: dict[str, str]  # by part of an event; `FIXME` where none will do, an empty user where none says who
     time_format: str
     checks: dict[str, str]  # why a guess is to be looked at, by part
 
@@ -231,64 +217,35 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
     return Json if _JSON.match(head.decode(json.detect_encoding(head), "replace")) else Csv
 
 
-def _as_text(column: pl.Series) -> pl.Series:
-    """Convert a Parquet column to text, with times in ISO 8601 and their offset if they have one."""
-    if isinstance(column.dtype, pl.Datetime):
-        zone = "Z" if column.dtype.time_zone else ""
-        return (
-            column.dt.convert_time_zone("UTC").dt.strftime(f"%Y-%m-%dT%H:%M:%S{zone}")
-            if zone
-            else (column.dt.strftime("%Y-%m-%dT%H:%M:%S"))
-        )
-    if isinstance(column.dtype, pl.Duration):
-        column = column.cast(pl.Int64)
-    return column.cast(pl.String, strict=False)
-
-
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Decode the head of a file into its encoding, text and rows."""
-    if encoding := stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None):
+    """Return the encoding, the text and remarks on it, given the head of a file; its last character may be cut."""
+    known = stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
+    others = () if known or b"\0" in head else _ENCODINGS
+    texts: dict[str, str] = {}
+    for encoding in (known or "utf-8", *others):
         try:
-            return encoding, _text(head, encoding).removeprefix("\ufeff"), ()
-        except (UnicodeDecodeError, LookupError) as error:
-            raise DataError(f"{path}: cannot be read as {encoding} ({error}); --encoding says another") from None
-    try:
-        return "utf-8", _text(head, "utf-8-sig"), ()
-    except UnicodeDecodeError as error:
-        at = error.start
-    if b"\0" in head:
-        raise DataError(f"{path}: is not UTF-8 text (byte {at}); is it a CSV file? --encoding says another encoding")
-    texts = {}
-    for encoding in _ENCODINGS:
-        try:
-            texts[encoding] = _text(head, encoding)
-        except UnicodeDecodeError:
+            text = codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < _HEAD_BYTES)
+        except (UnicodeDecodeError, LookupError):
             continue
+        texts[encoding] = text.removeprefix("\ufeff")
+        if encoding in ("utf-8", known):
+            return encoding, texts[encoding], ()
     if not texts:
-        raise DataError(f"{path}: is not UTF-8 text (byte {at}); --encoding says which it is in")
-    best = max(texts, key=lambda encoding: _n_known(texts[encoding].split("\n", 1)[0]))
+        text = f"cannot be read as {known}" if known else "is not UTF-8 text; is it a CSV file?"
+        raise DataError(f"{path}: {text} --encoding says another encoding")
+
+    def n_known(encoding: str) -> int:
+        """Count the parts of an event that the names in the header tell in an encoding."""
+        names = re.split(r"[,;\t|]", texts[encoding].split("\n", 1)[0])
+        return sum(bool(named(part, names)) for part in _WORDS)
+
+    best = max(texts, key=n_known)
     return best, texts[best], (f"the text is not UTF-8 and is read as {best}: --encoding says another",)
-
-
-def _text(head: bytes, encoding: str) -> str:
-    """Decode the head of a file, allowing for an incomplete last character."""
-    return codecs.getincrementaldecoder(encoding)().decode(head, final=len(head) < _HEAD_BYTES)
-
-
-def _n_known(header: str) -> int:
-    """Count the event fields that can be recognised from the names in a header."""
-    names = re.split(r"[,;\t|]", header)
-    return sum(bool(named(part, names)) for part in _WORDS)
 
 
 def _count(line: str, separator: str) -> int:
     """Count the occurrences of a separator in a line, outside quotes."""
     return re.sub(r'"[^"]*"', "", line).count(separator)
-
-
-def _is_cut(line: str) -> bool:
-    """Return whether a quoted value is still open at the end of a line."""
-    return line.count('"') % 2 == 1
 
 
 def named(part: str, names: Iterable[str]) -> list[str]:
@@ -300,33 +257,18 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
 
     def rank(name: str) -> float:
-        """Return the rank of the most telling word in a name; whole words rank first."""
-        plain = _fold_case(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
-        words_of_name = [word for word in re.split(r"[\W\d_]+", plain) if word]
-        words_of_name += [word.removeprefix("ال") for word in words_of_name]
-        exact = [rank for word, rank in words if word in words_of_name]
-        ends = [
-            rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in words_of_name)
-        ]
+        """Return the rank of the most telling word in a name without accents; whole words rank first."""
+        plain = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
+        plain = unicodedata.normalize("NFC", re.sub("[\u0300-\u0305\u0307-\u036f]", "", plain))  # a breve makes й of и
+        parts = [word for word in re.split(r"[\W\d_]+", plain) if word]
+        parts += [word.removeprefix("ال") for word in parts]
+        exact = [rank for word, rank in words if word in parts]
+        ends = [rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in parts)]
         within = [rank + 0.6 for word, rank in words if (len(word) > 3 or not word.isascii()) and word in plain]
         return min([*exact, *ends, *within], default=math.inf)
 
     ranks = {name: rank(name) for name in names}
     return sorted((name for name in ranks if ranks[name] < math.inf), key=lambda name: ranks[name])
-
-
-def _fold_case(text: str) -> str:
-    """Return a text in lower case without accents.
-
-    >>> _fold_case("Horário"), _fold_case("Längengrad")
-    ('horario', 'langengrad')
-    """
-    letters = unicodedata.normalize("NFKD", text.lower())
-    return unicodedata.normalize("NFC", "".join(letter for letter in letters if not _is_accent(letter)))
-
-
-def _is_accent(letter: str) -> bool:
-    return "\u0300" <= letter <= "\u036f" and letter != "\u0306"  # a breve makes another letter of й
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
@@ -386,14 +328,8 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
             checks["time"] = f"{', '.join(by_name[1:])} could be it, too: --time says which"
     elif clocks and days:
         _choose("date", named("date", days), list(days), names, checks, "it holds days")
-        _choose(
-            "time",
-            named("time", clocks) or [name for name in clocks if name in names.values()],
-            list(clocks),
-            names,
-            checks,
-            "it holds times of day",
-        )
+        told = named("time", clocks) or [name for name in clocks if name in names.values()]
+        _choose("time", told, list(clocks), names, checks, "it holds times of day")
         form = f"{days[names['date']]} {clocks[names['time']].removeprefix('%Y-%m-%d ')}"
         return "iso" if form.startswith("%Y-%m-%d %H:%M") else form
     elif complete:
@@ -401,19 +337,10 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     elif days:
         _choose("time", named("time", days), list(days), names, checks, "it holds days")
         checks["time"] = "it holds days without times of day: windows are days at least"
-        if unread := named("time", others):
-            checks["time"] += f"; {unread[0]} is not read: write it as 08:10 or 08:10:00"
         return "iso" if days[names["time"]] == "%Y-%m-%d" else days[names["time"]]
     else:
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
-        sheet = [
-            name for name in named("time", left) if share(numbers(frame[name]).is_between(*_SHEET_DAYS)) >= MAJORITY
-        ]
-        if sheet:
-            checks["time"] += (
-                f"; {sheet[0]} may count days from 1900, as spreadsheets do: save it as text, such as 2024-05-01 08:10"
-            )
         if named("time", clocks):
             names["date"] = FIXME
             checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
@@ -491,26 +418,12 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     positions = [name for name in left if share(frame[name].str.contains(_POSITION)) >= MAJORITY]
     left, text = ([name for name in columns if name not in positions] for columns in (left, text))
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
-    if names["place"] != FIXME:
-        return
-    projected = [column for column in left if share(numbers(frame[column]).abs() > 10_000) >= MAJORITY]
-    north, east = named("latitude", left), named("longitude", left)
-    checks["place"] = (
-        "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
-    )
-    if positions:
-        checks["place"] += (
-            f"; {positions[0]} holds positions: write latitude and longitude as columns, in decimal degrees"
+    if names["place"] == FIXME:
+        checks["place"] = (
+            "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
         )
-    elif len(projected) > 1:
-        times = "ten million" if share(numbers(frame[projected[0]]).abs() > 90_000_000) >= MAJORITY else "a million"
-        means = f"degrees times {times}" if named("latitude", projected[:1]) else "metres of a national grid"
-        checks["place"] += f"; {projected[0]} and {projected[1]} may be {means}: convert them to degrees (WGS 84)"
-    elif north and east:
-        checks["place"] += (
-            f"; {north[0]} and {east[0]} are named so, but hold other than decimal degrees, up to 90 and 180, in a "
-            "tenth of the rows or more: take signs and letters out, and leave what is missing empty"
-        )
+        if doubtful := [*positions, *named("latitude", left)]:
+            checks["place"] += f"; {doubtful[0]} does not hold decimal degrees (WGS 84), which need two columns"
 
 
 def _holds_categories(column: pl.Series) -> bool:

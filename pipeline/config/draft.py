@@ -16,25 +16,16 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
-from penstock.pipeline.config.columns import (
-    CUT,
-    FIXME,
-    KINDS,
-    Columns,
-    Stated,
-    Table,
-    guess,
-    source_of,
-)
+from penstock.pipeline.config.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
 from penstock.pipeline.config.draft_facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.config.time_formats import MAJORITY, fit, other_orders, share, spread
 from penstock.pipeline.sources.base import SOURCES, Source
-from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
+from penstock.pipeline.sources.citibike import has_trips
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
-from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
+from penstock.pipeline.sources.reading.inputs import list_files
 from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
@@ -52,17 +43,10 @@ _UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 _DEVICES = (
     r"bike|cab|taxi|vehic|vehíc|device|card|cart[aeã]|karte|kaart|tarjeta|tessera|appar|ger[äa]e?t|dispositi|カード|卡"
 )
-
-#: Degrees east of Citi Bike's stations; other cities publish trips under the same columns.
-_NEW_YORK = (-75.0, -73.0)
-
 #: Values of a trip by the Mobility Data Specification, which knows the vehicle and not who rides it.
 _MDS_TRIP = {"provider_id", "trip_id", "start_time"}
-
 #: How to go on where some files of many are of another kind.
 LEAVE_OUT = "to leave a file out, move it away, or give a pattern that only the others match, such as 'trips-*.csv'"
-
-
 #: Number of unreadable rows by file and reason.
 Rejects = Counter[tuple[str, str]]
 
@@ -115,19 +99,15 @@ def draft(
         has_riders = "user" in stated.columns or not (has_trips(names) or set(names) >= _MDS_TRIP)
         no_user = replace(stated, columns={**stated.columns, "user": ""})
         columns = guess(table, time_zone, stated if has_riders else no_user)
-        source: Csv | Parquet | Json | Citibike = _source(path, table, columns, time_zone)
+        source = _source(path, table, columns, time_zone)
         if not has_riders:
             columns.checks["user"] = "rows are trips, and none says who rode: what is counted and protected is a trip"
-            if stated == Stated() and has_trips(names) and _is_citibike(path, table):
-                source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
     except DataError as error:
         if _is_pattern(path):
             raise DataError(f"{error}; {LEAVE_OUT}") from error
         raise
-    if table.is_cut and not len(events):
-        raise DataError(f"{path}: {CUT}")
     if isinstance(source, Json) and re.search(r"\.\d+$", columns.names["time"]):
         raise DataError(
             f"{path}: times are in a list of their own: write one object for each row, in a list or one a line, as "
@@ -139,35 +119,29 @@ def draft(
     if len(events):
         facts = DraftFacts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
     else:
-        facts = DraftFacts.unknown(epsilon_per_day, known or _unknown_space("latitude" in columns.names))
+        unknown = Places(list_=(FIXME,), elsewhere=True)
+        if "latitude" in columns.names:
+            unknown = Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
+        facts = DraftFacts.unknown(epsilon_per_day, known or unknown)
     used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
         f"columns: {used}",
         f"times: {columns.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
         *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
         *table.notes,
-        *(_list_doubts(table, columns, source, events, rejects) if len(events) else _unreadable(rejects, is_whole)),
-        *_caveats(facts),
     ]
+    if len(events):
+        notes += [*_list_doubts(table, columns, source, events, rejects), *_caveats(facts)]
+    else:
+        none = (
+            f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})" if is_whole else ""
+        )
+        text = f"from, until, space and bounds are {FIXME}, and nothing can run before they are written"
+        notes.append(f"{none or 'no row was read'}: {text}")
     one = "person" if source.has_people else "trip"
     if source.has_people and "user" in columns.checks:
         one = columns.names["user"]
     return Draft(_text(path, source, columns, time_zone, facts, notes[2:], one), notes, facts.is_known, one)
-
-
-def _unreadable(rejects: Rejects, is_whole: bool) -> Iterator[str]:
-    """Yield a remark on events that could not be read, and on the placeholders used instead."""
-    n_rows = "no row was read"
-    if is_whole:
-        n_rows = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
-    yield f"{n_rows}: from, until, space and bounds are {FIXME}, and nothing can run before they are written"
-
-
-def _unknown_space(has_positions: bool) -> Grid | Places:
-    """Return a placeholder for a space that is not known."""
-    if has_positions:
-        return Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
-    return Places(list_=(FIXME,), elsewhere=True)
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
@@ -179,12 +153,13 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
     if not len(events):
         return places
     seen = events["place"].unique()
-    column = max(
-        table.columns, key=lambda name: (share(seen.is_in(table[name].cast(pl.String).implode())), name == "place")
-    )
-    if column in ("place", "stop_id"):
-        return places
-    return Places(file=file, elsewhere=True, column=column)
+
+    def n_matching(name: str) -> tuple[float, bool]:
+        """Return the share of the places seen that a column of stops names."""
+        return share(seen.is_in(table[name].cast(pl.String).implode())), name == "place"
+
+    column = max(table.columns, key=n_matching)
+    return places if column in ("place", "stop_id") else Places(file=file, elsewhere=True, column=column)
 
 
 def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet | Json:
@@ -206,21 +181,10 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
     )
 
 
-def _is_citibike(path: str, table: Table) -> bool:
-    """Return whether the trips are from New York and in files that the Citi Bike source can read."""
-    if os.path.isdir(path) and not any(
-        matches(file, (*Citibike.patterns, *ARCHIVES)) for file in list_files(path, Csv.patterns)
-    ):
-        return False
-    column = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
-    is_csv = table.source is Csv and table.separator == ","
-    return is_csv and share(column.cast(pl.Float64, strict=False).is_between(*_NEW_YORK)) >= MAJORITY
-
-
-def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
+def _events(source: Csv | Parquet | Json) -> tuple[pl.DataFrame, Rejects]:
     """Return the first events of a source, and the number of unreadable rows by file and reason."""
     frames, n_rows, rejects = [], 0, Rejects()
-    for block in (block for span in source.spans() for block in source.read(span)):
+    for block in source.all_blocks():
         frames.append(block.frame)
         rejects.update((reject.file, reject.reason) for reject in block.rejects)
         n_rows += block.n_rows
@@ -230,7 +194,7 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
 
 
 def _list_doubts(
-    table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
+    table: Table, columns: Columns, source: Csv | Parquet | Json, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """Yield the doubtful guesses, one sentence each."""
     if not table.has_header:
@@ -242,8 +206,7 @@ def _list_doubts(
         yield f"nearly every row has another {user}: is it a trip or a row, and not a person?"
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
-    if not isinstance(source, Citibike):
-        yield from _time_doubts(table, columns, source.time_zone)
+    yield from _time_doubts(table, columns, source.time_zone)
     n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
@@ -283,8 +246,6 @@ def _is_pattern(path: str) -> bool:
 
 def _caveats(facts: DraftFacts) -> Iterator[str]:
     """Yield the caveats of the drafted release, one sentence each."""
-    if not facts.is_known:
-        return
     if facts.inside < 1 - 4 * STRAY:
         where = f"the {len(facts.space.cells) - 1} most frequent places"
         if isinstance(facts.space, Grid):
@@ -307,11 +268,7 @@ def _text(
 ) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
-    dialect_keys = {
-        "columns": (_columns(columns), "LOOKED: which column holds what"),
-        "time_format": json.dumps(columns.time_format),
-        "time_zone": (zone, "DECIDE: of times without an offset"),
-    }
+    written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
     typical = {"typical_count": (f"{facts.typical:.2g}", "LOOKED: people in a cell and window on average")}
     keys = {
         "name": json.dumps(name),
@@ -320,7 +277,12 @@ def _text(
         "seed": 1,
         "source": {
             **_keys(source),
-            **({} if isinstance(source, Citibike) else dialect_keys),
+            "columns": (
+                {part: (name, "CHECK: see above" * (part in columns.checks)) for part, name in written.items()},
+                "LOOKED: which column holds what",
+            ),
+            "time_format": json.dumps(columns.time_format),
+            "time_zone": (zone, "DECIDE: of times without an offset"),
             "from": (format_time(facts.begin), looked + "midnights around the events"),
             "until": format_time(facts.end),
         },
@@ -393,11 +355,6 @@ def _keys(section: Source | Space) -> dict[str, Any]:
     return keys
 
 
-def _columns(columns: Columns) -> dict[str, Any]:
-    written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
-    return {part: (name, "CHECK: see above" if part in columns.checks else "") for part, name in written.items()}
-
-
 def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
     """Return the keys of the space, and remarks on it."""
     keys = _keys(facts.space)
@@ -420,11 +377,7 @@ def name_of(path: str) -> str:
 
 
 def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
-    """Write a `draft` and its options to a new file; if None, the file is named after the input, in the working
-    directory.
-
-    Raises `DataError` if there is a file of that name.
-    """
+    """Write a `draft` to a new file, named after the input if None; raise `DataError` if it exists."""
     drafted, target = draft(path, **options), Path(out or f"{name_of(path)}.yaml")
     try:
         with target.open("x", encoding="utf-8") as file:

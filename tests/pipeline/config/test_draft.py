@@ -165,13 +165,9 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
     [
         (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read: write it, and time_format"),
         (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
-        (["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"], "east and north may be metres"),
-        (["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"], "degrees times ten million"),
-        (
-            ["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"],
-            "geom holds positions: write latitude and longitude as columns",
-        ),
-        (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat holds positions: write latitude"),
+        (["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"], "latE7 does not hold decimal"),
+        (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom does not hold decimal degrees"),
+        (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat does not hold decimal degrees"),
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
     ],
 )
@@ -283,19 +279,13 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
     rows = [old(*trip, 600) if header == OLD else new(f"R{i}", *trip) for i, trip in enumerate(trips)]
     path = tmp_path / "202405-citibike-tripdata.csv"
     path.write_text(header + "".join(rows))
-    for where in (path, tmp_path):
-        drafted = draft(str(where))
-        config = loads(drafted.text, overrides=["output.report=false"])
-        assert (type(config.source).__name__, config.source.has_people) == ("Citibike", False)
-        assert config.windows.time_zone == "America/New_York"
-        assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
-        assert "may cost one trip" in drafted.text
-        assert any(line.startswith("loss      One trip loses at most ε = 2 by a day") for line in expectations(config))
-    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 120
-    # Other cities have the same columns, and clocks of their own.
-    path.write_text(header + "".join(rows).replace("-74.", "-87."))
-    source = loads(draft(str(path), "America/Chicago").text).source
-    assert (type(source).__name__, source.time_zone, source.has_people) == ("Csv", "America/Chicago", False)
+    drafted = draft(str(path), "America/Chicago")
+    config = loads(drafted.text, overrides=["output.report=false"])
+    assert (config.source.time_zone, config.source.has_people) == ("America/Chicago", False)
+    assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
+    assert "may cost one trip" in drafted.text
+    assert any(line.startswith("loss      One trip loses at most ε = 2 by a day") for line in expectations(config))
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
     assert loads(
         draft(str(path), stated=Stated({"user": "rideable_type" if header == NEW else "bikeid"})).text
     ).source.has_people
@@ -512,12 +502,8 @@ def test_decimal_commas_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (
-            b"rider,note,place,at\n" + b'ann,"two\nlines, ""said""",North,2024-05-01 08:00\n' * 3,
-            "a quoted value goes on in the next line, and a row is one line: take such line breaks out",
-        ),
         (b"sep=;\nrider;place;at\nann;North;2024-05-01 08:00\n", "take titles, comments or sep= above the header out"),
-        (b"Taps of May\nrider;place;at\nann;North;2024-05-01 08:00\n", "no comma, semicolon, tab or bar, as lines"),
+        (b"Taps of May\nrider;place;at\nann;North;2024-05-01 08:00\n", "no comma, semicolon, tab or bar: take titles"),
     ],
 )
 def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, message):
@@ -578,11 +564,12 @@ def test_text_of_four_bytes_a_letter_is_read(tmp_path):
     ("lines", "note"),
     [
         (["user;local_time;utc_time;stop", "a;2024-05-01 10:00;2024-05-01T08:00Z;x"], "utc_time could be it, too"),
-        (["user;date;time;stop", "a;2024-05-01;81005;x"], "time is not read: write it as 08:10"),
-        (["user;time;stop", "a;45413.34;x"], "time may count days from 1900"),
         (["user;time;stop", "a;638527639160000000;x"], "no column holds times that can be read"),
-        (["user;time;lat;lon", "a;2024-05-01 08:00;47.3 N;8.5 E"], "lat and lon are named so, but hold other than"),
-        (["user;time;lat;lon", "a;2024-05-01 08:00;47361234;8512345"], "lat and lon may be degrees times a million"),
+        (["user;time;lat;lon", "a;2024-05-01 08:00;47.3 N;8.5 E"], "lat does not hold decimal degrees"),
+        (
+            ["rider;note;place;at", 'a;"two\nlines, ""said""";North;2024-05-01 08:00'],
+            "takes quotes as text",
+        ),
     ],
 )
 def test_columns_that_are_not_read_are_named(tmp_path, lines, note):
