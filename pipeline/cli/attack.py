@@ -8,7 +8,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ from penstock.pipeline.cli.command import (
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.experiments.games.membership import AttackOutcome
+    from penstock.pipeline.experiments.games.membership import AttackListener, AttackOutcome
 
 #: Time that attacks on membership take at most where no number of targets is asked for.
 MINUTES = 10
@@ -78,7 +77,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     config = load(arguments.config, [*arguments.set, *getattr(arguments, "set_later", [])])
     quiet = arguments.quiet or arguments.json
     with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
-        outcomes, left_out = _attack(config, arguments, lambda: _with_time_left(progress), quiet)
+        outcomes, left_out = _attack(config, arguments, progress, quiet)
     texts = {"membership": as_text, "reconstruction": reconstruction_text, "recovery": recovery_text}
     lines = []
     for name, outcome in outcomes.items():
@@ -93,48 +92,43 @@ def _execute(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _with_time_left(progress: Callable[[int, int | None, str], None]) -> Callable[[int, int], None]:
-    """Return a listener that shows the number of completed attacks and the estimated time for the remaining ones."""
-    first: list[tuple[int, float]] = []
+def _listener(
+    name: str, minutes: float | None, progress: Callable[[int, int | None, str], None], quiet: bool
+) -> AttackListener:
+    """Return what says how many people an attack is on, how long it takes and how many are done."""
+    from penstock.pipeline.experiments.games.membership import AttackListener
 
-    def listener(done: int, total: int) -> None:
-        """Show the progress and the estimated remaining time."""
-        first.append((done, time.monotonic())) if not first else None
-        made, now = done - first[0][0], time.monotonic()
-        left = (now - first[0][1]) / made * (total - done) if made else 0.0
-        progress(done, total, f"about {in_words(left)} left" if left else "")
+    def in_words(seconds: float) -> str:
+        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
-    return listener
+    def begun(n_chosen: int, n_people: int) -> None:
+        people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
+        within = f", as many as {minutes:g} min allow, and three at least" if minutes else ""
+        print(f"penstock: {name}: {people} {'counted' if name == 'recovery' else 'attacked'}{within}", file=sys.stderr)
 
+    def foreseen(seconds: float) -> None:
+        print(f"penstock: {name}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
 
-def in_words(duration: float) -> str:
-    """Format a duration in seconds or minutes.
+    first: tuple[int, float] | None = None
 
-    >>> in_words(41.7), in_words(200)
-    ('42 s', '3 min')
-    """
-    return f"{duration:.0f} s" if duration < 100 else f"{duration / 60:.0f} min"
+    def made(done: int, total: int) -> None:
+        nonlocal first
+        now = time.monotonic()
+        first = first or (done, now)
+        n_made = done - first[0]
+        left = f"about {in_words((now - first[1]) / n_made * (total - done))} left" if 0 < n_made < total else ""
+        progress(done, total, left)
 
-
-def _announce(attack: str, minutes: float | None, n_chosen: int, n_people: int) -> None:
-    """Print the number of people to attack and the time limit."""
-    people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
-    within = f", as many as {minutes:g} min allow, and three at least" if minutes else ""
-    print(f"penstock: {attack.format(people)}{within}", file=sys.stderr)
-
-
-def _foresee(attack: str, seconds: float) -> None:
-    """Print the estimated duration of an attack."""
-    print(f"penstock: {attack}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
+    return AttackListener(made=made) if quiet else AttackListener(made=made, begun=begun, foreseen=foreseen)
 
 
 def _attack(
-    config: RunConfig, arguments: argparse.Namespace, listener: Callable[[], Callable[[int, int], None]], quiet: bool
+    config: RunConfig, arguments: argparse.Namespace, progress: Callable[[int, int | None, str], None], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Run the attacks and return their outcomes by name, along with the reason for each attack that was skipped."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.games.measures import check_recoverable
-    from penstock.pipeline.experiments.games.membership import AttackListener, attack
+    from penstock.pipeline.experiments.games.membership import attack
     from penstock.pipeline.experiments.games.reconstruction import prepare_reconstruction, reconstruct
     from penstock.pipeline.experiments.games.recovery import recovery
 
@@ -161,35 +155,19 @@ def _attack(
     }
     outcomes: dict[str, AttackOutcome] = {}
     for name in wanted:
-        listener_ = AttackListener(made=listener())
-        if not quiet:
-            people = f"{name}: {{}} {'counted' if name == 'recovery' else 'attacked'}"
-            within = minutes if name == "membership" else None
-            listener_ = replace(listener_, begun=partial(_announce, people, within), foreseen=partial(_foresee, name))
-        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener_)
+        listener = _listener(name, minutes if name == "membership" else None, progress, quiet)
+        outcomes[name] = play[name](config, games[name], folder=arguments.out, listener=listener)
     return outcomes, left_out
 
 
-ATTACK = Command(
-    "attack",
-    "simulate membership inference, reconstruction and recovery against what a configuration releases",
-    _configure,
-    _execute,
-)
+ATTACK = Command("attack", "simulate attacks against what a configuration releases", _configure, _execute)
 
 
 def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     add = parser.add_argument
-    add(
-        "--runs",
-        type=int,
-        metavar="N",
-        help="releases, each with people of its own (four times what half the noise needs)",
-    )
-    add(
-        "--minutes", type=float, default=MINUTES, metavar="M", help=f"without --runs: begin no run after it ({MINUTES})"
-    )
+    add("--runs", type=int, metavar="N", help="releases, each with other people (four times what half the noise needs)")
+    add("--minutes", type=float, default=MINUTES, metavar="M", help=f"without --runs: begin no run after ({MINUTES})")
     add("--confidence", type=float, default=0.999, help="probability with which the bound holds (0.999)")
     add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")
@@ -219,9 +197,4 @@ def _audit(arguments: argparse.Namespace) -> int:
     return FAILED if verdict.convicted else DONE
 
 
-AUDIT = Command(
-    "audit",
-    "bound from below what one person loses, and compare it with the claim",
-    _configure_audit,
-    _audit,
-)
+AUDIT = Command("audit", "bound from below what one person loses, beside the claim", _configure_audit, _audit)

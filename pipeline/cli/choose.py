@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import (
@@ -22,8 +21,6 @@ from penstock.pipeline.cli.command import (
 )
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from penstock.pipeline.experiments.choose import Choice, ChoiceRequest
 
 #: Candidates that the summary shows.
@@ -60,16 +57,13 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
 
         def begun(task: str, n_trials: int) -> None:
-            """Announce a stage and the number of its trials."""
             nonlocal total
-            if not (quiet or total):
-                print(f"penstock: {LOOKED}", file=sys.stderr)
-            total = n_trials
             if not quiet:
-                print(f"penstock: {task}: {total} trials", file=sys.stderr)
+                looked = "" if total else f"penstock: {LOOKED}\n"
+                print(f"{looked}penstock: {task}: {n_trials} trials", file=sys.stderr)
+            total = n_trials
 
         def listener(done: int, failed: int, n_read: int) -> None:
-            """Show the progress and the number of failed trials."""
             progress(done + failed, total, f"{failed} failed" if failed else "")
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
@@ -93,76 +87,44 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     from penstock.pipeline.experiments.results import best_in_words
     from penstock.pipeline.reporting.experiment import binding_in_words
 
-    choice, table, worse_than_zeros = chosen.choice, chosen.ranking, _worse_than_zeros(chosen.ranking)
+    choice, table = chosen.choice, chosen.ranking
     if not choice:
         return ["nothing could be tried: every trial failed"]
     means = [name for name in table.columns if name.startswith("mean ")]
-    lines = [
-        f"grid {chosen.tried[-1]}"
-        + (f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else "")
-    ]
-    lines += attacked_in_words(chosen, asked)
+    error = next((name for name in SHARES if name in means), None)
+    worse_than_zeros = table.filter(table[error] >= 1)["variant"].to_list() if error else []
+    missed = f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else ""
+    lines = [f"grid {chosen.tried[-1]}{missed}"]
+    if chosen.attacked:
+        head = f"{'advantage over the maximum exposed people':44}{'mean':>10}{'interval':>20}"
+        lines.append(f"{head}  at most {asked.advantage:g}")
+    for row in chosen.attacked:
+        ends = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
+        mean = "failed" if row["mean"] is None else f"{row['mean']:.3f}"
+        lines.append(f"{row['variant']:44}{mean:>10}{ends:>20}  {'refused' if row['refused'] else 'kept'}")
     if not choice["settings"]:
-        return [
-            *lines,
-            "best      none: every candidate is refused; ask for less budget or a longer stretch",
-            f"looked    {LOOKED}",
-        ]
+        none = "best      none: every candidate is refused; ask for less budget or a longer stretch"
+        return [*lines, none, f"looked    {LOOKED}"]
     lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
     for row in table.head(MAX_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
         lines.append(f"{row['variant']:44}{shown}  {'kept' if row['allowed'] else 'missed'}")
     if len(table) > MAX_SHOWN:
         lines.append(f"… and {len(table) - MAX_SHOWN} more, in {chosen.report}")
-    limits = ", ".join(_limit(name, choice) for side in ("at_least", "at_most") for name in choice[side])
+    sides = (("at_least", "≥"), ("at_most", "≤"))
+    limits = ", ".join(f"{name} {sign} {limit:g}" for side, sign in sides for name, limit in choice[side].items())
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
     if binding := binding_in_words(choice, str, lambda row: str(row["variant"])):
         lines.append(f"binding   {binding}")
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {chosen.best}")
         lines.append(f"          {best_in_words(choice['best'])}")
-        if choice["best"]["values"]["variant"] in worse_than_zeros:
-            lines.insert(
-                0, f"CAUTION   the best is no nearer to the counts than zeros are: publish nothing, or {REMEDY}"
-            )
+        is_worse, worse = choice["best"]["values"]["variant"] in worse_than_zeros, "the best is no nearer to the counts"
     else:
-        if len(worse_than_zeros) == len(table):
-            lines.insert(
-                0, f"CAUTION   zeros are nearer to the counts than every candidate: publish nothing, or {REMEDY}"
-            )
+        is_worse, worse = len(worse_than_zeros) == len(table), "no candidate is nearer to the counts"
         lines.append("best      none keeps all limits: ask for less, or spend more")
-    lines.append(f"looked    {LOOKED}")
-    return lines
+    caution = [f"CAUTION   {worse} than zeros are: publish nothing, or {REMEDY}"] if is_worse else []
+    return [*caution, *lines, f"looked    {LOOKED}"]
 
 
-def attacked_in_words(chosen: Choice, asked: ChoiceRequest) -> list[str]:
-    """Describe, for each attacked candidate, the advantage over the most exposed people and whether it was refused."""
-    if not chosen.attacked:
-        return []
-    lines = [
-        f"{'advantage over the maximum exposed people':44}{'mean':>10}{'interval':>20}  at most {asked.advantage:g}"
-    ]
-    for row in chosen.attacked:
-        ends = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"
-        mean = "failed" if row["mean"] is None else f"{row['mean']:.3f}"
-        lines.append(f"{row['variant']:44}{mean:>10}{ends:>20}  {'refused' if row['refused'] else 'kept'}")
-    return lines
-
-
-def _worse_than_zeros(table: pl.DataFrame) -> list[str]:
-    """Return the candidates whose relative error is no better than that of releasing zeros."""
-    name = next((name for name in SHARES if name in table.columns), None)
-    return [] if name is None else table.filter(table[name] >= 1)["variant"].to_list()
-
-
-def _limit(name: str, limits: Mapping[str, Any]) -> str:
-    at_least = limits["at_least"]
-    return f"{name} ≥ {at_least[name]:g}" if name in at_least else f"{name} ≤ {limits['at_most'][name]:g}"
-
-
-CHOOSE = Command(
-    "choose",
-    "rank mechanisms with the same guarantee by their error on one's own data (a look at the data)",
-    _configure,
-    _execute,
-)
+CHOOSE = Command("choose", "rank mechanisms with one guarantee by their error on one's own data", _configure, _execute)

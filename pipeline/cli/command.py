@@ -25,10 +25,6 @@ class Command:
     execute: Callable[[argparse.Namespace], int]
 
 
-def no_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no arguments to the parser."""
-
-
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the configuration file and ``--set``."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file")
@@ -39,11 +35,6 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         metavar="KEY.PATH=VALUE",
         help="change a value, or remove it with nothing after =; may be repeated",
     )
-
-
-def add_parameters(parser: argparse.ArgumentParser, of: str) -> None:
-    """Add ``--set`` for the parameters of one plug-in."""
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=f"parameter of the {of}")
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
@@ -130,11 +121,7 @@ def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> N
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar on standard error, and yield a function that takes the completed steps, the total and a
-    remark.
-
-    ``piped``: a line for every tenth in place of the bar, for logs.
-    """
+    """Show a progress bar, or a line a tenth if piped, and yield what takes steps done, their total and a remark."""
     if not enabled:
         yield lambda done, total, remark: None
         return
@@ -142,7 +129,6 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
         tenths = -1
 
         def line(done: int, total: int | None, remark: str) -> None:
-            """Print one line for each tenth of the work that is done."""
             nonlocal tenths
             now = 10 * done // (total or 1)
             if now != tenths:
@@ -157,9 +143,6 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}{{task.description}}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-
-        def move(done: int, total: int | None, remark: str) -> None:
-            """Advance the progress bar."""
-            bar.update(task, completed=done, total=total, description=remark and f" · {remark}")
-
-        yield move
+        yield lambda done, total, remark: bar.update(
+            task, completed=done, total=total, description=remark and f" · {remark}"
+        )

@@ -12,12 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, add_configuration, add_parameters, show, show_figures
+from penstock.pipeline.cli.command import Command, add_configuration, show, show_figures
 
 if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
-
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.sources.base import Source
 
@@ -56,11 +53,11 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
     n_rejected, writer = 0, None
     with replacing(rejects_path) as rejects, replacing(path) as events, ExitStack() as stack:
         lines = stack.enter_context(rejects.open("w", encoding="utf-8"))
-        of = source.from_start()
-        for block in (block for span in of.spans() for block in of.read(span)):
+        for block in source.all_blocks():
             n_rejected += len(block.rejects)
             lines.writelines(json.dumps(reject.as_dict(), ensure_ascii=False) + "\n" for reject in block.rejects)
-            table = _table(block.frame)
+            frame = block.frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC")))
+            table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())  # string views are not read everywhere
             if writer is None:
                 writer = stack.enter_context(pq.ParquetWriter(events, table.schema, compression="zstd"))
             writer.write_table(table)
@@ -69,10 +66,9 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
     if not n_rejected:
         rejects_path.unlink()
     times = pl.col("time").dt.epoch("ms")
-    written = pl.scan_parquet(path, glob=False).select(
-        pl.len(), pl.col("user").n_unique(), a=times.min(), b=times.max()
-    )
-    n_events, n_users, first, last = written.collect(engine="streaming").row(0)
+    columns = (pl.len(), pl.col("user").n_unique(), times.min().alias("first"), times.max().alias("last"))
+    written = pl.scan_parquet(path, glob=False).select(*columns).collect(engine="streaming")
+    n_events, n_users, first, last = written.row(0)
     return {
         "path": str(path),
         "rejects_path": str(rejects_path) if n_rejected else None,
@@ -84,20 +80,6 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
         "last": last,
         "n_bytes": path.stat().st_size,
     }
-
-
-def _table(frame: pl.DataFrame) -> pa.Table:
-    import polars as pl
-    import pyarrow as pa
-
-    def is_text(kind: pa.DataType) -> bool:
-        """Return whether a column holds text, in any storage layout."""
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-    table = frame.with_columns(pl.col("time").cast(pl.Datetime("ms", "UTC"))).to_arrow()
-    # Not every Parquet reader supports the newer string layouts.
-    fields = [(field.name, pa.string() if is_text(field.type) else field.type) for field in table.schema]
-    return table.cast(pa.schema(fields))
 
 
 def learn_to_file(
@@ -124,7 +106,8 @@ def learn_to_file(
         raise ParameterError("windows", n_windows, "at least 2, for there to be a step")
     asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
     plan = make_plan(replace(config, accountants=()))
-    training = training_part(plan, n_windows or asked or plan.grid.n_windows)
+    n_windows = n_windows or asked or plan.grid.n_windows
+    training = training_part(plan, n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
     until = format_time(plan.grid.calendar.end(training.n_windows))
     source = config.output.ledger_source or config.name
@@ -132,7 +115,7 @@ def learn_to_file(
     learned = replace(learned, facts=learned.facts | when)
     learned.write(path)
     facts = {"states": len(learned.states), "steps": int(learned.transitions.sum()), **learned.facts}
-    bounds = suggested_bounds(plan, n_windows or asked or plan.grid.n_windows, config.mechanism[0])
+    bounds = suggested_bounds(plan, n_windows, config.mechanism[0])
     return {"file": str(path), **facts, **bounds, **({"bounds_from": DATA_WAS_READ} if bounds else {})}
 
 
@@ -198,28 +181,22 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
 def _configure_convert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("type", help="source type, for instance cabspotting")
     parser.add_argument("path", help="folder, file or archive of the data set")
-    parser.add_argument("target", help="Parquet file to write")
-    add_parameters(parser, of="source")
-
-
-def _convert(arguments: argparse.Namespace) -> int:
-    return _write_events(arguments, arguments.type, [f"path={arguments.path}", *arguments.set])
+    _configure_generate(parser)
 
 
 def _configure_generate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", help="Parquet file to write")
-    add_parameters(parser, of="city")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="parameter of the source")
 
 
-def _generate(arguments: argparse.Namespace) -> int:
-    return _write_events(arguments, "synthetic", arguments.set)
-
-
-def _write_events(arguments: argparse.Namespace, source_type: str, settings: list[str]) -> int:
+def _write_events(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.build import load_plugin
     from penstock.pipeline.sources.base import Source
 
-    source = load_plugin(Source, source_type, settings)
+    settings = arguments.set
+    if arguments.command == "convert":
+        settings = [f"path={arguments.path}", *settings]
+    source = load_plugin(Source, getattr(arguments, "type", "synthetic"), settings)
     show_figures(arguments, convert(source, arguments.target))
     return DONE
 
@@ -263,9 +240,7 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.csv",
         help="a CSV, Parquet or JSON file, compressed or not, a folder of them, or a pattern in quotes",
     )
-    parser.add_argument(
-        "--out", metavar="FILE.yaml", help="the configuration to write (the name of the CSV file, here)"
-    )
+    parser.add_argument("--out", metavar="FILE.yaml", help="file to write (the name of the CSV file, here)")
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
     columns = parser.add_argument_group("where a guess is wrong")
     for part, help in _PARTS.items():
@@ -328,14 +303,7 @@ def _epsilon_per_day(arguments: argparse.Namespace) -> float:
         raise ParameterError("epsilon_per_day", answer, "a number above 0") from None
 
 
-INIT = Command(
-    "init", "draft a configuration from a look at a CSV, Parquet or JSON file of one's own", _configure_init, _init
-)
-CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _convert)
-GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _generate)
-LEARN = Command(
-    "learn",
-    "learn how people move from the beginning of a stream, or which counts are usual (--profile)",
-    _configure_learn,
-    _learn,
-)
+INIT = Command("init", "draft a configuration from a look at a file of one's own", _configure_init, _init)
+CONVERT = Command("convert", "convert a data set in its original format to Parquet", _configure_convert, _write_events)
+GENERATE = Command("generate", "write a synthetic city as Parquet", _configure_generate, _write_events)
+LEARN = Command("learn", "learn how people move, or which counts are usual (--profile)", _configure_learn, _learn)

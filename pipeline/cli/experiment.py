@@ -25,23 +25,13 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("trials", enabled=not quiet and sys.stderr.isatty()) as progress:
 
         def listener(done: int, failed: int, n_read: int) -> None:
-            """Show the progress, the number of sources read and the number of failed trials."""
-            numbers = ((n_read, "read"), (failed, "failed"))
-            details = " · ".join(f"{number} {name}" for number, name in numbers if number)
+            details = " · ".join(f"{n} {name}" for n, name in ((n_read, "read"), (failed, "failed")) if n)
             progress(done + failed, len(experiment.trials), details)
 
         outcome = run_experiment(experiment, arguments.out, arguments.jobs, listener)
-    show(
-        arguments,
-        {"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest},
-        [summary(outcome)],
-    )
+    figures = {"exit_code": outcome.exit_code, "folder": str(outcome.folder), **outcome.manifest}
+    show(arguments, figures, [summary(outcome)])
     return outcome.exit_code
 
 
-EXPERIMENT = Command(
-    "experiment",
-    "run a sweep: grid × seeds to one table, figures and advice",
-    _configure,
-    _execute,
-)
+EXPERIMENT = Command("experiment", "run a sweep: grid × seeds to one table, figures and advice", _configure, _execute)

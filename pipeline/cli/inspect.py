@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.pipeline import DONE, FAILED
-from penstock.pipeline.cli.command import (
-    Command,
-    add_configuration,
-    add_folder,
-    no_arguments,
-    print_json,
-    print_lines,
-    show,
-)
+from penstock.pipeline.cli.command import Command, add_configuration, add_folder, print_json, print_lines, show
 
 if TYPE_CHECKING:
     from penstock.pipeline.monitoring.status import Status
@@ -206,13 +198,9 @@ def _ago(instant: float, now: float) -> str:
 
 
 LIST = Command("list", "list mechanisms, accountants, sources, spaces, windows and metrics", _configure_list, _list)
-SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", no_arguments, _schema)
+SCHEMA = Command("schema", "print the JSON Schema of a configuration, for editors", lambda parser: None, _schema)
 VALIDATE = Command("validate", "check a configuration; every error at once, nothing runs", add_configuration, _validate)
-REPORT = Command(
-    "report", "write the report from the files of a run, an experiment or a choice", _configure_report, _report
-)
+REPORT = Command("report", "write the report of a run, an experiment or a choice", _configure_report, _report)
 VERIFY = Command("verify", "check a run's folder: row equation, ledger, windows, digests", add_folder, _verify)
-EXPORT = Command(
-    "export", "write releases with the geometry of their cells, for maps and tables", _configure_export, _export
-)
+EXPORT = Command("export", "write releases with the geometry of their cells, for maps", _configure_export, _export)
 STATUS = Command("status", "say how a run is doing: watermark, windows, budget left, late rows", add_folder, _status)

@@ -24,22 +24,15 @@ _MEASURES = {"epsilon": "amounts are ε in nats", "rho": "amounts are ρ", "gaus
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     show = actions.add_parser("show", help="budget, runs, and what they have cost by period")
-    show.add_argument(
-        "paths", metavar="FILE", nargs="+", help="a ledger; of several over the same events, what they cost"
-    )
-    show.add_argument(
-        "--manifest",
-        metavar="MANIFEST",
-        help="manifest of a run, such as public/manifest.json: is the ledger as it was?",
-    )
+    show.add_argument("paths", metavar="FILE", nargs="+", help="a ledger, or several over the same events")
+    show.add_argument("--manifest", metavar="FILE", type=Path, help="a run's manifest: is the ledger as it was?")
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
 
 
 def _execute(arguments: argparse.Namespace) -> int:
-    manifest = arguments.manifest and Path(arguments.manifest)
     ledgers = [overview(Path(path)) for path in arguments.paths]
-    if manifest:
-        _check_head(ledgers, arguments.paths, manifest)
+    if arguments.manifest:
+        ledgers[0]["faults"] += _missing_head(arguments.paths, arguments.manifest)
     shown = ledgers[0] if len(ledgers) == 1 else {"ledgers": ledgers, "together": together(ledgers)}
     if arguments.json:
         print_json(shown)
@@ -61,10 +54,8 @@ def overview(path: Path) -> dict[str, Any]:
     from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
     from penstock.pipeline.windows.calendar import format_time
 
-    if not path.is_file():
-        raise DataError(f"{path}: no ledger here")
     ledger = Ledger(path)
-    entries = list(ledger.entries())
+    entries = list(ledger.entries()) if path.is_file() else []
     if not entries:
         raise DataError(f"{path}: no ledger here")
     terms = Terms.of(entries[0].values["terms"])
@@ -121,30 +112,22 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
     return costs
 
 
-def _check_head(ledgers: Sequence[dict[str, Any]], paths: Sequence[str], manifest: Path) -> None:
-    """Report an error unless one of the ledgers contains the head that a run's manifest names."""
+def _missing_head(paths: Sequence[str], manifest: Path) -> list[str]:
+    """Return the fault that no ledger contains the head that either manifest of a run names, if there is one."""
+    from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.releasing.ledger import Ledger
 
-    head = _head_in(manifest)
-    if not any(head in Ledger(Path(path)).heads() for path in paths):
-        ledgers[0]["faults"].append(
-            f"{', '.join(paths)}: lacks the entry that {manifest} names: it was cut, or it is an older copy or another "
-            "ledger"
-        )
-
-
-def _head_in(path: Path) -> str:
-    """Return the head of the ledger at the end of a run, as recorded in either of the run's manifests."""
-    from penstock.mechanisms.core.plugin import DataError
-
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(manifest.read_text(encoding="utf-8"))
         head = values.get("ledger_head") or values["ledger"]["head"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         head = None
-    if not isinstance(head, str) or not head:
-        raise DataError(f"{path}: no manifest of a deployment, which names the head of its ledger")
-    return head
+    if not head:
+        raise DataError(f"{manifest}: no manifest of a deployment, which names the head of its ledger")
+    if any(head in Ledger(Path(path)).heads() for path in paths):
+        return []
+    cause = "it was cut, or it is an older copy or another ledger"
+    return [f"{', '.join(paths)}: lacks the entry that {manifest} names: {cause}"]
 
 
 def _lines(ledger: dict[str, Any]) -> list[str]:
@@ -160,9 +143,12 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
     for run in ledger["runs"]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
     for row in ledger["periods"]:
-        left = "" if math.isinf(terms["budget"]) else f", {_remaining(terms['budget'], row['spent']):g} left"
+        left = terms["budget"] - row["spent"]
+        if left <= 1e-9 * terms["budget"]:
+            left = 0.0  # the rest is rounding
+        rest = "" if math.isinf(left) else f", {left:g} left"
         odds = _odds(row["spent"], terms["measure"])
-        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{left}")
+        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{rest}")
     if series := ledger["series"]:
         costs = [f"{series[name]:g}{_odds(series[name], terms['measure'])}" for name in ("sum", "sum_of_30_days")]
         lines.append(f"series    {series['from']} to {series['until']}: whoever was there throughout has lost at most")
@@ -171,16 +157,6 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         told = f"{choices['about_each']:g} nats about each that hides, {choices['about_all']:g} about all"
         lines.append(f"landmarks chosen {choices['choices']:,} time{'s' * (choices['choices'] > 1)}: {told}")
     return lines
-
-
-def _remaining(budget: float, spent: float) -> float:
-    """Return the remaining budget, or 0 if the remainder is within the rounding error of the sums.
-
-    >>> _remaining(1.0, 0.75), _remaining(1.0, 1 - 4e-16), _remaining(1e-12, 5e-13), _remaining(1.0, 1.5)
-    (0.25, 0.0, 5e-13, 0.0)
-    """
-    left = budget - spent
-    return left if left > 1e-9 * budget else 0.0
 
 
 def _odds(spent: float, measure: str) -> str:

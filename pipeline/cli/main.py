@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from penstock import __version__
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 from penstock.pipeline.cli.attack import ATTACK, AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
@@ -34,7 +35,7 @@ _BASH = """_penstock() {
 complete -o default -F _penstock penstock"""
 
 
-def _shells(parser: argparse.ArgumentParser) -> None:
+def _configure_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "zsh", "fish"), help='in bash: eval "$(penstock completion bash)"')
 
 
@@ -48,16 +49,13 @@ def _completion(arguments: argparse.Namespace) -> int:
     if arguments.shell == "fish":
         for name, words in options.items():
             print(f'complete -c penstock -n __fish_use_subcommand -a {name} -d "{COMMANDS[name].help}"')
-            print(
-                *(f"complete -c penstock -n '__fish_seen_subcommand_from {name}' -l {one[2:]}" for one in words),
-                sep="\n",
-            )
+            for word in words:
+                print(f"complete -c penstock -n '__fish_seen_subcommand_from {name}' -l {word[2:]}")
         return DONE
+    if arguments.shell == "zsh":
+        print("autoload -U +X bashcompinit && bashcompinit")
     cases = "\n".join(f'    *:{name}) words="{" ".join(words)}" ;;' for name, words in options.items())
-    print(
-        ("autoload -U +X bashcompinit && bashcompinit\n" if arguments.shell == "zsh" else "")
-        + _BASH % (" ".join(COMMANDS), cases)
-    )
+    print(_BASH % (" ".join(COMMANDS), cases))
     return DONE
 
 
@@ -67,7 +65,7 @@ COMMANDS: dict[str, Command] = {
     for command in (
         *(DEMO, INIT, RUN, VALIDATE, EXPERIMENT, CHOOSE, PLAN, ATTACK, AUDIT),
         *(LIST, SCHEMA, CONVERT, GENERATE, LEARN, STATUS, REPORT, EXPORT, VERIFY, KEY, LEDGER),
-        Command("completion", "print what completes commands and options in a shell", _shells, _completion),
+        Command("completion", "print what completes commands in a shell", _configure_completion, _completion),
     )
 }
 
@@ -78,13 +76,22 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Return 0 on success, 1 on failure, 2 on wrong use, 3 if a budget stopped it, or 4 if
-    interrupted.
-    """
+    """Run the command line, and return its exit code: that of success, failure, wrong use, no budget or interrupt."""
     words = list(sys.argv[1:] if argv is None else argv)
     at = words.index("--") if "--" in words else len(words)
     words, beam_options = words[:at], words[at + 1 :]
-    arguments = _parser(words[:1]).parse_args(words)
+    parser = argparse.ArgumentParser(
+        prog="penstock",
+        description="Release counts of people from a stream of location events, and keep the books on what it cost.",
+    )
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
+    for name, command in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=command.help, description=command.help)
+        sub.add_argument("--json", action="store_true", help="print JSON for machines")
+        if name in words[:1]:
+            command.configure(sub)  # imports what declares its options
+    arguments = parser.parse_args(words)
     arguments.beam_options = beam_options
     from penstock.mechanisms.core.plugin import (
         BudgetExceeded,
@@ -102,7 +109,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except BaseException as error:
-        if _is_interrupt(error):
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, KeyboardInterrupt):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
             resume_hint = ": continue with --resume" if arguments.command == "run" else ""
             return _fail(arguments, KeyboardInterrupt(f"interrupted{resume_hint}"), INTERRUPTED)
         if isinstance(error, (ConfigError, ParameterError, UnknownPlugin)):
@@ -117,29 +127,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether an error was caused by Ctrl-C, directly or through its cause or context."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
-
-
-def _parser(asked: Sequence[str]) -> argparse.ArgumentParser:
-    """Build the argument parser, adding arguments only to the selected subcommands."""
-    parser = argparse.ArgumentParser(
-        prog="penstock",
-        description="Release counts of people from a stream of location events, and keep the books on what it cost.",
-    )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
-    subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
-    for name, command in COMMANDS.items():
-        sub = subparsers.add_parser(name, help=command.help, description=command.help)
-        sub.add_argument("--json", action="store_true", help="print JSON for machines")
-        if name in asked:
-            command.configure(sub)
-    return parser
-
-
 def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int:
     problems = getattr(error, "problems", (str(error),))
     if getattr(arguments, "json", False):
@@ -147,20 +134,6 @@ def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int
     for problem in problems:
         print(f"penstock: {problem}", file=sys.stderr)
     return code
-
-
-class _Version(argparse.Action):
-    """An argparse action that looks up the version, prints it and exits."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *further: object) -> NoReturn:
-        from importlib import metadata
-
-        try:
-            version = metadata.version("penstock")
-        except metadata.PackageNotFoundError:
-            version = "(not installed)"
-        print("penstock", version)
-        parser.exit(DONE)
 
 
 if __name__ == "__main__":

@@ -11,32 +11,15 @@ from penstock.pipeline.cli.command import Command, add_configuration, show
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     goals = parser.add_mutually_exclusive_group(required=True)
-    goals.add_argument(
-        "--temporal",
-        type=float,
-        metavar="GOAL",
-        help="total temporal loss, in nats, that no window may pass: against every adversary of the temporal "
-        "accountants, within the run or for ever on an endless stream",
-    )
-    goals.add_argument(
-        "--conditional",
-        type=float,
-        metavar="GOAL",
-        help="conditional inferential loss, in nats, that no secret point of a trace may pass: against the adversary "
-        "of the accountant conditional_inferential, whatever the times of the points",
-    )
-    goals.add_argument(
-        "--reconstruction",
-        type=float,
-        metavar="SHARE",
-        help="largest expected share of people retraced, in all but `tolerance` of any `horizon` windows: by the "
-        "adversary of the accountant reconstruction, from counts of a run with an end",
-    )
-    goals.add_argument(
-        "--landmarks",
-        metavar="FILE",
-        help="private landmarks, numbers of windows a line each: choose public ones to hide them among",
-    )
+    helps = {
+        "temporal": "total temporal loss, in nats, that no window may pass, by the run's temporal accountants",
+        "conditional": "loss, in nats, that no secret point of a trace may pass, by its conditional_inferential",
+        "reconstruction": "largest expected share of people retraced, by the run's accountant reconstruction",
+    }
+    for name, text in helps.items():
+        goals.add_argument(f"--{name}", type=float, metavar="GOAL", help=text)
+    text = "private landmarks, numbers of windows a line each: choose public ones to hide them among"
+    goals.add_argument("--landmarks", metavar="FILE", help=text)
     parser.add_argument("--among", type=int, metavar="M", help="with --landmarks: number of public landmarks")
     parser.add_argument("--epsilon", type=float, metavar="E", help="with --landmarks: loss about each by the choice")
 

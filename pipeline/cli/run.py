@@ -86,11 +86,8 @@ def _execute(arguments: argparse.Namespace) -> int:
         result = run(config, arguments.out, *options, unverified_engine=arguments.unverified_engine)
     if arguments.quiet and not (arguments.json or arguments.log) and result.exit_code in (FAILED, STOPPED, INTERRUPTED):
         print(f"penstock: {result.folder}: {result.manifest['exit']['reason']}", file=sys.stderr)
-    show(
-        arguments,
-        {"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest},
-        summary(result).splitlines(),
-    )
+    figures = {"exit_code": result.exit_code, "folder": str(result.folder), **result.manifest}
+    show(arguments, figures, summary(result).splitlines())
     return result.exit_code
 
 
@@ -110,14 +107,7 @@ def show_progress() -> Iterator[None]:
 
 
 def progress_line(registry: RunMetrics, seconds: float) -> str:
-    """Describe the progress of a run in one line.
-
-    >>> from penstock.pipeline.monitoring.metrics import ROWS, RunMetrics
-    >>> registry = RunMetrics()
-    >>> registry.record(ROWS, 3000, "used")
-    >>> progress_line(registry, 2.0)
-    '3,000 events read · 0 windows released · 1,500 events/s'
-    """
+    """Describe the progress of a run in one line."""
     from penstock.pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
 
     events, windows = registry.total(ROWS), registry.total(WINDOWS)
@@ -189,13 +179,14 @@ def summary(result: Result) -> str:
         lines.append(f"loss      {losses_in_words(loss, ONE[counted(manifest)])}")
     if accuracy := manifest.get("utility_summary"):
         verdict = in_words(accuracy, counted(manifest))
-        lines.insert(
-            *((0, f"CAUTION   {verdict}") if zeros_are_better(accuracy) else (len(lines), f"utility   {verdict}"))
-        )
+        if zeros_are_better(accuracy):
+            lines.insert(0, f"CAUTION   {verdict}")
+        else:
+            lines.append(f"utility   {verdict}")
     measured = manifest.get("utility", {})
-    for name, value in ((name, measured[name]) for name in METRICS if name in measured):
-        source = METRICS[name].source if name in METRICS else ""
-        lines.append(f"utility   {name} {value:.4g}" + (f" (as in {source})" if source else ""))
+    for name in (name for name in METRICS if name in measured):
+        source = f" (as in {METRICS[name].source})" if METRICS[name].source else ""
+        lines.append(f"utility   {name} {measured[name]:.4g}{source}")
     if result.exit_code in (FAILED, STOPPED, INTERRUPTED):
         lines.append(f"STOPPED   {manifest['exit']['reason']}")
     lines.append(f"took      {sum(manifest['seconds'].values()):.1f} s")

@@ -79,17 +79,8 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 _KNOWN: dict[type, tuple[Field, ...]] = {}
 
 
-def defaults_of(cls: type) -> dict[str, Any]:
-    """Return the default of each field that has one, by field name."""
-    return {field.name: field.default for field in fields_of(cls) if not field.required}
-
-
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, with None as NoneType, or the hint alone if it is not a union.
-
-    >>> alternatives(int | None)
-    (<class 'int'>, <class 'NoneType'>)
-    """
+    """Return the members of a union, with None as NoneType, or the hint alone if it is not a union."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
@@ -150,16 +141,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Read a scalar as the given type, or raise `WrongValue` if it does not fit.
-
-    ``hint`` is the type: bool, int, float, str, `pathlib.Path`, a Literal or Any. The ``kind`` of ``declared`` says how
-    durations, times, paths and metrics are read. Paths are looked for in the working directory, then in ``folder``.
-
-    >>> from penstock.pipeline.config.yaml import parse
-    >>> node, _ = parse("1h30m", "run.yaml")
-    >>> scalar(node, int, Parameter(doc="", kind="duration"), None)
-    5400000
-    """
+    """Read a scalar as the given type and kind, or raise `WrongValue`; paths may be relative to ``folder``, too."""
     if not isinstance(node, Scalar) or node.value is None:
         raise WrongValue
     if typing.get_origin(hint) is Literal:
@@ -176,23 +158,13 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
 
 
 class _Failed(Enum):
-    """The placeholder for a value that could not be built and whose problem has been recorded."""
-
     FAILED = "failed"
 
 
+#: Stands for a value that could not be built and whose problem has been recorded.
 FAILED = _Failed.FAILED
-
 #: Other systems' names of a key, where they do not resemble its own.
-ALSO_CALLED = {
-    "period": "size",
-    "step": "size",
-    "every": "size",
-    "length": "size",
-    "duration": "size",
-    "width": "size",
-    "tz": "time_zone",
-}
+ALSO_CALLED = dict.fromkeys(("period", "step", "every", "length", "duration", "width"), "size") | {"tz": "time_zone"}
 
 
 class Builder:
@@ -294,7 +266,9 @@ class Builder:
         try:
             cls = registry.get(name.value)
         except UnknownPlugin as error:
-            return self.fail(name, (*path, "type"), replaced_plugin(registry.kind, name.value) or str(error))
+            sentence = REMOVED.get(f"{registry.kind} {name.value}")
+            text = f"{name.value!r} was removed; {sentence}" if sentence else str(error)
+            return self.fail(name, (*path, "type"), text)
         except PenstockError as error:
             return self.fail(name, (*path, "type"), f"{name.value!r} cannot be loaded: {error}")
         values = self.values(node, cls, path, ("type",), f"{registry.kind} {name.value}")
@@ -354,7 +328,8 @@ class Builder:
         """Read a list, treating a single value or section as a list with one entry."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
-            if hints[-1] is not Ellipsis or not self.is_one(node, hints[0]):
+            is_one = any(self.fits(node, member) for member in alternatives(hints[0])) and plain(node) is not None
+            if hints[-1] is not Ellipsis or not is_one:
                 return self.refuse(node, path, expected(hint, declared, self.unions))
             value = self.typed(node, hints[0], declared, path)
             return FAILED if value is FAILED else (value,)
@@ -364,12 +339,6 @@ class Builder:
             return self.refuse(node, path, expected(hint, declared, self.unions))
         values = [self.typed(node.items[i], hints[i], declared, (*path, i)) for i in range(len(hints))]
         return FAILED if FAILED in values else tuple(values)
-
-    def is_one(self, node: Node, hint: Any) -> bool:
-        """Return whether a node that is not a list may be read as a list with one entry."""
-        return any(self.fits(node, member) for member in alternatives(hint)) and not (
-            isinstance(node, Scalar) and node.value is None
-        )
 
     def dictionary(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
         """Read a section with arbitrary keys."""
@@ -447,28 +416,18 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return advice on a key or value that is no longer supported, or None if it was never removed.
+    """Return advice on a key, or a value of it, that was removed, given the plug-in of its section (``mechanism fpa``).
 
-    Parameters
-    ----------
-    section
-        Path of the section that the key is in.
-    plugin
-        Kind and name of the plug-in that the section configures, as in ``mechanism fpa``; None: a section with
-        keys of its own.
-    key
-        The key.
-    value
-        What is written under it; None asks about the key itself.
+    >>> replacement(("mechanism", 0), "mechanism fpa", "choice")
+    'was removed; coefficients says how many are kept'
     """
     names = {key: ""}
     if isinstance(value, Scalar):
         names = {f"{key}={value.text}": f"{value.text!r} "}
     elif value is not None:
         names = {f"{key}.{name}": f"{name} " for name in value.items} if plugin and isinstance(value, Mapping) else {}
-    places = (
-        [plugin, plugin.partition(" ")[0]] if plugin else [".".join(step for step in section if isinstance(step, str))]
-    )
+    names_only = ".".join(step for step in section if isinstance(step, str))
+    places = [plugin, plugin.partition(" ")[0]] if plugin else [names_only]
     for name, cure in names.items():
         for place in places:
             if sentence := REMOVED.get(f"{place}.{name}".removeprefix(".")):
@@ -476,35 +435,22 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
     return None
 
 
-def replaced_plugin(kind: str, name: str) -> str | None:
-    """Return advice on a plug-in that is no longer supported, or None for any other name."""
-    sentence = REMOVED.get(f"{kind} {name}")
-    return sentence and f"{name!r} was removed; {sentence}"
-
-
 # One plug-in alone: from the command line, a manifest or values.
 
 
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
-    """Build one plug-in.
-
-    ``settings``: ``key=value`` texts. Raises `ConfigError` with every problem found.
-    """
+    """Build one plug-in from ``key=value`` texts; raise a `ConfigError` that lists every problem."""
     root = Mapping(Place("command line"), {}, {})
     problems = [problem for setting in (f"type={name}", *settings) for problem in apply_override(root, setting)]
-    return _build_section(root, base, (), problems)
+    return _plugin(base, root, (), problems)
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from the plain values of its section. Error messages locate the section at ``path`` in ``file``.
-
-    Raises `ConfigError` with every problem found, for instance that a file of the section is gone.
-    """
-    return _build_section(nodes(section, Place(file)), base, path)
+    """Build a plug-in from plain values, which messages say to be at ``path`` in ``file``; else as `load_plugin`."""
+    return _plugin(base, nodes(section, Place(file)), path)
 
 
-def _build_section(node: Node, base: type, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
-    """Build the plug-in that a section configures, or raise a `ConfigError` that lists every problem."""
+def _plugin(base: type, node: Node, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
     builder = Builder(UNIONS, None)
     plugin = builder.plugin(node, base, path)
     if wrong := [*problems, *builder.problems]:

@@ -62,9 +62,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """Return the SHA-256 of a file, or of a folder's file names and contents in sorted order. Return an address
-    unchanged.
-    """
+    """Return the SHA-256 of a file, or of a folder's sorted file names and contents; an address stays as it is."""
     if not os.path.exists(path):
         return path
     total = hashlib.sha256()
@@ -79,7 +77,15 @@ def _plain_value(
 ) -> Any:
     """Return a value as written in YAML, converting input and output paths with ``input_path`` and ``output_path``."""
     if is_section(type(value)):
-        return _plain_section(value, input_path, output_path)
+        keys: dict[str, Any] = {}
+        for field in fields_of(type(value)):
+            inner = getattr(value, field.name)
+            if inner is not None or field.default is not None:  # what is None by default is left out
+                keys[field.key] = _plain_value(inner, field.declared, input_path, output_path)
+        for base, registry in UNIONS.items():
+            if isinstance(value, base):
+                keys["type"] = registry.name_of(type(value))
+        return dict(sorted(keys.items()))
     if isinstance(value, tuple):
         return [_plain_value(entry, declared, input_path, output_path) for entry in value]
     if isinstance(value, dict):
@@ -91,16 +97,3 @@ def _plain_value(
     if declared.kind == "output" and value is not None:
         return output_path(str(value))
     return str(value) if isinstance(value, Path) else show(value, declared)
-
-
-def _plain_section(section: Any, input_path: Callable[[str], str], output_path: Callable[[str], str]) -> dict[str, Any]:
-    """Return a section under sorted keys, without the keys that are None by default."""
-    values = {}
-    for field in fields_of(type(section)):
-        value = getattr(section, field.name)
-        if value is not None or field.default is not None:
-            values[field.key] = _plain_value(value, field.declared, input_path, output_path)
-    for base, registry in UNIONS.items():
-        if isinstance(section, base):
-            values["type"] = registry.name_of(type(section))
-    return dict(sorted(values.items()))

@@ -18,9 +18,7 @@ from penstock.pipeline.windows.landmarks import Landmarks
 
 
 def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Iterator[Finding]:
-    """Require a secret key stored outside the output folder, since anybody can remove noise that was drawn from a
-    seed.
-    """
+    """Require a secret key outside the output folder: anybody can remove noise that was drawn from a seed."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if noise_key is None:
@@ -62,9 +60,7 @@ def deployed_facts_are_public(
     if space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")
     if looked_at_data:
-        expected = (
-            "left out in a deployment: decide what is marked LOOKED by what is publicly known, then remove the key"
-        )
+        expected = "left out in a deployment: decide what is marked LOOKED by what is public, then remove the key"
         yield Finding(("looked_at_data",), True, expected)
     for name, reason in (("stay_points", "where someone stays is private"), ("drawn", "they mean nothing")):
         if on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:

@@ -119,7 +119,7 @@ def draft(
     if len(events):
         facts = DraftFacts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
     else:
-        unknown = Places(list_=(FIXME,), elsewhere=True)
+        unknown: Space = Places(list_=(FIXME,), elsewhere=True)
         if "latitude" in columns.names:
             unknown = Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
         facts = DraftFacts.unknown(epsilon_per_day, known or unknown)

@@ -48,8 +48,7 @@ class DraftFacts:
     max_per_period: int
     epsilon: float
     typical: float
-    #: Share of the events that are in the space, and not elsewhere.
-    inside: float
+    inside: float  # share of the events that are in the space, and not elsewhere
     is_known: bool = True
 
     @classmethod
@@ -60,7 +59,8 @@ class DraftFacts:
     @classmethod
     def of(cls, events: pl.DataFrame, zone: str, epsilon: float, shortest: int, known: Space | None) -> DraftFacts:
         """Find the finest cells and windows for which a typical count exceeds the noise."""
-        begin, end = _midnights(_inner(events["time"]), zone)
+        first, last = (wall_time(zone, int(time)) // DAY * DAY for time in _inner(events["time"]))
+        begin, end = instants(zone, np.array([first, last + DAY])).tolist()
         if known is not None:
             spaces = [known]
         elif "latitude" in events.columns:
@@ -77,7 +77,9 @@ class DraftFacts:
         for window in windows:
             n_windows = (end - begin) / window
             for space in spaces if window == windows[-1] else spaces[:_FINE]:
-                cell = _cells(tried, space)
+                cell = pl.Series("cell", space.place(tried), dtype=pl.Int64)
+                n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
+                cell = cell.set(cell >= n_named, -1)
                 inside = float((cell >= 0).mean() or 0.0)  # type: ignore[arg-type]
                 seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
                 seen = seen.unique().with_columns(period=pl.col("window") * window // max(window, DAY))
@@ -112,13 +114,6 @@ class DraftFacts:
         return format_duration(max(self.window, DAY))
 
 
-def _cells(events: pl.DataFrame, space: Space) -> pl.Series:
-    """Return the cell of each event, or −1 for an event outside the space or in its catch-all cell."""
-    cell = pl.Series("cell", space.place(events), dtype=pl.Int64)
-    n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
-    return cell.set(cell >= n_named, -1)
-
-
 def _inner(values: pl.Series) -> tuple[float, float]:
     """Return the range of the values without outliers."""
     low, high = (values.quantile(share, "nearest") for share in (STRAY, 1 - STRAY))
@@ -128,13 +123,6 @@ def _inner(values: pl.Series) -> tuple[float, float]:
     minimum, maximum = float(values.min()), float(values.max())  # type: ignore[arg-type]
     room = (high - low) / 2
     return (minimum if minimum >= low - room else low), (maximum if maximum <= high + room else high)
-
-
-def _midnights(times: tuple[float, float], zone: str) -> tuple[int, int]:
-    """Return the local midnights before and after a range of times."""
-    first, last = (wall_time(zone, int(time)) // DAY * DAY for time in times)
-    begin, end = instants(zone, np.array([first, last + DAY])).tolist()
-    return begin, end
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
@@ -150,9 +138,7 @@ def _area(events: pl.DataFrame) -> dict[str, float]:
 
 
 def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return the south, north, west and east bounds of the events around the most populous tile, at most `_REGION`
-    apart.
-    """
+    """Return the bounds (south, north, west, east) of the events around the most populous tile of a `_REGION`."""
     step = _REGION / 2 / _DEGREE
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.

@@ -49,21 +49,10 @@ class PlannedLine:
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
     """Find the largest ε (for adding or removing one cell of a person) that keeps each window's total temporal loss
-    within a goal.
+    within a goal, in nats, against every temporal accountant of the configuration.
 
-    Parameters
-    ----------
-    config
-        The configuration, whose ε does not matter. Its temporal accountants say what the adversary knows; the plan
-        holds for every one of them. An estimate from the run's own stream reads it.
-    goal
-        Bound on the total loss of every window, in nats; in runs with an end, of as many windows as they have.
-
-    Raises
-    ------
-    ConfigError
-        Where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what is known was
-        learned from the people of a deployment, or no ε keeps an endless stream under the goal.
+    Raises `ConfigError` where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what
+    is known was learned from the people of a deployment, or no ε keeps an endless stream under the goal.
     """
     noisy_steps = [
         i
@@ -106,25 +95,11 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
     """Plan the noise on traces so that the conditional inferential loss of each chosen secret point stays within a
-    goal.
+    goal, in nats, against the configuration's one accountant ``conditional_inferential``.
 
     No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
     then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.
-
-    Parameters
-    ----------
-    config
-        The configuration, whose σ does not matter. Its one accountant ``conditional_inferential`` says what the
-        adversary knows.
-    goal
-        Bound on the loss of every chosen secret, in nats.
-
-    Raises
-    ------
-    ConfigError
-        Without mechanism ``gaussian_trace`` or without one such accountant, or if they differ in the radius.
-    ParameterError
-        If the goal is not a number above 0.
+    Raises `ConfigError` without mechanism ``gaussian_trace`` or one such accountant, or if they differ in the radius.
     """
     step = config.mechanism[-1]
     if not isinstance(step, GaussianTrace):

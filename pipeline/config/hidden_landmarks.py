@@ -44,21 +44,8 @@ _RARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkChoice(Checked):
-    """A choice of a public set of windows that hides private landmarks.
+    """A choice of m windows (``shown``) out of N that hides k private landmarks (``size``, which is public).
 
-    Parameters
-    ----------
-    n_windows
-        N, windows of the run.
-    size
-        k, the declared number of landmarks: public, and that of every set that L may be.
-    shown
-        m, windows of the public set.
-    epsilon
-        Loss about each landmark by the choice, in nats.
-
-    Examples
-    --------
     >>> choice = LandmarkChoice(n_windows=24, size=3, shown=8, epsilon=2.0)
     >>> choice.coverage().round(3).tolist()  # that 0, 1, 2, 3 of the landmarks are in it, whichever they are
     [0.01, 0.13, 0.447, 0.413]
@@ -81,29 +68,23 @@ class LandmarkChoice(Checked):
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Return the probability, for any k landmarks, that the public set contains 0, 1, …, k of them, shape (k +
-        1,).
-        """
-        overlap = np.arange(self.size + 1)
+        """Return the probability, for any k landmarks, that the public set contains 0, 1, …, k of them."""
+        overlap, n_others = np.arange(self.size + 1), self.n_windows - self.size
         rest = self.shown - overlap
-        possible = (rest >= 0) & (rest <= self.n_windows - self.size)
-        n_sets = _log_binomial(self.size, overlap) + _log_binomial(
-            self.n_windows - self.size, np.where(possible, rest, 0)
-        )
-        weight = np.where(possible, n_sets + self.epsilon * overlap, -np.inf)
+        is_possible = (rest >= 0) & (rest <= n_others)
+        n_sets = _log_binomial(self.size, overlap) + _log_binomial(n_others, np.where(is_possible, rest, 0))
+        weight = np.where(is_possible, n_sets + self.epsilon * overlap, -np.inf)
         return np.asarray(np.exp(weight - logsumexp(weight)))
 
     def choose(self, landmarks: ArrayLike, key: bytes) -> NDArray[np.bool_]:
-        """Sample the public set as a mask of shape (N,), given a mask of the k true landmarks.
+        """Sample the public set as a mask of shape (N,), given a mask of the k true landmarks and a secret key.
 
-        `key`: secret. The same landmarks and key give the same set, so that choosing again tells no more; any other
-        landmarks an independent one.
+        The same landmarks and key give the same set, so that choosing again tells no more.
         """
         mask = np.asarray(landmarks, bool)
         if mask.shape != (self.n_windows,) or mask.sum() != self.size:
-            raise ParameterError(
-                "landmarks", int(mask.sum()), f"a mask of {self.n_windows} windows, {self.size} of them"
-            )
+            expected = f"a mask of {self.n_windows} windows, {self.size} of them"
+            raise ParameterError("landmarks", int(mask.sum()), expected)
         words = [self.n_windows, self.shown, *np.frombuffer(np.float64(self.epsilon).tobytes(), np.uint32).tolist()]
         digest = keyed_hash(key, *([word] for word in (*words, *np.flatnonzero(mask).tolist()))).tobytes()
         drawn = keyed_hash(key, np.frombuffer(digest, np.uint64), np.arange(self.n_windows + 1))
@@ -116,10 +97,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the largest sum of amounts over one window and a set L of ``size`` windows that contains at least
-    ``covered`` chosen windows.
-
-    `amounts`: ε or ρ of each window, (N,). `chosen`: mask of the public set.
+    """Return the most that L, of ``size`` windows with at least ``covered`` chosen ones, and one window more spend.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -150,9 +128,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Describe the privacy cost of the choice, and that of the releases for the private landmarks, in one sentence
-    each.
-    """
+    """Describe what the choice, and what the releases cost the private landmarks, in one sentence each."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -168,19 +144,11 @@ def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, 
 
 
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
-    """Choose public landmarks that cover the private ones, and state the guarantee of the choice.
+    """Choose ``shown`` public landmarks that cover the private ones, and state the guarantee of the choice.
 
-    Parameters
-    ----------
-    config
-        Counts of a run with an end, of one budget period, released by a landmark mechanism. Its noise key or seed makes
-        the choice, so that the same private landmarks always give the same line.
-    path
-        File of the private landmarks: 1-based numbers of windows, a line each. How many they are is public.
-    shown
-        Number of windows to hide them in.
-    epsilon
-        Loss about each private landmark by the choice, in nats.
+    ``config``: counts of a run with an end, of one budget period, released by a landmark mechanism. Its noise key or
+    seed makes the choice, so that the same private landmarks always give the same line. ``path``: file of the private
+    landmarks, 1-based numbers of windows, a line each. ``epsilon``: loss about each by the choice, in nats.
     """
     mechanism = next((step for step in config.mechanism if isinstance(step, LandmarkSchedule)), None)
     if mechanism is None or config.windows.per_event or config.budget_period is not None:

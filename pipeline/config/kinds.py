@@ -25,22 +25,15 @@ def find(text: str, folder: Path | None) -> str | None:
 
     An address with a scheme (``gs://…``) is taken as it is; None if nothing exists.
 
-    >>> find("gs://bucket/rides", None)
-    'gs://bucket/rides'
-    >>> find("no/such/file", None) is None
-    True
+    >>> find("gs://bucket/rides", None), find("no/such/file", None)
+    ('gs://bucket/rides', None)
     """
     if "://" in text:
         return text
-    candidates = [text] if folder is None else [text, os.path.join(folder, text)]
-    return next((path for path in candidates if exists(path)), None)
-
-
-def exists(path: str) -> bool:
-    """Return whether a path exists or, if it is a pattern, whether it matches any file."""
-    if not path or "\0" in path:
-        return False
-    return os.path.exists(path) or (glob.has_magic(path) and any(True for _ in glob.iglob(path, recursive=True)))
+    for path in [text] if folder is None else [text, os.path.join(folder, text)]:
+        if text and "\0" not in text and (os.path.exists(path) or any(glob.iglob(path, recursive=True))):
+            return path
+    return None
 
 
 # Durations and times: text in YAML, milliseconds in the program.
@@ -152,23 +145,20 @@ def _text(value: Any, folder: Path | None) -> str:
     return value
 
 
-def _duration(value: Any, folder: Path | None) -> int:
-    if value == 0 and not isinstance(value, bool):
-        return 0
-    return _parse(value, parse_duration)
+def _parsed(parse: Callable[[str], int]) -> Callable[[Any, Path | None], int]:
+    """Return what reads a duration or a time."""
 
+    def read(value: Any, folder: Path | None) -> int:
+        if value == 0 and not isinstance(value, bool) and parse is parse_duration:
+            return 0
+        if not isinstance(value, str):
+            raise WrongValue
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise WrongValue(None if str(error) in (EXPECTED_DURATION, EXPECTED_TIME) else str(error)) from None
 
-def _time(value: Any, folder: Path | None) -> int:
-    return _parse(value, parse_time)
-
-
-def _parse(value: Any, parse: Callable[[str], int]) -> int:
-    if not isinstance(value, str):
-        raise WrongValue
-    try:
-        return parse(value)
-    except ValueError as error:
-        raise WrongValue(None if str(error) in (EXPECTED_DURATION, EXPECTED_TIME) else str(error)) from None
+    return read
 
 
 def _input(value: Any, folder: Path | None) -> str:
@@ -239,18 +229,10 @@ def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
     return f", {phrase}" if phrase else ""
 
 
-#: Limits of a declaration in the words of JSON Schema.
-_SCHEMA_WORDS = {
-    "above": "exclusiveMinimum",
-    "at_least": "minimum",
-    "below": "exclusiveMaximum",
-    "at_most": "maximum",
-}
-
-
 def _bounds(declared: Parameter) -> dict[str, float]:
     """Return the bounds of a declaration as JSON Schema keywords."""
-    return {_SCHEMA_WORDS[name]: limit for name, limit in declared.limits.items()}
+    words = {"above": "exclusiveMinimum", "at_least": "minimum", "below": "exclusiveMaximum", "at_most": "maximum"}
+    return {words[name]: limit for name, limit in declared.limits.items()}
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:
@@ -270,13 +252,13 @@ _STRING = _constant({"type": "string"})
 #: Every kind by its name in a declaration, and by the type of fields that declare none.
 KINDS: dict[Any, Kind] = {
     "duration": Kind(
-        _duration,
+        _parsed(parse_duration),
         lambda declared: EXPECTED_DURATION + _limits(declared, format_duration),
         _constant({"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": 0}]}),
         format_duration,
     ),
     "time": Kind(
-        _time,
+        _parsed(parse_time),
         lambda declared: EXPECTED_TIME + _limits(declared, format_time),
         _constant({"type": "string", "pattern": TIME_PATTERN}),
         format_time,

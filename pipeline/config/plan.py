@@ -18,32 +18,17 @@ from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.spec import Batching, CoreSpec, RunKeys, TraceSpec
 from penstock.pipeline.sources.base import FileSource, LiveSource
 from penstock.pipeline.windows.grid import WindowGrid
-from penstock.pipeline.windows.timestamps import Timestamps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(CoreSpec):
-    """The immutable, picklable plan of a run, as sent to the workers.
+    """The immutable, picklable plan of a run, as sent to the workers."""
 
-    Parameters
-    ----------
-    config
-        The configuration as loaded, with the noise that was chosen for ``auto``.
-    folder
-        Where the run writes.
-    streaming
-        Whether events come as a stream, so that every window is counted for itself.
-    resumed
-        Whether an earlier, unfinished run in the same folder is continued.
-    noise_choice
-        How noise was chosen; None: it was not left to be chosen.
-    """
-
-    config: RunConfig
-    folder: Path
-    streaming: bool = False
-    resumed: bool = False
-    noise_choice: NoiseChoice | None = None
+    config: RunConfig  # as loaded, with the noise that was chosen for ``auto``
+    folder: Path  # where the run writes
+    streaming: bool = False  # events come as a stream, so that every window is counted for itself
+    resumed: bool = False  # an earlier, unfinished run in the same folder is continued
+    noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
     def opened(self) -> Self:
         """Return the plan with its noise key, read again by each worker. Raise `PenstockError` if there is no key.
@@ -63,9 +48,7 @@ COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
-    """Return the noise key of a configuration, made from its seed or from a deployment's secret in ``env:NAME`` or a
-    file.
-    """
+    """Return the noise key of a configuration, from its seed or from a deployment's secret (``env:NAME`` or a file)."""
     if config.mode == "simulation":
         return NoiseKey.from_seed(config.seed or 0)
     named = config.noise_key or ""
@@ -147,9 +130,7 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Return the measure of a deployment's ledger, or of the budget stated for it, or None if neither fixes a
-    measure.
-    """
+    """Return the measure that a deployment's ledger or its stated budget fixes, or None."""
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -161,16 +142,12 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Return the default folder for ledgers that have no configured path, in ``XDG_STATE_HOME`` or
-    ``~/.local/state``.
-    """
+    """Return the folder of ledgers without a configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the path of a run's ledger. A deployment keeps it outside the run's folder, so that copies of the
-    folder share it.
-    """
+    """Return the path of a run's ledger; a deployment's is outside its folder, so that copies of that share it."""
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"
@@ -179,9 +156,8 @@ def ledger_path(plan: Plan) -> Path:
 
 def _traces(config: RunConfig) -> TraceSpec | None:
     """Return the terms of a release of traces, or None for counts."""
-    released = (step for step in config.mechanism if isinstance(step, Scheduled) and step.on_points)
-    if (mechanism := next(released, None)) is None:
-        return None
-    windows = config.windows
-    gap = windows.gap if isinstance(windows, Timestamps) else None
-    return TraceSpec(mechanism, config.landmarks, config.budget_period, windows.time_zone, gap)
+    for step in config.mechanism:
+        if isinstance(step, Scheduled) and step.on_points:
+            gap = getattr(config.windows, "gap", None)
+            return TraceSpec(step, config.landmarks, config.budget_period, config.windows.time_zone, gap)
+    return None

@@ -55,27 +55,13 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
     stretch. What is planned is the mechanism's ``epsilon`` or ``rho`` (the largest), its ``sigma`` (the smallest), or
     without noise the number of sensors: the cells of ``sensors.fixed``, those first in which people are most.
 
-    Parameters
-    ----------
-    config
-        The configuration, of a run with an end. The present value of what is planned does not matter. People's priors
-        are learned from the run's stream where the accountant's are, for everybody seen there (`PEOPLE` of them at
-        most, at the upper limit of a one-sided confidence interval of 95 %).
-    share
-        Largest expected share of people retraced, above 0 and below 1.
+    People's priors are learned from the run's stream where the accountant's are, for everybody seen there (`PEOPLE` of
+    them at most, at the upper limit of a one-sided confidence interval of 95 %). About fifteen rounds of
+    `success_after_releases` for each person and different schedule of T windows: O(T n_places³) each.
 
-    Raises
-    ------
-    ConfigError
-        Without one accountant ``reconstruction``, with an endless source, with a prior learned from the people of a
-        deployment, where the prior alone tells more than the share, or where nothing has to be hidden.
-    UnsupportedEvent
-        Where people count in more than one cell a window.
-
-    Notes
-    -----
-    About fifteen rounds of `success_after_releases` for each person and different schedule of T windows:
-    O(T n_places³) each, 0.05 s with 100 places.
+    Raises `ConfigError` without one accountant ``reconstruction``, with an endless source, with a prior learned from
+    the people of a deployment, where the prior alone tells more than the share, or where nothing has to be hidden, and
+    `UnsupportedEvent` where people count in more than one cell a window.
     """
     if not 0 < share < 1:
         raise ParameterError("share", share, "above 0 and below 1")
@@ -151,9 +137,7 @@ class _Crowd:
         return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success over people in any stretch. For a sample of people, use the mean's upper
-        limit.
-        """
+        """Return the largest mean success over people in any stretch, for a sample of people its upper limit."""
         is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
         means: dict[Hashable, float] = {}
         for index, coming in enumerate(stretches, start=1):
@@ -169,9 +153,7 @@ class _Crowd:
         return max(means.values())
 
     def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound the success of retracing from window ``index`` onward. An index of 0 means any window of a
-        stationary prior.
-        """
+        """Bound the success of retracing from window ``index`` onward, 0: any window of a stationary prior."""
         if index == 1:  # nothing was released before
             return success_upper_bound(
                 prior, coming.sensors, self.tolerance, coming.noise, coming.scale, n_samples=self._n_draws, seed=seed
@@ -181,15 +163,11 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets whose prior can be learned, or a sample of them. If all share one prior, return a single
-    target.
-    """
+    """Return the targets whose prior can be learned, or a sample of them; a single one if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
-    training = None
-    if prior.estimate is None:
+    training = None if prior.estimate is None else training_part(plan, prior.windows or 0)
+    if training is None:
         prior = replace(prior, windows=None)
-    else:
-        training = training_part(plan, prior.windows or 0)
     known = known_targets(prior, PEOPLE if training else 1, accountant.seed, training)
     check_one_place(plan.accounting_facts(), known)
     if accountant.horizon > n_windows:
@@ -235,11 +213,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
 
 
 def _round_digits(value: float, sign: int) -> float:
-    """Round to three digits: downwards if the sign is positive, upwards if it is negative.
-
-    >>> _round_digits(0.12345, 1), _round_digits(0.12345, -1)
-    (0.123, 0.124)
-    """
+    """Round to three digits: downwards if the sign is positive, upwards if it is negative."""
     digits = 2 - math.floor(math.log10(value))
     return (math.floor if sign > 0 else math.ceil)(value * 10.0**digits) / 10.0**digits
 

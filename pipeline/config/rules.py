@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.landmark_budget import LandmarkBudget
@@ -120,9 +119,7 @@ def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding
 
 @rule
 def source_has_an_end(source: Source) -> Iterator[Finding]:
-    """Require a finite source to state its end, so that the public number of windows is not derived from private
-    data.
-    """
+    """Require a finite source to state its end: the public number of windows must not come from private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
@@ -167,9 +164,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
-    """Check that a budget period holds a window, a ledger span is a whole number of windows, and a delay is shorter
-    than a window.
-    """
+    """Check that a budget period holds a window, a ledger span whole windows, and a delay less than a window."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -190,9 +185,8 @@ def landmark_mechanisms_have_landmarks(
     """Reject a landmark mechanism that has no landmarks."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
-            expected = (
-                f"a section with windows, times or recurring (mechanism[{i}] is {MECHANISMS.name_of(type(step))})"
-            )
+            name = MECHANISMS.name_of(type(step))
+            expected = f"a section with windows, times or recurring (mechanism[{i}] is {name})"
             yield Finding(("landmarks",), None, expected)
 
 
@@ -204,13 +198,11 @@ def endless_budgets_have_a_period(
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
-        yield Finding(
-            ("budget_period",), None, f"{EXPECTED_DURATION} (the source is endless, the landmark budget is not)"
-        )
-    if source.until is None and any(map(_by_period, mechanism)):
-        yield Finding(
-            ("budget_period",), None, f"{EXPECTED_DURATION}, on an endless run of a mechanism that protects periods"
-        )
+        expected = f"{EXPECTED_DURATION} (the source is endless, the landmark budget is not)"
+        yield Finding(("budget_period",), None, expected)
+    if source.until is None and any(step.guarantee.unit == PERIOD for step in mechanism):
+        expected = f"{EXPECTED_DURATION}, on an endless run of a mechanism that protects periods"
+        yield Finding(("budget_period",), None, expected)
 
 
 @rule
@@ -316,9 +308,7 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 @rule
 def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
-    """Reject repeated metrics, metrics of counts in a release of traces, and metrics of traces in a release of
-    counts.
-    """
+    """Reject repeated metrics, and metrics of counts in a release of traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -327,9 +317,7 @@ def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str
 
 
 def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
-    """Return which metrics to use instead of daily ones, and why, if the run has no whole day, or None if it has
-    one.
-    """
+    """Return which metrics to use instead of daily ones, and why, or None if the run has a whole day."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -365,7 +353,11 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
     """Check that the outlines can be read and lie on the map of the cells."""
     if output.outlines is None:
         return
-    corners = _corners(space)
+    places = () if space.derived_from_data else space.geometry()
+    rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
+    rings += [place["polygon"] for place in places if "polygon" in place]
+    rings += [[place["point"]] for place in places if "point" in place]
+    corners = np.array([corner for ring in rings for corner in ring], np.float64).reshape(-1, 2)
     if on_points(mechanism) or not (len(corners) or space.derived_from_data):
         yield Finding(("output", "outlines"), output.outlines, "left out if cells have no place on a map")
         return
@@ -375,17 +367,6 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
         read_lines(output.outlines, corners if len(corners) else None)
     except DataError as error:
         yield Finding(("output", "outlines"), output.outlines, f"a file of lines that the maps can show ({error})")
-
-
-def _corners(space: Space) -> NDArray[np.float64]:
-    """Return the corners of the cells that have a location, shape (n, 2), or none if the cells are taken from the
-    data.
-    """
-    places = () if space.derived_from_data else space.geometry()
-    rings = [ring for place in places for polygon in place.get("polygons", ()) for ring in polygon]
-    rings += [place["polygon"] for place in places if "polygon" in place]
-    rings += [[place["point"]] for place in places if "point" in place]
-    return np.array([corner for ring in rings for corner in ring], np.float64).reshape(-1, 2)
 
 
 # Rules about the steps of a release: their order, and what they need of the other sections.
@@ -417,9 +398,7 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 @rule
 def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
-    """Check that bounds over blocks or periods have a unit that prices them, and that the steps and bounds permit
-    sensors.
-    """
+    """Check that the unit prices bounds over blocks or periods, and that steps and bounds permit sensors."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -430,24 +409,16 @@ def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sens
             yield Finding(("bounding", name), bound, "left out without a mechanism over blocks (fpa)")
     if bounding.max_per_period is None:
         return
-    if not any(map(_by_period, mechanism)):
-        expected = (
-            "left out with units smaller than the budget period; mechanism type period_uniform protects all of it"
-        )
+    if all(step.guarantee.unit != PERIOD for step in mechanism):
+        expected = "left out with units smaller than the budget period; type period_uniform protects all of it"
         yield Finding(("bounding", "max_per_period"), bounding.max_per_period, expected)
     if sensors != Sensors():
         yield Finding(("sensors",), sensors, "left out with bounding.max_per_period")
 
 
-def _by_period(step: ChainStep) -> bool:
-    return step.guarantee.unit == PERIOD
-
-
 @rule
 def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
-    """Check the noise scale against its limits. Schedules divide their budget and are therefore checked by a dry
-    run.
-    """
+    """Check the noise scale against its limits. Schedules divide their budget, so that a dry run checks them."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -494,9 +465,7 @@ def accountants_know_the_mechanism(
 def landmark_budgets_share_a_measure(
     mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
 ) -> Iterator[Finding]:
-    """Reject a mix of budgets in ε and ρ, because the smallest budget is binding and the two measures cannot be
-    compared.
-    """
+    """Reject a mix of budgets in ε and ρ, of which nobody could say which is the smallest."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
-from penstock.pipeline.config.build import FAILED, Builder, defaults_of, fields_of
+from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.rules import METRIC, RULES, Rule, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
@@ -79,19 +80,9 @@ class RunConfig(Checked):
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """Load a configuration file.
+    """Load a configuration file, with ``key.path=value`` texts that replace or add values, in order.
 
-    Parameters
-    ----------
-    path
-        The YAML file.
-    overrides
-        ``key.path=value`` texts that replace or add values, in order.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, one line each.
+    Raises `ConfigError` with every problem found, one line each.
     """
     return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
 
@@ -101,41 +92,20 @@ def read_text(path: str | Path) -> str:
     if Path(path).suffix in (".csv", ".gz"):
         raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError((f"{path}: is not UTF-8 text (byte {error.start}); it must be a YAML file",)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError((f"{path}: cannot be read ({reason}); it must be a YAML file",)) from None
-    return text
 
 
-def loads(
-    text: str,
-    name: str = "<string>",
-    folder: Path | None = None,
-    overrides: Iterable[str] = (),
-) -> RunConfig:
+def loads(text: str, name: str = "<string>", folder: Path | None = None, overrides: Iterable[str] = ()) -> RunConfig:
     """Load a configuration from YAML text.
 
-    Parameters
-    ----------
-    text
-        The YAML.
-    name
-        What to call it in messages.
-    folder
-        Where relative input paths are looked for after the working directory.
-    overrides
-        As in `load`.
+    ``name``: what to call it in messages. ``folder``: where relative input paths are looked for after the working
+    directory. ``overrides``: as in `load`. Raises `ConfigError` with every problem found, in the order of the lines.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found, in the order of the lines.
-
-    Examples
-    --------
     >>> loads("nmae: example\\nname: 7\\nseed: -1")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ConfigError: ...
@@ -151,30 +121,24 @@ def loads(
 def from_document(
     root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
-    """Check a configuration that has already been parsed into nodes.
+    """Check a configuration that has already been parsed into nodes; raise `ConfigError` with every problem by line.
 
-    Parameters
-    ----------
-    root
-        The document.
-    folder
-        As in `loads`.
-    problems
-        What is known to be wrong already.
-    is_trial
-        Accept keys that nothing in the configuration reads (`rules.keys_are_read`): another trial may read them.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, in the order of the lines.
+    ``problems``: what is known to be wrong already. ``is_trial``: accept keys that nothing in the configuration reads
+    (`rules.keys_are_read`), since another trial may read them.
     """
     problems = list(problems)
     builder = Builder(UNIONS, folder)
-    _add_plugins(root, builder)
+    fields = {field.name: field for field in fields_of(RunConfig)}
+    if (node := root.items.get("plugins")) is not None:
+        folders = Builder(UNIONS, folder).value(node, fields["plugins"], ("plugins",))
+        for path in () if folders is FAILED else folders:  # wrong ones are reported below
+            try:
+                add_folder(path)
+            except PluginError as error:
+                builder.fail(node, ("plugins",), str(error))
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
-    known = defaults_of(RunConfig) | values
+    known = {name: field.default for name, field in fields.items() if not field.required} | values
     rules: tuple[Rule, ...] = tuple(RULES)
     if known["mode"] == "deployment":
         from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
@@ -182,24 +146,8 @@ def from_document(
         rules = (*rules, *DEPLOYMENT_RULES)
     problems += broken_rules((rule for rule in rules if not (is_trial and rule is keys_are_read)), root, known)
     if problems:
-        raise ConfigError(tuple(str(problem) for problem in sorted(problems, key=_position)))
+        problems.sort(key=lambda problem: math.inf if problem.place.line is None else problem.place.line)
+        raise ConfigError(tuple(map(str, problems)))
     if values.get("mode", "simulation") == "simulation":
         values.setdefault("utility", (METRIC,) if on_points(values["mechanism"]) else DEFAULT)
     return RunConfig(**values)
-
-
-def _add_plugins(root: Mapping, builder: Builder) -> None:
-    """Register the plug-ins in extra folders. Invalid folders are reported later."""
-    field = next(field for field in fields_of(RunConfig) if field.name == "plugins")
-    if "plugins" in root.items:
-        trial = Builder(builder.unions, builder.folder)
-        folders = trial.value(root.items["plugins"], field, ("plugins",))
-        for folder in () if folders is FAILED else folders:
-            try:
-                add_folder(folder)
-            except PluginError as error:
-                builder.fail(root.items["plugins"], ("plugins",), str(error))
-
-
-def _position(problem: Problem) -> float:
-    return float("inf") if problem.place.line is None else problem.place.line

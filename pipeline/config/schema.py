@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import MISSING
 from typing import Any, Literal
 
@@ -45,25 +44,29 @@ def reference_markdown() -> str:
     <BLANKLINE>
     * `name` (text; required)
     """
-    parts = ["### A run\n\n" + _table(RunConfig)]
+    parts = [f"### A run\n\n{_table(RunConfig, {})}"]
     known: set[type] = set()
 
-    def add(sections: dict[type, str], level: str) -> None:
-        for section, key in sections.items():
+    def add(cls: type, level: str) -> None:
+        for section, key in _inside(cls).items():
             if section not in known:
-                parts.append(f"{level} `{key}`\n\n{_summary(section)}\n\n{_table(section)}")
+                parts.append(f"{level} `{key}`\n\n{_summary(section)}\n\n{_table(section, {})}")
                 known.add(section)
 
-    add(_inside(RunConfig), "###")
+    add(RunConfig, "###")
     for registry in UNIONS.values():
-        shared = _shared_rows(plugins_of(registry).values())
-        if shared:
-            parts.append(f"### {registry.kind}: keys of several types\n\n{''.join(shared.values())}")
-        for name, plugin in plugins_of(registry).items():
-            parts.append(
-                f"### {registry.kind} `{name}`\n\n{_summary(plugin)}\n\n{_plugin_table(plugin, shared, registry.kind)}"
-            )
-            add(_inside(plugin), "####")
+        plugins, kind = plugins_of(registry), registry.kind
+        counted = Counter((field.key, _row(field)) for plugin in plugins.values() for field in fields_of(plugin))
+        shared: dict[str, str] = {}
+        for (key, row), n in counted.most_common():
+            if n >= _SHARED_BY:
+                shared.setdefault(key, row)
+        if len(shared) > 1:
+            parts.append(f"### {kind}: keys of several types\n\n{''.join(shared.values())}")
+        for name, plugin in plugins.items():
+            table = _table(plugin, shared if len(shared) > 1 else {}, f"#{kind}-keys-of-several-types")
+            parts.append(f"### {kind} `{name}`\n\n{_summary(plugin)}\n\n{table}")
+            add(plugin, "####")
     return "\n".join(parts)
 
 
@@ -83,32 +86,17 @@ def _summary(cls: type) -> str:
     return (cls.__doc__ or "").strip().split("\n")[0]
 
 
-def _shared_rows(plugins: Iterable[type]) -> dict[str, str]:
-    """Return the rows that several plug-ins share, by key, using the most common row for each key."""
-    counted = Counter((field.key, _row(field)) for plugin in plugins for field in fields_of(plugin))
-    common: dict[str, str] = {}
-    for (key, row), n in counted.most_common():
-        if n >= _SHARED_BY:
-            common.setdefault(key, row)
-    return common if len(common) > 1 else {}
-
-
-def _plugin_table(plugin: type, shared: dict[str, str], kind: str) -> str:
-    """Return a table of a plug-in's keys. Keys that several types share appear by name only."""
-    rows = {field.key: _row(field) for field in fields_of(plugin)}
+def _table(cls: type, shared: dict[str, str], where: str = "") -> str:
+    """Return a table of the keys of a section. Keys that several types share appear by name only."""
+    rows = {field.key: _row(field) for field in fields_of(cls)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
-    also = f"* [also](#{kind}-keys-of-several-types) {elsewhere}\n" if elsewhere else ""
+    also = f"* [also]({where}) {elsewhere}\n" if elsewhere else ""
     return "".join(particular.values()) + also or "No keys.\n"
 
 
-def _table(cls: type) -> str:
-    return "".join(map(_row, fields_of(cls))) or "No keys.\n"
-
-
 def _row(field: Field) -> str:
-    about = f"{_kind(field)}{_default(field)}"
-    return f"* `{field.key}` ({about}): {field.declared.doc}\n"
+    return f"* `{field.key}` ({_kind(field)}{_default(field)}): {field.declared.doc}\n"
 
 
 def _kind(field: Field) -> str:
@@ -170,26 +158,19 @@ def json_schema() -> dict[str, Any]:
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a dataclass. ``properties`` gives additional mandatory keys."""
-    fields = fields_of(cls)
-    schema = {
+    fields, keys = fields_of(cls), dict(properties)
+    for field in fields:
+        unit = f" ({field.declared.unit})" if field.declared.unit else ""
+        keys[field.key] = {"description": field.declared.doc + unit} | _union(field.hint, field.declared)
+        if isinstance(field.default, bool | int | float | str) and field.declared.kind not in ("duration", "time"):
+            keys[field.key]["default"] = field.default
+    return {
+        "description": _summary(cls),
         "type": "object",
-        "properties": properties | {field.key: _field(field) for field in fields},
+        "properties": keys,
         "required": [*properties, *(field.key for field in fields if field.required)],
         "additionalProperties": False,
     }
-    summary = _summary(cls)
-    return {"description": summary} | schema if summary else schema
-
-
-def _field(field: Field) -> dict[str, Any]:
-    """Return the schema of a key, with its meaning and default."""
-    schema = _union(field.hint, field.declared)
-    meaning = f"{field.declared.doc} ({field.declared.unit})" if field.declared.unit else field.declared.doc
-    if meaning:
-        schema = {"description": meaning} | schema
-    if isinstance(field.default, bool | int | float | str) and field.declared.kind not in ("duration", "time"):
-        schema = schema | {"default": field.default}
-    return schema
 
 
 def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
@@ -206,8 +187,12 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"oneOf": [{"$ref": f"#/$defs/{family}.{name}"} for name in plugins_of(UNIONS[hint])]}
     if is_section(hint):
         return _section(hint, {})
+    if is_tuple(hint) and typing.get_args(hint)[-1] is Ellipsis:
+        entry = _union(typing.get_args(hint)[0], declared)
+        return {"anyOf": [{"type": "array", "items": entry}, entry]}  # one entry stands for a list of it
     if is_tuple(hint):
-        return _list(hint, declared)
+        items = [_union(entry, declared) for entry in typing.get_args(hint)]
+        return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if typing.get_origin(hint) is dict:
         return {"type": "object", "additionalProperties": _union(typing.get_args(hint)[1], declared)}
     if typing.get_origin(hint) is Literal:
@@ -216,13 +201,3 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"enum": list(declared.choices)}
     kind = kind_of(hint, declared)
     return kind.schema(declared) if kind else {}
-
-
-def _list(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a list. The schema also accepts a single entry in place of a list with one entry."""
-    entries = typing.get_args(hint)
-    if entries[-1] is Ellipsis:
-        entry = _union(entries[0], declared)
-        return {"anyOf": [{"type": "array", "items": entry}, entry]}
-    items = [_union(entry, declared) for entry in entries]
-    return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}

@@ -30,18 +30,11 @@ def plugins_of(family: Registry[Any]) -> dict[str, type]:
 
 
 def add_folder(folder: str) -> None:
-    """Register the files in a folder as plug-ins. They cannot replace the project's own plug-ins.
+    """Register the files in a folder as plug-ins, which cannot replace the project's.
 
-    Parameters
-    ----------
-    folder
-        Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
-        ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here.
-
-    Raises
-    ------
-    PluginError
-        If the file of a metric cannot be imported, or the name of a file is taken.
+    Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
+    ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here. Raises `PluginError` if the
+    file of a metric cannot be imported, or the name of a file is taken.
     """
     packages = {family.package: family.group for family in UNIONS.values()} | {"penstock.evaluation": GROUP}
     for package, group in packages.items():
@@ -51,9 +44,8 @@ def add_folder(folder: str) -> None:
             taken = {file.stem: file for file in Path(path[0]).glob("[!_]*.py")}
             for file in sorted(Path(inside).glob("[!_]*.py")):
                 if file.stem in taken:
-                    raise PluginError(
-                        f"{file}:1: its name is that of {taken[file.stem]}; rename the file and its class"
-                    )
+                    text = f"its name is that of {taken[file.stem]}; rename the file and its class"
+                    raise PluginError(f"{file}:1: {text}")
             path.append(inside)
             refresh()
             if group == GROUP:
@@ -132,10 +124,8 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` if a path has too long a name or is in an object store, where ``gs:`` would become a
-    folder.
+    """Raise `ParameterError` if a path has too long a name or is in an object store (``gs:`` would be a folder).
 
-    >>> check_local("path", "runs/example")
     >>> check_local("path", "gs://bucket/run")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: path: 'gs://bucket/run': must be a path of a file system with ...

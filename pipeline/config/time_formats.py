@@ -49,10 +49,7 @@ def numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) -> str | None:
-    """Return the time format that nearly all values of a column have, or None; ``iso`` also accepts times of day.
-
-    Where day, month and year could be in several orders it is the one by which the values are closest together.
-    """
+    """Return the format that nearly all values of a column have, with times closest together of several, or None."""
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))
@@ -68,11 +65,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) ->
 
 
 def _shape(text: str) -> str:
-    """Remove blanks and decimals from a text, and replace each run of digits or letters with a single symbol.
-
-    >>> _shape("1. 5. 2024 3:05:09.25 p.m."), _shape("Sept. 5, 2024")
-    ('0:0:0a', 'a0')
-    """
+    """Remove blanks and decimals from a text, and replace each run of digits or letters with a single symbol."""
     text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
     return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
 
@@ -84,9 +77,7 @@ def _shape_of_format(name: str) -> str:
 
 
 def spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the number of days from the first to the last time, plus the number of days that the last is in the
-    future.
-    """
+    """Return the days from the first to the last time, and those that the last is in the future."""
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()

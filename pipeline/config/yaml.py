@@ -15,7 +15,6 @@ from penstock.mechanisms.core.plugin import ConfigError
 
 # Nodes with the file and line that they were written on, and problems that quote these.
 
-
 Path = tuple[str | int, ...]
 
 
@@ -143,20 +142,16 @@ def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
 
 # Parsing by the core schema of YAML 1.2, with limits on size and depth.
 
-
 MAX_CHARACTERS = 1_000_000
 MAX_NODES = 100_000
 MAX_DEPTH = 32
 
 
 def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, list[Problem]]:
-    """Parse one YAML document into nodes.
+    """Parse one YAML document into its root node (None if nothing could be read) and the problems found.
 
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
-
-    ``has_lines``: whether places name a line. Returns the root node (None if nothing could be read) and the problems
-    found.
 
     >>> node, problems = parse("seed: 7\\nseed: 8", "run.yaml")
     >>> print(plain(node), *problems)
@@ -333,12 +328,10 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 
 
 def apply_override(root: Node, argument: str) -> list[Problem]:
-    """Write one value into a document, creating any missing sections.
+    """Write ``key.path=value`` into a document, creating any missing sections, and return what is wrong with it.
 
-    ``argument``: ``key.path=value``, the value in YAML; entries of a list as ``mechanism[0].epsilon`` or
-    ``mechanism.0.epsilon``, the number after the last one adds an entry. ``key.path=`` removes what is there.
-
-    Returns what is wrong with the argument; empty if it was applied.
+    Entries of a list are ``mechanism[0].epsilon`` or ``mechanism.0.epsilon``, the number after the last one adds an
+    entry. ``key.path=`` removes what is there.
 
     >>> root, _ = parse("mechanism: [{type: laplace, epsilon: 1}]", "run.yaml")
     >>> apply_override(root, "mechanism[0].epsilon=0.5"), apply_override(root, "bounding.max_cells=2")
@@ -354,16 +347,11 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
     key, equals, text = argument.partition("=")
     if not equals or (steps := key_path(key)) is None:
         return [Problem(place, (), "must be written key.path=value, for instance mechanism[0].epsilon=0.5")]
-    if not text.strip():
-        return [] if _remove(root, steps) else [Problem(place, steps, "is not there, and so cannot be removed")]
-    value, problems = parse(text, place.file, has_lines=False)
-    if not problems and (problem := write(root, steps, value or Scalar(place, None, ""))):
-        problems = [problem]
-    return problems
-
-
-def _remove(root: Node, steps: Path) -> bool:
-    """Remove the value at a key path, or return False if there is no value."""
+    if text.strip():
+        value, problems = parse(text, place.file, has_lines=False)
+        if not problems and (problem := write(root, steps, value or Scalar(place, None, ""))):
+            problems = [problem]
+        return problems
     _, parent = locate(root, steps[:-1])
     step, name = steps[-1], str(steps[-1])
     if isinstance(parent, Mapping) and name in parent.items:
@@ -371,8 +359,8 @@ def _remove(root: Node, steps: Path) -> bool:
     elif isinstance(parent, Sequence) and isinstance(step, int) and step < len(parent.items):
         del parent.items[step]
     else:
-        return False
-    return True
+        return [Problem(place, steps, "is not there, and so cannot be removed")]
+    return []
 
 
 def key_path(text: str) -> Path | None:

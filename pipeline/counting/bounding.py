@@ -36,13 +36,7 @@ _WINDOW, _CELL = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bounding(Checked):
-    """The bounds on the contributions of one user, which determine the sensitivity of every release.
-
-    Examples
-    --------
-    >>> Bounding(max_cells=5).keep
-    'hash'
-    """
+    """The bounds on the contributions of one user, which determine the sensitivity of every release."""
 
     max_cells: int | None = parameter(None, at_least=1, doc="cells of a window that one user adds 1 to; unset: all")
     keep: str = parameter(
@@ -74,12 +68,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if a section ``bounding`` leaves ``max_cells`` unset, or None if it is set or there is only one
-    cell.
-
-    >>> unbounded({"max_cells": 2}, 9) is None, unbounded({}, 1) is None
-    (True, True)
-    """
+    """Return a warning if a section ``bounding`` bounds nothing in a window of several cells, or None."""
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (
@@ -89,11 +78,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 
 def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
-    """Describe the bound that a section ``bounding`` sets per budget period. A period of None means the whole run.
-
-    >>> over_time({"max_per_period": 20}, "1d")
-    '20 memberships (cell × window) in each 1d, the earliest first.'
-    """
+    """Describe the bound that a section ``bounding`` sets per budget period. A period of None means the whole run."""
     if (maximum := bounding.get("max_per_period")) is None:
         return "No bound: who comes every day counts every day."
     within = f"in each {period}" if period else "in the whole run"
@@ -128,10 +113,10 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
     """Rank the cells of a window by preference, giving the preferred cell the smallest rank."""
-    if keep != "hash":
-        return _to_signed(_marks(memberships, keep), keep)
-    hashes: NDArray[np.generic] = keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell)
-    return hashes
+    if keep == "hash":
+        return np.asarray(keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell))
+    assert memberships.mark is not None
+    return memberships.mark if keep == "first" else -memberships.mark
 
 
 class PeriodQuota:
@@ -180,18 +165,17 @@ class PeriodQuota:
         """Return a mask of the memberships to keep, and deduct them from the quotas of their users.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
-        (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period; of
-        shape (n,): up to and including the window of each (`CountingBounds.opened`). Returns a mask of shape (n,).
+        (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period, of
+        shape (n,) up to and including the window of each (`CountingBounds.opened`).
         """
-        kept = np.ones(len(memberships), bool)
+        quota, kept = np.broadcast_to(maximum, len(memberships)), np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
             rows = np.flatnonzero(period == number)
-            opened = maximum if isinstance(maximum, int) else maximum[rows]
-            kept[rows] = self._admit(memberships.take(rows), number, opened, keep, hash_key)
+            kept[rows] = self._admit(memberships.take(rows), number, quota[rows], keep, hash_key)
         return kept
 
     def _admit(
-        self, memberships: ContributionRows, period: int, quota: int | Integers, keep: str, hash_key: bytes
+        self, memberships: ContributionRows, period: int, quota: Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
         if period < self._period:
             raise ValueError(f"budget period {period} does not follow period {self._period}")
@@ -206,12 +190,13 @@ class PeriodQuota:
         window = memberships.window
         order = np.lexsort((memberships.cell, _preference(memberships, keep, hash_key), window, user))
         # Where the quota opens in turn, what is left of it depends on what the windows before have used.
-        turns = [order] if isinstance(quota, int) else [order[window[order] == number] for number in np.unique(window)]
+        is_open = (quota == quota[0]).all()
+        turns = [order] if is_open else [order[window[order] == number] for number in np.unique(window)]
         kept = np.empty(len(user), bool)
         for rows in turns:
             first = np.flatnonzero(starts_of([user[rows]]))
             rank = np.arange(len(rows)) - np.repeat(first, np.diff(first, append=len(rows)))
-            kept[rows] = rank < (quota if isinstance(quota, int) else quota[rows]) - used[user[rows]]
+            kept[rows] = rank < quota[rows] - used[user[rows]]
             used += np.bincount(user[rows[kept[rows]]], minlength=len(users))
         self._users, self._used = users, used
         return kept
@@ -219,21 +204,11 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """The bounds on one user's contributions that counting enforces, and the resulting sensitivity.
+    """The bounds on one user's contributions that counting enforces, and the resulting sensitivity."""
 
-    Parameters
-    ----------
-    keep
-        Which cells are kept where a user has more; see `bound`.
-    pace
-        Shares of ``max_per_period`` that open in turn, in equal parts of a period; None: all at once.
-    block_length
-        Windows of a block, of which window 1 begins one; 1 where the mechanism has no blocks.
-    """
-
-    keep: str = "hash"
-    pace: tuple[float, ...] | None = None
-    block_length: int = 1
+    keep: str = "hash"  # which cells are kept where a user has more; see `bound`
+    pace: tuple[float, ...] | None = None  # shares of ``max_per_period`` that open in turn; None: all at once
+    block_length: int = 1  # windows of a block, of which window 1 begins one; 1 without blocks
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
@@ -250,8 +225,7 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Return the memberships available to a user by each window of a period. ``elapsed`` gives the fraction of the
-        period before a window.
+        """Return the memberships open to a user by each window, given how much of its period has ``elapsed``.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -272,9 +246,7 @@ class CountingBounds(Bounds):
 
     @property
     def over_periods(self) -> bool:
-        """Return whether contributions are bounded over budget periods. If so, windows are counted in order with a
-        `PeriodQuota`.
-        """
+        """Return whether contributions are bounded over budget periods: windows are counted in order, by a quota."""
         return self.max_per_period is not None
 
 
@@ -282,8 +254,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
     """Bound contributions over whole blocks: first to U cells, then to C cells per window, then to W windows.
 
     ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
-    its memberships in the block. Returns a mask of shape (n,); each bound only takes away, so that all three hold in
-    the end. O(n log n) where one is exceeded.
+    its memberships in the block. Each bound only takes away, so that all three hold in the end.
 
     >>> three = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
     >>> int(bound_block(three, CountingBounds(max_windows=2, block_length=4), b"k" * 16).sum())
@@ -323,7 +294,9 @@ def _bound_items(
         who = [column[order][first] for column in identity(memberships)]
         preference: NDArray[np.generic] = keyed_hash(hash_key, *who, block[order][first], items, word)
     else:
-        preference = _to_signed(REMEMBERED[keep].reduceat(_marks(memberships, keep)[order], first), keep)
+        assert memberships.mark is not None
+        marks = REMEMBERED[keep].reduceat(memberships.mark[order], first)
+        preference = marks if keep == "first" else -marks
     chosen = _first_of_unit(units, preference, items, limit)
     kept = np.empty(len(item), bool)
     kept[order] = chosen[np.cumsum(start) - 1]
@@ -331,9 +304,7 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return a mask of the first ``limit`` rows of each unit by preference, then by tie. Units must be in ascending
-    order.
-    """
+    """Return a mask of the first ``limit`` rows of each unit, in ascending order, by preference, then by tie."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -351,22 +322,8 @@ def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integer
     return chosen
 
 
-def _marks(memberships: ContributionRows, keep: str) -> Integers:
-    if memberships.mark is None:
-        raise ValueError(f"keep {keep!r} needs the marks of the memberships")
-    return memberships.mark
-
-
-def _to_signed(mark: Integers, keep: str) -> Integers:
-    """Convert marks to signed ranks, of which the smallest is kept first."""
-    return mark if keep == "first" else -mark
-
-
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
-    """Return the smallest ``max_per_period`` that keeps a given fraction of all memberships.
-
-    Memberships are bounded by `bound`, in any order. ``period``, of shape (n,): number of the budget period of each
-    membership's window. ``share``: above 0 and at most 1.
+    """Return the smallest ``max_per_period`` that keeps a share of all memberships, given the period of each.
 
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
     >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
@@ -391,11 +348,7 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and whose error is small compared with the
-    noise.
-
-    Every membership more makes the noise larger; what is cut off makes counts too small, which the noise hides and no
-    interval knows of. Where there is little noise more has to be kept.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and cuts off little beside the noise.
 
     ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
     deviation of the noise for a bound; it grows with the bound.
@@ -415,7 +368,6 @@ def most_for_noise(
     place = (memberships.window * (int(memberships.cell.max()) + 1) + memberships.cell)[order]
 
     def is_negligible(n: int) -> bool:
-        """Return whether the bias caused by a bound is small compared with its noise."""
         cut = np.unique(place[rank >= n], return_counts=True)[1]
         return bool((cut**2).sum() / n_counts <= (MAX_CUT_SHARE * deviation(n)) ** 2)
 

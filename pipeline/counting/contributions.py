@@ -31,11 +31,7 @@ REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "mos
 
 
 def sorted_order(columns: Sequence[Integers]) -> Integers:
-    """Return the stable order that sorts rows lexicographically, for any int64 values.
-
-    >>> sorted_order([np.array([2, 1, 2]), np.array([5, 7, 4])]).tolist()
-    [1, 2, 0]
-    """
+    """Return the stable order that sorts rows lexicographically, for any int64 values."""
     key, n_bits = np.zeros(len(columns[0]), np.int64), 0
     for column in columns if len(key) else []:
         low = int(column.min())
@@ -48,11 +44,7 @@ def sorted_order(columns: Sequence[Integers]) -> Integers:
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
-    """Return a mask of the rows that differ from the previous row. The first row always counts as different.
-
-    >>> starts_of([np.array([1, 1, 2])])
-    array([ True, False,  True])
-    """
+    """Return a mask of the rows that differ from the previous row. The first row always counts as different."""
     start = np.ones(len(columns[0]), bool)
     if len(start) > 1:
         np.not_equal(columns[0][1:], columns[0][:-1], out=start[1:])
@@ -62,11 +54,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Return the distinct rows in lexicographic order and, if there are marks, the merged mark of each row.
-
-    >>> [column.tolist() for column in distinct_marked([np.array([2, 1, 2]), np.array([5, 7, 5])], None, "hash")[0]]
-    [[1, 2], [7, 5]]
-    """
+    """Return the distinct rows in lexicographic order and, if there are marks, the merged mark of each row."""
     order = sorted_order(columns)
     columns = [np.asarray(column, np.int64)[order] for column in columns]
     start = np.flatnonzero(starts_of(columns))
@@ -80,11 +68,9 @@ class ContributionRows:
     """Distinct contributions as columns, sorted by user, window and cell."""
 
     user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `users.user_codes`
-    # Shape (n,): 1-based window, 0-based cell
-    window: Integers
-    cell: Integers
-    # Shape (n,) or None: earliest time, latest time or number of events, as bounding needs
-    mark: Integers | None = None
+    window: Integers  # shape (n,), from 1
+    cell: Integers  # shape (n,), from 0
+    mark: Integers | None = None  # shape (n,): earliest time, latest time or number of events, as bounding needs
 
     def __len__(self) -> int:
         return len(self.window)
@@ -98,12 +84,7 @@ class ContributionRows:
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
     """Return the union of contributions, with no duplicates and ordered by user, window and cell.
 
-    ``parts``: at least one; all with a mark or all without; identities of equally many columns. ``keep``: how marks of
-    the same contribution merge.
-
-    >>> one = ContributionRows(np.array([[7]]), np.array([1]), np.array([0]))
-    >>> len(merge([one, one]))
-    1
+    ``parts``: at least one; all with a mark or all without; identities of equally many columns.
     """
     parts = list(parts)
     table, code = factorize(np.concatenate([part.user for part in parts]))
@@ -132,13 +113,8 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Pad identities to ``width`` columns. A plain integer is padded with zeros.
-
-    >>> widened(np.array([[7]]), 2).tolist()
-    [[7, 0]]
-    """
-    missing = width - user.shape[1]
-    return np.pad(user, ((0, 0), (0, missing))) if missing else user
+    """Pad identities to ``width`` columns. A plain integer is padded with zeros."""
+    return np.pad(user, ((0, 0), (0, width - user.shape[1])))
 
 
 #: Keys looked at together: what is worked out on the way stays in the processor's cache.
@@ -174,9 +150,7 @@ class KeyLayout:
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds`. The counts of a larger group, at 8 bytes per window and cell, would fit
-        no machine.
-        """
+        """Raise `DataError` unless `holds`: the counts of a larger group would fit no machine."""
         if not self.holds(users):
             n_users = int(users.max()) + 1
             raise DataError(
@@ -207,20 +181,14 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct keys. ``in_runs`` selects a merge sort for keys made of a few
-    sorted pieces.
-    """
+    """Sort keys in place and return the distinct keys; ``in_runs``: by a merge sort, for a few sorted pieces."""
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Yield each group with the indices of its rows, using a single sort of small integers.
-
-    >>> [(number, np.array([5, 6, 7])[rows].tolist()) for number, rows in split_groups(np.array([1, 0, 1]))]
-    [(0, [6]), (1, [5, 7])]
-    """
+    """Yield each group with the indices of its rows, using a single sort of small integers."""
     low, high = int(group.min()), int(group.max())
     narrow = (group - low).astype(np.int16) if high - low < 2**15 else group
     order = np.argsort(narrow, kind="stable")
@@ -276,11 +244,8 @@ class Contributions:
     """The distinct contributions to one group of windows, in the order of their keys."""
 
     keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
-    # Users whose codes the keys hold. Not all of them need to occur; pieces share a table. None: keys hold the ids
-    # themselves.
-    users: UserTable | None = None
-    # Shape (n,) or None: earliest time, latest time or number of events, as bounding needs
-    marks: Integers | None = None
+    users: UserTable | None = None  # whose codes the keys hold, shared by pieces; None: keys hold the ids themselves
+    marks: Integers | None = None  # shape (n,), as in `ContributionRows`
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -290,14 +255,7 @@ class Contributions:
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
-        """Unpack the keys into columns. ``first`` is the first window of the group.
-
-        >>> layout = KeyLayout(n_windows=4, n_cells=1000)
-        >>> keys = layout.pack(np.array([1]), np.array([2]), np.array([999]))
-        >>> rows = Contributions(keys, IdentityTable(np.array([[7, 7], [8, 9]]))).rows(layout, 5)
-        >>> rows.user.tolist(), rows.window.tolist(), rows.cell.tolist()
-        ([[8, 9]], [7], [999])
-        """
+        """Unpack the keys into columns. ``first`` is the first window of the group."""
         user, window, cell = layout.unpack(self.keys)
         return ContributionRows(self.identities(user), window + first, cell, self.marks)
 
@@ -306,8 +264,7 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Return a user table and contributions that refer to it, without unused users if the table is larger than the
-        contributions.
+        """Return a user table no larger than the contributions, and contributions that refer to it.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -348,10 +305,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge distinct contributions to one group of windows, whether they store identities or a table of users.
-
-    ``pieces``: at least one; all with marks or all without.
-    """
+    """Merge at least one piece of distinct contributions to a group of windows, all with marks or all without."""
     if len(pieces) == 1:
         return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]
@@ -386,7 +340,6 @@ def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple
 
 # Contributions to groups of windows that are not counted yet: in memory up to a limit, beyond it on disk.
 
-
 #: Bytes of contributions that are held in memory.
 HELD_BYTES = 1 << 30
 _LENGTH = struct.Struct("<q")
@@ -395,9 +348,8 @@ _LENGTH = struct.Struct("<q")
 class HeldContributions:
     """A store that holds contributions by window group and user shard until they are taken.
 
-    Where all together are more than `HELD_BYTES`, what there is of each group and shard is merged and appended to a
-    file of its own in ``folder``: keys, and identities as counting knows them. A group that is taken has to fit into
-    memory.
+    Beyond `HELD_BYTES` those of each group and shard are merged and appended to a file of its own in ``folder``. A
+    group that is taken has to fit into memory.
     """
 
     def __init__(self, layout: KeyLayout, keep: str, folder: Path) -> None:
@@ -410,8 +362,18 @@ class HeldContributions:
         """Add contributions."""
         self._pieces[group][shard].append(piece)
         self._bytes += _size(piece)
-        if self._bytes > HELD_BYTES:
-            self._spill()
+        if self._bytes <= HELD_BYTES:
+            return
+        make_folder(self._folder)
+        for number, shards in self._pieces.items():
+            for part, pieces in shards.items():
+                data = union(pieces, self._layout, self._keep).encode(self._layout)
+                with open(self._folder / f"{number}-{part}", "ab", opener=private_opener) as file:
+                    file.write(_LENGTH.pack(len(data)))
+                    file.write(data)
+                pieces.clear()
+        self._pieces.clear()
+        self._bytes = 0
 
     def take(self, group: int) -> dict[int, list[Contributions]]:
         """Take all contributions to a group, by user shard."""
@@ -419,7 +381,9 @@ class HeldContributions:
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
         taken = defaultdict(list, pieces)
         for path in self._folder.glob(f"{group}-*"):
-            taken[int(path.name.partition("-")[2])] += _read(path)
+            with open(path, "rb") as file:
+                while head := file.read(_LENGTH.size):
+                    taken[int(path.name.partition("-")[2])].append(decoded(file.read(*_LENGTH.unpack(head))))
             path.unlink()
         return dict(taken)
 
@@ -427,28 +391,8 @@ class HeldContributions:
         """Delete all files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _spill(self) -> None:
-        """Move all held contributions to disk."""
-        make_folder(self._folder)
-        for group, shards in self._pieces.items():
-            for shard, pieces in shards.items():
-                data = union(pieces, self._layout, self._keep).encode(self._layout)
-                with open(self._folder / f"{group}-{shard}", "ab", opener=private_opener) as file:
-                    file.write(_LENGTH.pack(len(data)))
-                    file.write(data)
-                pieces.clear()
-        self._pieces.clear()
-        self._bytes = 0
-
 
 def _size(piece: Contributions) -> int:
     """Return the size in bytes of the keys, marks and user table of a piece."""
     users = piece.users.identities.nbytes if isinstance(piece.users, IdentityTable) else 0
     return piece.keys.nbytes + (0 if piece.marks is None else piece.marks.nbytes) + min(users, 2 * piece.keys.nbytes)
-
-
-def _read(path: Path) -> Iterator[Contributions]:
-    """Yield the chunks that have been appended to a file."""
-    with open(path, "rb") as file:
-        while head := file.read(_LENGTH.size):
-            yield decoded(file.read(*_LENGTH.unpack(head)))

@@ -38,9 +38,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return the cells of each user in a group of windows, merged into one window and marked with the number of
-    windows.
-    """
+    """Return the cells of each user in a group of windows, marked with the number of windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -57,12 +55,7 @@ def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Return each user's number of distinct cells and active windows over the run, given the visits of every group.
-
-    >>> week = visits(Contributions(np.array([0b00010, 0b00111, 0b01000])), KeyLayout(n_windows=2, n_cells=4))
-    >>> summarise_users([week, week], 4)
-    {'cells': [2, 1], 'windows': [4, 2]}
-    """
+    """Return each user's number of distinct cells and active windows over the run, given the visits of every group."""
     joined = join_visits(list(parts), n_cells)
     assert joined.marks is not None
     first = np.flatnonzero(starts_of([joined.keys >> KeyLayout(1, n_cells).cell_bits]))
@@ -109,7 +102,11 @@ def _split(
         if texts is not None and users.dtype == pl.String and texts.has_room:
             user, table = texts.codes(users), texts
         else:
-            user, table = _of_one_block(users, plan)
+            user, identities = user_codes(users, plan.keys.users)
+            if len(identities) > len(user):  # codes of a range of ids with gaps; the table is kept with contributions
+                present, user = np.unique(user, return_inverse=True)
+                identities = identities[present]
+            table = IdentityTable(identities)
         if marks is None:
             # A user who reports often is in one cell for many rows in a row: the first one says it all.
             start = starts_of([cell, window, user])
@@ -124,16 +121,6 @@ def _split(
         row_shard = _shards([code], plan) if shard is None else shard[code]
         for part in np.unique(row_shard).tolist():
             yield (number, part), piece.take(row_shard == part)
-
-
-def _of_one_block(users: pl.Series, plan: CoreSpec) -> tuple[Integers, IdentityTable]:
-    """Return the codes and the identity table of the users of one block."""
-    user, identities = user_codes(users, plan.keys.users)
-    if len(identities) > len(user):
-        # The table is kept for as long as its contributions; codes may be those of a range of ids, with gaps.
-        present, user = np.unique(user, return_inverse=True)
-        identities = identities[present]
-    return user, IdentityTable(identities)
 
 
 def _group_contributions(
@@ -170,8 +157,7 @@ def released_counts(
     memberships some of them almost surely, and nothing would be gained.
 
     ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
-    windows have left of what a period may hold; None: there are none. Returns an array of shape (n_windows, n_cells); a
-    coarse count stands in every cell and window that it covers.
+    windows have left of a period. A coarse count stands in every cell and window that it covers.
     """
     memberships = released_memberships(memberships, plan, quota)
     place = (memberships.window - first) * plan.grid.n_cells + memberships.cell
@@ -184,12 +170,12 @@ def released_counts(
 def released_memberships(
     memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> ContributionRows:
-    """Return the memberships that `released_counts` counts, with coarse cells numbered and merged windows labelled
-    by their first window.
-    """
+    """Return the memberships that `released_counts` counts, merged windows labelled by their first window."""
     chain, bounding = plan.chain, plan.bounds
-    if chain.groups is not None or chain.together > 1:
-        memberships = _coarsen(memberships, chain.groups, chain.together, bounding.keep)
+    if len(memberships) and (chain.groups is not None or chain.together > 1):
+        cell = memberships.cell if chain.groups is None else chain.groups[memberships.cell]
+        window = (memberships.window - 1) // chain.together * chain.together + 1
+        memberships = merge([replace(memberships, window=window, cell=cell)], bounding.keep)
     kept = bound_block(memberships, bounding, plan.keys.bounding)
     if not kept.all():
         memberships = memberships.take(kept)
@@ -201,17 +187,6 @@ def released_memberships(
     for step in chain.event_steps:
         memberships = memberships.take(_keep_mask(step, memberships, plan))
     return memberships
-
-
-def _coarsen(memberships: ContributionRows, groups: Integers | None, together: int, keep: str) -> ContributionRows:
-    """Merge memberships into distinct memberships of coarse cells and longer windows, labelled by their first
-    window.
-    """
-    if len(memberships) == 0:
-        return memberships
-    cell = memberships.cell if groups is None else groups[memberships.cell]
-    window = (memberships.window - 1) // together * together + 1
-    return merge([ContributionRows(memberships.user, window, cell, memberships.mark)], keep)
 
 
 def _keep_mask(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
@@ -283,11 +258,9 @@ def nothing(group: int, plan: CoreSpec) -> GroupCounts:
 def count_group(
     group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count the distinct users of one window group and user shard before and after bounding, and return visits if
-    requested.
+    """Count the distinct users of one window group and user shard before and after bounding, and their visits.
 
-    ``quota``: what earlier groups have left of a bound on budget periods, and what this one leaves; None: there are
-    none. Groups come in order where there is such a bound.
+    ``quota``: what earlier groups have left of a bound on budget periods, with which groups come in order.
     """
     layout, first, n_windows = plan.batching.layout, group * plan.batching.group + 1, plan.batching.windows_of(group)
     contributions = union(pieces, layout, plan.bounds.keep)

@@ -20,20 +20,16 @@ from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
 
 @dataclass
 class RowCounts:
-    """The number of rows with each outcome. Every row has exactly one outcome.
-
-    ``clamped`` are those of the used rows whose point of a trace was moved to the edge of the area: no outcome of its
-    own. ``offsets`` are the ranges that the rows are all of, where the input has offsets.
-    """
+    """The number of rows with each outcome. Every row has exactly one outcome."""
 
     rows: int = 0
     used: int = 0
     late: int = 0
     out_of_area: int = 0
     out_of_time: int = 0
-    clamped: int = 0
+    clamped: int = 0  # of those used: points of a trace that were moved to the edge of the area
     rejected: dict[str, int] = field(default_factory=dict)
-    offsets: list[OffsetRange] = field(default_factory=list)
+    offsets: list[OffsetRange] = field(default_factory=list)  # ranges that the rows are all of, if there are offsets
 
     def add(self, other: RowCounts) -> None:
         """Add the row counts of another piece."""
@@ -70,12 +66,9 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
-    """Return a block as ingested: in a deployment, without user ids, the content of rejected rows or, for counts,
-    positions.
+    """Return a block without user ids, the content of rejected rows or, for counts, positions, in a deployment.
 
-    Doing it twice changes nothing. A hash for each distinct user of the block.
-
-    The key of the run makes the digests that stand for users.
+    Digests under the key of the run stand for users. Doing it twice changes nothing.
     """
     if plan.keys.users is None:
         return block
@@ -100,24 +93,16 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Return a rejected row in the form to keep: whole in a simulation, and reduced to its location and reason in a
-    deployment.
-
-    A file that is named after a person is named by a digest in a deployment.
-    """
-    if plan.keys.users is None:
+    """Return a rejected row as it is kept, in a deployment without its content and the name of a person's file."""
+    key, file = plan.keys.users, reject.file
+    if key is None:
         return reject
-    file = _file_digest(reject.file, plan.keys.users) if plan.has_user_names else reject.file
+    if plan.has_user_names and not file.startswith(_HIDDEN):
+        file = _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()
     return replace(reject, file=file, raw=None)
 
 
-def _file_digest(file: str, key: bytes) -> str:
-    """Replace a file name with its digest, unless it has already been replaced."""
-    if file.startswith(_HIDDEN):
-        return file
-    return _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()
-
-
+#: Before the digest that stands for the name of a file.
 _HIDDEN = "file:"
 
 
@@ -161,7 +146,7 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
 def closed_before(piece: MicroBatch, plan: CoreSpec) -> NDArray[np.int64]:
     """Return the last window that was final when each row of a micro-batch arrived, shape (n_rows,).
 
-    A window is closed to a row once the watermark that the row is held against has reached the window's end plus
-    allowed lateness. In a deployment that is the row's own arrival time. Row for row, so that the cuts do not matter.
+    A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has
+    reached the window's end plus allowed lateness: row for row, so that the cuts do not matter.
     """
     return plan.grid.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.text import NOT_UTF8
-from penstock.pipeline.spaces.base import ELSEWHERE, spelling
+from penstock.pipeline.spaces.base import ELSEWHERE
 from penstock.pipeline.windows.calendar import DAY, clock_changes, utc_offset, wall_time
 
 #: Rows that a likely cure is looked for in.
@@ -36,16 +36,12 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 
 
 def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, list[EventBlock]]:
-    """Return the row outcomes up to the first block with a usable row, and a sample of blocks.
-
-    Reads one block where the input is sound, and all of it where nothing can be used. Lateness plays no part.
-    """
-    total, sample, n_sampled = RowCounts(), [], 0
+    """Return the row outcomes up to the first block with a usable row, lateness aside, and a sample of blocks."""
+    total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
         total.add(located(block, plan).counts)
-        if n_sampled < SAMPLE:
+        if sum(block.n_rows for block in sample) < SAMPLE:
             sample.append(block)
-            n_sampled += block.n_rows
         if plan.on_points:  # a point outside the area is moved to its edge
             total.used, total.out_of_area = total.used + total.out_of_area, 0
         if total.used:
@@ -55,11 +51,10 @@ def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, 
 
 def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
     """Return the first blocks, until they have enough rows from which to suggest a fix."""
-    sample, n_rows = [], 0
+    sample = list[EventBlock]()
     for block in blocks:
         sample.append(block)
-        n_rows += block.n_rows
-        if n_rows >= SAMPLE:
+        if sum(block.n_rows for block in sample) >= SAMPLE:
             break
     return sample
 
@@ -178,25 +173,7 @@ FEW_WORDS = 0.005
 #: Fewest rows that a share is said of.
 MIN_SAMPLE_ROWS = 100
 #: What stands for a user that is not known, in small letters.
-PLACEHOLDERS = (
-    "null",
-    "none",
-    "nan",
-    "na",
-    "n/a",
-    "nil",
-    "unknown",
-    "undefined",
-    "anonymous",
-    "missing",
-    "-",
-    "?",
-    "-1",
-)
-#: Zeros before and after a whole number, which programs add and drop.
-_ZEROS = r"^0*(\d+)(?:\.0+)?$|^(.*)$"
-#: A number that a spreadsheet has shortened.
-_SCIENTIFIC = r"^\d([.,]\d+)?[eE]\+?\d+$"
+PLACEHOLDERS = ("null", "none", "nan", "na", "n/a", "nil", "unknown", "undefined", "missing", "-", "?", "-1")
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
 
@@ -205,11 +182,9 @@ def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: M
     """Return warnings about suspicious rows of a finite input, one sentence each, without personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
-
-    ``sample``: the first blocks. ``source``: what they were read from. ``rejected``: rows of the run by reason.
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
-    remarks = [*_local_times(plan, source), *_cells_alike(plan.space.cells)]
+    remarks = [*_local_times(plan, source)]
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
         remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
     if len(frame) >= MIN_SAMPLE_ROWS:
@@ -238,29 +213,6 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
-
-    if 2 * known.filter(pl.col("user").str.contains(_SCIENTIFIC))["len"].sum() > len(frame):
-        yield (
-            "users are in scientific notation, such as 2.28E+14, in which spreadsheets save long numbers: people whose "
-            "numbers begin alike are counted as one"
-        )
-    plain = known.select(
-        pl.col("user").str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}${2}")
-    )
-    if n_alike := len(known) - plain["user"].n_unique():
-        yield (
-            f"{n_alike:,} of {len(known):,} users are written like another but for case, blanks or zeros, as 'A7' and "
-            "'a7 ', or '007' and '7.0': one person with two identifiers counts twice"
-        )
-
-
-def _cells_alike(cells: Sequence[str]) -> Iterator[str]:
-    """Report two cells whose names differ only in case."""
-    seen = dict[str, str]()
-    for name in cells:
-        if (first := seen.setdefault(spelling(name).casefold(), name)) != name:
-            yield f"cells {first!r} and {name!r} differ in case only: a reader may take one for the other"
-            return
 
 
 def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:

@@ -61,7 +61,8 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
     if not coarse and len(kept) == len(memberships):
         return Presence(users, raw, raw)
     released = np.zeros(shape, bool)
-    released[_rows(users, kept.user), kept.window - 1, kept.cell] = True
+    row = np.unique(np.concatenate([users, kept.user]), axis=0, return_inverse=True)[1].ravel()[len(users) :]
+    released[row, kept.window - 1, kept.cell] = True
     if coarse:
         windows = np.arange(n_windows) // chain.together * chain.together
         cells = np.arange(plan.grid.n_cells) if chain.groups is None else chain.groups
@@ -70,9 +71,7 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
 
 
 def read_memberships(plan: CoreSpec, n_windows: int) -> ContributionRows:
-    """Return the distinct memberships of the first windows in sparse form, raising the same errors as
-    `read_presence`.
-    """
+    """Return the distinct memberships of the first windows in sparse form; raise the errors of `read_presence`."""
     calendar = plan.grid.calendar
     if plan.keys.users is not None:
         raise ParameterError("mode", "deployment", "simulation: a deployment does not keep who was where")
@@ -94,13 +93,6 @@ def _contributions(plan: CoreSpec, n_windows: int) -> Iterator[ContributionRows]
             rows = piece.rows(batching.layout, group * batching.group + 1)
             rows = replace(rows, user=widened(rows.user, 2))
             yield rows.take(rows.window <= n_windows)
-
-
-def _rows(users: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the row of each wanted identity among all users. Every wanted identity must be among them."""
-    _, code = np.unique(np.concatenate([users, wanted]), axis=0, return_inverse=True)
-    rows: NDArray[np.intp] = code.ravel()[len(users) :]
-    return rows
 
 
 #: Distinct (user, window, cell) triples and entries of the table of trajectories held at once: about 1 GB together.
@@ -128,9 +120,7 @@ def training_part(
     """
     n_planned, bounds = plan.grid.calendar.n_windows, plan.bounds
     if n_planned is None:
-        raise DataError(
-            "an endless stream has no training part; learn from a finite one, then name the file as learned"
-        )
+        raise DataError("an endless stream has no training part; learn from a finite one, and name it as learned")
     if n_windows > n_planned:
         raise ParameterError("windows", n_windows, f"at most the {n_planned} windows of the run")
     keep = bounds.keep if bounds.max_cells == 1 else "most_frequent"
@@ -167,9 +157,7 @@ class _KeptRows:
             self.merged()
 
     def merged(self) -> ContributionRows:
-        """Merge the contributions into at most `max_triples` rows, repeatedly dropping half of the people until the
-        rows fit.
-        """
+        """Merge the contributions into at most `max_triples` rows, dropping half of the people until they fit."""
         rows = merge(self.pieces, self.keep)
         while len(rows) > self.max_triples:
             rows = self.halved(rows)

@@ -99,9 +99,7 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Return the batching of a run whose mechanism takes ``unit`` windows at once. ``ordered`` means that rows
-        arrive in time order.
-        """
+        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered``: rows by time."""
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
@@ -136,46 +134,22 @@ class TraceSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSpec:
-    """The immutable, picklable specification of counting and releasing that every runner uses.
+    """The immutable, picklable specification of counting and releasing that every runner uses."""
 
-    Parameters
-    ----------
-    source
-        Where events come from, with all columns.
-    grid, space
-        Windows with their public facts, and cells.
-    bounds
-        Bounds on the contributions of one user.
-    batching, keys
-        Groups of windows and shards of users; keys of the run.
-    steps, chain
-        The steps of the mechanism, as configured and arranged.
-    accountants, prepared
-        Accountants in the order of the configuration, and what each worked out beforehand (`Accountant.prepare`).
-    points
-        Terms of a release of traces; None: counts are released.
-    on_exhausted
-        ``stop`` or ``repeat`` when a budget would be exceeded; None: stop.
-    summarises_users
-        Whether per-user figures are kept; on a stream they would grow without end.
-    has_user_names
-        Whether input files are named after users.
-    """
-
-    source: Source
+    source: Source  # with all columns
     grid: WindowGrid
     space: Space
     bounds: CountingBounds
     batching: Batching
     keys: RunKeys
-    steps: tuple[ChainStep, ...]
-    chain: Chain
+    steps: tuple[ChainStep, ...]  # as configured
+    chain: Chain  # as arranged
     accountants: tuple[Accountant, ...] = ()
-    prepared: tuple[Mapping[str, Any] | None, ...] = ()
-    points: TraceSpec | None = None
-    on_exhausted: str | None = None
-    summarises_users: bool = False
-    has_user_names: bool = False
+    prepared: tuple[Mapping[str, Any] | None, ...] = ()  # by `Accountant.prepare` of each
+    points: TraceSpec | None = None  # None: counts are released
+    on_exhausted: str | None = None  # ``stop`` or ``repeat`` when a budget would be exceeded; None: stop
+    summarises_users: bool = False  # keep per-user figures, which would grow without end on a stream
+    has_user_names: bool = False  # input files are named after users
 
     @property
     def on_points(self) -> bool:

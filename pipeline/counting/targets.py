@@ -4,7 +4,7 @@ counting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,7 @@ class Targets:
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
-    """Return the integers of all ranges [low, high), concatenated.
-
-    >>> _ranges(np.array([2, 7]), np.array([4, 8])).tolist()
-    [2, 3, 7]
-    """
+    """Return the integers of all ranges [low, high), concatenated."""
     lengths = high - low
     before = np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
@@ -106,10 +102,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return rows (window, target, cell) that give the cell kept by bounding for each target in a window.
-
-    ``contributions`` is of `Targets.among`.
-    """
+    """Return rows (window, target, cell): the cell kept of each target in a window, given `Targets.among`."""
     memberships, person = contributions
     if len(person) == 0:
         return no_target_cells()
@@ -123,9 +116,7 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Return the targets of all accountants. ``prepared`` holds the data of each of their shards (see
-    `Accountant.shards`).
-    """
+    """Return the targets of all accountants, given the data of each of their shards (`Accountant.shards`)."""
     identities: list[Integers] = []
     numbers: list[Integers] = []
     spans: list[tuple[slice, ...]] = []
@@ -166,25 +157,18 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
     for position, name in enumerate(users):
         if name is None:
             raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
-        for identity in _identities(name):
+        from penstock.pipeline.counting.users import text_digest  # loads polars, which few accountants need
+
+        text = str(name)
+        is_number = text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63
+        for identity in ([(int(text), 0)] if is_number else []) + [text_digest(text)]:
             rows.append(identity)
             index.append(position)
     return np.array(rows, np.int64), np.array(index, np.int64)
 
 
-def _identities(name: int | str) -> Iterable[tuple[int, int]]:
-    text = str(name)
-    if text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63:
-        yield int(text), 0
-    from penstock.pipeline.counting.users import text_digest  # loads polars, which few accountants need
-
-    yield text_digest(text)
-
-
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Return the row of each named person among identities of shape (n, 1) or (n, 2), or -1 if the person is
-    missing.
-    """
+    """Return the row of each named person among identities of shape (n, 1) or (n, 2), −1 if missing."""
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

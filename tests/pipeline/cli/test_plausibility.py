@@ -67,24 +67,6 @@ def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, message):
     assert "k71x" not in " ".join(doubts)
 
 
-def test_identifiers_that_are_written_in_two_ways(tmp_path, capsys):
-    users = [*(f"A{i}" for i in range(98)), *(f"a{i} " for i in range(3)), "7", "007", "7.0"]
-    doubts = executed(tmp_path, HEAD + "".join(f"{user},{TIME},{AREA}\n" for user in users), capsys)
-    assert [doubt[:57] for doubt in doubts] == ["5 of 104 users are written like another but for case, bla"]
-
-
-def test_identifiers_that_a_spreadsheet_has_shortened(tmp_path, capsys):
-    doubts = executed(tmp_path, HEAD + "".join(f"2.28{i % 40:02d}E+14,{TIME},{AREA}\n" for i in range(120)), capsys)
-    assert [doubt[:32] for doubt in doubts] == ["users are in scientific notation"]
-
-
-def test_cells_that_differ_in_case_only(tmp_path, capsys):
-    rows = [f"u{i},{TIME},A\n" for i in range(400)]
-    space = {"type": "places", "list": ["A", "B", "a"]}
-    doubts = executed(tmp_path, "user,time,place\n" + "".join(rows), capsys, space=space, source={"columns": {}})
-    assert doubts == ["cells 'A' and 'a' differ in case only: a reader may take one for the other"]
-
-
 def test_positions_that_are_partly_swapped(tmp_path, capsys):
     # Swapped, a latitude of −122 would be out of range: here both are degrees that a latitude can be.
     space = {"south": 47.3, "north": 47.4, "west": 8.5, "east": 8.6}

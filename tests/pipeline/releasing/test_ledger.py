@@ -18,7 +18,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, STOPPED
-from penstock.pipeline.cli.ledger import _remaining
+from penstock.pipeline.cli.ledger import _lines
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan, state_folder
 from penstock.pipeline.monitoring.verify import verify
@@ -282,14 +282,16 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
         run(configured(value), first, resume=True)
 
 
-def test_rounding_errors_of_a_spent_budget_are_nothing_left():
-    spent = sum([0.1] * 10)  # 0.9999999999999999
-    assert (_remaining(1.0, spent), _remaining(1.0, 1.5), _remaining(1.0, 0.75), _remaining(1e-12, 5e-13)) == (
-        0.0,
-        0.0,
-        0.25,
-        5e-13,
-    )
+@pytest.mark.parametrize(
+    ("budget", "spent", "left"),
+    [(1.0, sum([0.1] * 10), "0"), (1.0, 1.5, "0"), (1.0, 0.75, "0.25"), (1e-12, 5e-13, "5e-13")],
+)
+def test_rounding_errors_of_a_spent_budget_are_nothing_left(budget, spent, left):
+    terms = {"budget": budget, "source": "taps", "unit": "a day", "adjacency": "add or remove", "measure": "epsilon"}
+    periods = [{"from": "2024-05-01T00:00:00Z", "charges": 10, "spent": spent}]
+    shown = {"entries": 11, "head": "0", "faults": [], "terms": terms, "runs": [], "periods": periods}
+    (line,) = (line for line in _lines(shown | {"series": None, "choices": None}) if line.startswith("period"))
+    assert line.endswith(f", {left} left")
 
 
 def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
