@@ -19,7 +19,7 @@ from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
 from penstock.pipeline.config.draft_facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
 from penstock.pipeline.config.kinds import format_duration
-from penstock.pipeline.config.time_formats import MAJORITY, fit, other_orders, share, spread
+from penstock.pipeline.config.time_formats import MAJORITY, UNIX, fit, other_orders, share, spread
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.citibike import has_trips
 from penstock.pipeline.sources.csv import Csv
@@ -36,13 +36,12 @@ from penstock.pipeline.windows.calendar import DAY, format_time
 
 #: Events that times, area and bounds are guessed from.
 _EVENTS = 2_000_000
-#: Metres from a stop that are at it.
-_RADIUS = 250.0
-_UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 #: Names of columns that hold things which people have, or share.
 _DEVICES = (
     r"bike|cab|taxi|vehic|vehíc|device|card|cart[aeã]|karte|kaart|tarjeta|tessera|appar|ger[äa]e?t|dispositi|カード|卡"
 )
+#: Metres from a stop that are at it.
+_RADIUS = 250.0
 #: Values of a trip by the Mobility Data Specification, which knows the vehicle and not who rides it.
 _MDS_TRIP = {"provider_id", "trip_id", "start_time"}
 #: How to go on where some files of many are of another kind.
@@ -68,7 +67,7 @@ def draft(
     stated: Stated | None = None,
     stops: str | None = None,
 ) -> Draft:
-    """Draft a configuration for an event table or a folder of event tables.
+    """Draft a configuration for an event table or a folder of event tables, from up to two million events.
 
     What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
@@ -76,12 +75,8 @@ def draft(
     marked ``LOOKED``, and the key ``looked_at_data: true`` keeps the draft from being deployed until someone has
     decided these values by what is publicly known.
 
-    Reads up to two million events; memory O(events read).
-
-    ``path``: as for the sources ``csv`` and ``parquet``. ``time_zone``: of times written without an offset, and of the
-    windows. ``epsilon_per_day``: budget, in nats, for all that a person does in a day. ``stated``: what is known of the
-    file. ``stops``: a file of stops or stations, see the spaces of these names. Raises `ParameterError` unless the
-    budget is above 0 and stated columns are there, `DataError` if there is no table to read.
+    ``epsilon_per_day``: budget, in nats, for all that a person does in a day. ``stops``: a file of stops or stations.
+    Raises `ParameterError` unless the budget is above 0 and stated columns are there, `DataError` without a table.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +108,7 @@ def draft(
             f"{path}: times are in a list of their own: write one object for each row, in a list or one a line, as "
             "to_json(orient='records') of pandas does"
         )
-    has_clock = columns.time_format in ("iso", *_UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
+    has_clock = columns.time_format in ("iso", *UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
     has_clock &= not columns.checks.get("time", "").startswith("it holds days")
     known = _stops(stops, events, "latitude" in columns.names) if stops else None
     if len(events):
@@ -206,7 +201,19 @@ def _list_doubts(
         yield f"nearly every row has another {user}: is it a trip or a row, and not a person?"
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
-    yield from _time_doubts(table, columns, source.time_zone)
+    parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
+    times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
+    form, zone = columns.time_format, source.time_zone
+    for other in other_orders(form):
+        # Years in place of days would lie decades apart.
+        if fit(times, other, zone) >= MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
+            second = "month" if form.lower().index("y") == other.lower().index("y") else "year"
+            yield f"day and {second} cannot be told apart in these times: check time_format (or {other})"
+    zoned = "%z" in form or form in UNIX
+    if form == "iso":
+        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= MAJORITY
+    if not zoned:
+        yield f"times have no zone and are read as {zone}: --time-zone says another"
     n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
@@ -220,23 +227,6 @@ def _list_doubts(
 
 def _most_frequent(rejects: Rejects) -> str:
     return Counter(reason for _, reason in rejects.elements()).most_common(1)[0][0]
-
-
-def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
-    """Yield doubts about how times were interpreted."""
-    parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
-    times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
-    form = columns.time_format
-    for other in other_orders(form):
-        # Years in place of days would lie decades apart.
-        if fit(times, other, zone) >= MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
-            second = "month" if form.lower().index("y") == other.lower().index("y") else "year"
-            yield f"day and {second} cannot be told apart in these times: check time_format (or {other})"
-    zoned = "%z" in form or form in _UNIX
-    if form == "iso":
-        zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= MAJORITY
-    if not zoned:
-        yield f"times have no zone and are read as {zone}: --time-zone says another"
 
 
 def _is_pattern(path: str) -> bool:

@@ -266,9 +266,7 @@ KINDS: dict[Any, Kind] = {
     "path": Kind(_input, _constant("an existing file or folder"), _STRING),
     "key": Kind(_key, _constant("an existing file, or env: and the name of a set environment variable"), _STRING),
     "metric": Kind(
-        _metric,
-        lambda declared: f"one of {', '.join(metric_names())}",
-        lambda declared: {"enum": list(metric_names())},
+        _metric, lambda declared: f"one of {', '.join(metric_names())}", lambda declared: {"enum": list(metric_names())}
     ),
     bool: Kind(_boolean, _constant("true or false"), _constant({"type": "boolean"})),
     int: Kind(

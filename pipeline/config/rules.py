@@ -95,6 +95,12 @@ def _calendar(source: Source, windows: Windows) -> Calendar | None:
     return windows.calendar(source.from_, source.until)
 
 
+def n_windows_of(source: Source, windows: Windows) -> int | None:
+    """Return the number of windows of a finite run, or None."""
+    calendar = _calendar(source, windows)
+    return None if calendar is None else calendar.n_windows
+
+
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
     """Reject a run with too many windows, or whose windows cannot be numbered from the source's start or an origin."""
@@ -257,8 +263,7 @@ def hidden_landmarks_have_a_price(
     """Reject hidden landmarks unless a schedule on counts can price them within one budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
-    calendar, path = _calendar(source, windows), ("landmarks", "hidden")
-    n_windows = None if calendar is None else calendar.n_windows
+    n_windows, path = n_windows_of(source, windows), ("landmarks", "hidden")
     is_priced = any(isinstance(step, LandmarkSchedule) for step in mechanism) and budget_period is None
     if windows.per_event or not is_priced or n_windows is None:
         expected = "left out, but for a landmark mechanism on counts in a run with an end, of one budget period"
@@ -295,8 +300,7 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
 @rule
 def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
     """Check that the training windows lie within the run."""
-    calendar = _calendar(source, windows)
-    n_windows = calendar.n_windows if calendar else None
+    n_windows = n_windows_of(source, windows)
     for i, accountant in enumerate(accountants):
         wanted = accountant.training_windows or 0
         if getattr(source, "endless", False) and wanted:

@@ -32,9 +32,7 @@ class RunConfig(Checked):
     mode: Literal["simulation", "deployment"] = parameter(
         "simulation", doc="deployment: secret noise key, no truth, and nothing public is taken from private data"
     )
-    seed: int | None = parameter(
-        None, at_least=0, doc="seed of a simulation's noise (unset: 0); refused in a deployment"
-    )
+    seed: int | None = parameter(None, at_least=0, doc="seed of a simulation's noise (unset: 0)")
     noise_key: str | None = parameter(None, kind="key", doc="secret of a deployment's noise")
     source: Source = parameter(doc="where events come from, and which time range of them is released")
     space: Space = parameter(doc="the public, fixed list of cells")
@@ -48,32 +46,18 @@ class RunConfig(Checked):
     mechanism: tuple[ChainStep, ...] = parameter(doc="steps on events, then one that releases, then post-processing")
     accountants: tuple[Accountant, ...] = parameter((), doc="accountants of the loss")
     utility: tuple[str, ...] = parameter(
-        (),
-        kind="metric",
-        doc="metrics of released against true counts (simulation only); unset: mae, relative_mae, "
-        "variance_explained, skill, skill_last; of traces mae",
+        (), kind="metric", doc=f"metrics of a simulation; unset: {', '.join(DEFAULT)}; of traces mae"
     )
     output: Output = parameter(doc="folder, files, ledger and sinks")
     on_exhausted: Literal["stop", "repeat"] | None = parameter(
-        None,
-        doc="when a budget would be exceeded: stop (exit code 3), or go on with refused rows; unset: stop, "
-        "on a cluster repeat",
+        None, doc="at the end of a budget: stop (exit code 3), or go on with refused rows (unset: on a cluster alone)"
     )
     allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
-    looked_at_data: bool | None = parameter(
-        None,
-        doc="values were taken from a look at the data, as penstock init does; a deployment refuses true",
-    )
+    looked_at_data: bool | None = parameter(None, doc="values are from a look at the data; a deployment refuses true")
     allow_empty: bool | None = parameter(
-        None,
-        doc="release empty counts where no row can be used, so that a missing release tells nothing; unset: "
-        "exit code 1",
+        None, doc="release empty counts where no row can be used: a missing release tells nothing (unset: an error)"
     )
-    typical_count: float | None = parameter(
-        None,
-        above=0,
-        doc="mean count of a cell and window, from public knowledge, to set the expected error beside",
-    )
+    typical_count: float | None = parameter(None, above=0, doc="mean count of a cell and window, publicly known")
     plugins: tuple[str, ...] = parameter(
         (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"
     )

@@ -63,9 +63,7 @@ class KafkaOutput(Checked):
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     releases: str | None = parameter(None, doc="topic of the releases; key: stream/window/cell")
-    accounts: str | None = parameter(
-        None, doc="topic of the public accounts; key: stream/accountant/subject/window/name"
-    )
+    accounts: str | None = parameter(None, doc="topic of the public accounts; key: stream/accountant/subject/…")
     options: dict[str, str] = parameter(factory=dict, doc="options of the client; secrets as env: or file:")
 
     def __post_init__(self) -> None:
@@ -85,8 +83,7 @@ class StoreOutput(Checked):
 
     path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, azfs://) or an absolute path")
     options: dict[str, str] = parameter(
-        factory=dict,
-        doc="Beam's options of the file system, such as s3_endpoint_url; secrets as env: or file:",
+        factory=dict, doc="Beam's options of the file system, such as s3_endpoint_url; secrets as env: or file:"
     )
 
     def __post_init__(self) -> None:
@@ -158,49 +155,36 @@ class Output(Checked):
     user_summaries: bool = parameter(True, doc="summarise users (how many, cells and windows each) for the operator")
     report: bool = parameter(True, doc="write report.html; a deployment has one to publish and one for the operator")
     outlines: str | None = parameter(
-        None,
-        kind="path",
-        doc="GeoJSON, GeoParquet or GeoPackage outlines for the maps; a simplified copy is published",
+        None, kind="path", doc="GeoJSON, GeoParquet or GeoPackage outlines for the maps; a simplified copy is published"
     )
     ledger: str | None = parameter(
         None,
         kind="output",
-        doc="ledger file of a deployment, shared by all over the same events; unset: "
-        "penstock/ledgers/<ledger_source> under XDG_STATE_HOME or ~/.local/state (required on a cluster)",
+        doc="ledger of deployments over the same events; unset: penstock/ledgers/<ledger_source> under "
+        "XDG_STATE_HOME or ~/.local/state (required on a cluster)",
     )
     ledger_budget: float | None = parameter(
-        None,
-        above=0,
-        unit="nats",
-        doc="most that all deployments on the ledger may cost one person in a period or span, as ε (ρ for "
-        "Gaussian noise); unset: the first one's own promise",
+        None, above=0, unit="nats", doc="budget of the ledger for a person, as ε or ρ; unset: the first run's promise"
     )
     ledger_span: int | None = parameter(
         None,
         kind="duration",
         above=0,
         unit="ms",
-        doc="length of the stretch that the ledger's budget protects, in whole windows; unset: the unit of "
-        "the first run's mechanism",
+        doc="stretch that this budget protects; unset: the first run's unit",
     )
-    ledger_source: str | None = parameter(
-        None, doc="name of the event source that the ledger is about; required in a deployment"
-    )
-    new_ledger: bool = parameter(
-        False, doc="begin another ledger over a source that has one; their total cost is then unknown"
-    )
+    ledger_source: str | None = parameter(None, doc="name of the event source of the ledger; required in a deployment")
+    new_ledger: bool = parameter(False, doc="begin another ledger over a source: their total cost is then unknown")
     delay: int = parameter(
         0,
         kind="duration",
         at_least=0,
         unit="ms",
-        doc="fixed time from a final window to its release, on streams; shorter than the work takes, the "
-        "moment of release tells how much there was to count",
+        doc="fixed time from a final window of a stream to its release; if shorter than the work takes, the moment of "
+        "release tells how much there was to count",
     )
     kafka: KafkaOutput | None = parameter(None, doc="topics that releases and public accounts are sent to as well")
-    store: StoreOutput | None = parameter(
-        None, doc="folder of an object store or file system of Beam that public files are copied to"
-    )
+    store: StoreOutput | None = parameter(None, doc="object store or file system to which public files are copied")
     pubsub: PubSubOutput | None = parameter(None, doc="topics of Pub/Sub that releases and accounts are sent to")
 
     def __post_init__(self) -> None:

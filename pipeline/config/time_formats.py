@@ -19,7 +19,7 @@ MAJORITY = 0.9
 
 _SECONDS = (300_000_000, 5_000_000_000)  # 1979 to 2128
 _AFTER_TICKS = 10**18  # nanoseconds until 2001 would as well be ticks since the year 1, which .NET writes today
-_UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
+UNIX = ("unix_s", "unix_ms", "unix_us", "unix_ns")
 DAYS = (
     *("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%Y.%m.%d", "%Y%m%d"),
     *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y.%m.%d", "%y/%m/%d", "%y-%m-%d"),
@@ -31,7 +31,7 @@ CLOCKS = (
     *("%H.%M.%S.%f", "%I.%M.%S.%f %p", "%Hh%M", "%H时%M分", "%H时%M分%S秒", "%H時%M分", "%H時%M分%S秒"),
 )
 WHOLE = (
-    *("iso", *_UNIX),
+    *("iso", *UNIX),
     *(f"{day}{between}{clock}" for day in DAYS for clock in CLOCKS for between in (" ", ", ", "T", ":", "-")),
     *("%a %b %d %H:%M:%S %z %Y", "%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%a %b %d %H:%M:%S %Y"),
     *("%Y%m%d%H%M%S", "%Y%m%d%H%M", "%Y%m%d_%H%M%S", "%Y:%m:%d %H:%M:%S", "%Y-%m-%d-%H-%M-%S"),
@@ -97,8 +97,8 @@ def other_orders(form: str) -> list[str]:
 
 def fit(values: pl.Series, name: str, zone: str) -> float:
     """Return the fraction of values that are times in a format and fall in plausible years."""
-    if name in _UNIX:
-        scale = 1000 ** _UNIX.index(name)
+    if name in UNIX:
+        scale = 1000 ** UNIX.index(name)
         begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
         return share(numbers(values).is_between(begin, _SECONDS[1] * scale))
     if name == "iso" and share(values.str.contains(r"\d[T :]?\d\d:?\d\d|\d[T ]\d(:\d\d|\dZ?$)")) < MAJORITY:

@@ -52,8 +52,7 @@ class Bounding(Checked):
         doc="memberships (cell × window) of one user in a budget period, the earliest first; unset: all",
     )
     pace: tuple[float, ...] | None = parameter(
-        None,
-        doc="shares of max_per_period that open in turn, in equal parts of a budget period; unset: all at once",
+        None, doc="shares of max_per_period that open in turn, in equal parts of a budget period; unset: all at once"
     )
 
     def __post_init__(self) -> None:

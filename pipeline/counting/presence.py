@@ -102,11 +102,7 @@ _ALL = 2**64
 
 
 def training_part(
-    plan: CoreSpec,
-    n_windows: int,
-    *,
-    max_triples: int = MAX_TRIPLES,
-    max_entries: int = MAX_TRAINING_ENTRIES,
+    plan: CoreSpec, n_windows: int, *, max_triples: int = MAX_TRIPLES, max_entries: int = MAX_TRAINING_ENTRIES
 ) -> Training:
     """Read the cells that people were in during the first windows of a run.
 
