@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from penstock import __version__
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, WRONG_USE
 from penstock.pipeline.cli.attack import ATTACK, AUDIT
 from penstock.pipeline.cli.choose import CHOOSE
@@ -84,13 +83,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="penstock",
         description="Release counts of people from a stream of location events, and keep the books on what it cost.",
     )
-    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
     subparsers = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name, command in COMMANDS.items():
         sub = subparsers.add_parser(name, help=command.help, description=command.help)
         sub.add_argument("--json", action="store_true", help="print JSON for machines")
         if name in words[:1]:
             command.configure(sub)  # imports what declares its options
+    if words[:1] == ["--version"]:
+        from importlib import metadata
+
+        print("penstock", metadata.version("penstock"))
+        return DONE
     arguments = parser.parse_args(words)
     arguments.beam_options = beam_options
     from penstock.mechanisms.core.plugin import (
