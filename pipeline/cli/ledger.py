@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,7 @@ def overview(path: Path) -> dict[str, Any]:
         faults.append(str(error))
     return {
         "id": entries[0].values["id"],
-        "terms": terms.values() | {"unit": terms.unit},
+        "terms": asdict(terms) | {"unit": terms.unit},
         "entries": len(entries),
         "head": entries[-1].head,
         "runs": runs,

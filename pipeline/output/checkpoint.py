@@ -23,6 +23,7 @@ from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
 from penstock.pipeline.releasing.account import accountant_state
+from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.
@@ -203,7 +204,8 @@ def _check_entered(plan: Plan) -> None:
     """Raise `DataError` if the ledger lost entries of the run in the folder. Register a run that was killed before
     it was registered.
     """
-    if registration.is_entered(plan):
+    entries = Ledger(ledger_path(plan)).checked_entries()
+    if any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries):
         return
     if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
         raise DataError(

@@ -8,7 +8,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +102,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
                 "room in others, which no ledger can count; use mechanism type period_uniform",
             )
         )
-    grid = {"step": calendar.step, "anchor": calendar.anchor, "time_zone": calendar.time_zone}
+    grid, unit = {"step": calendar.step, "anchor": calendar.anchor, "time_zone": calendar.time_zone}, dict[str, Any]()
     periods = {
         "period": plan.config.budget_period,
         "period_begin": calendar.start(1),
@@ -111,8 +111,12 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
     guard, promised = ReleaseLoop(plan).model, reader.guarantee
     measure, amount = promised.measure or "epsilon", math.inf if promised.amount is None else promised.amount
     if np.isfinite(guard.amount):
-        unit = {"kind": "landmarks", **periods, **_landmarks(plan)}
-        measure, budget = guard.measure, guard.amount
+        unit, measure, budget = {"kind": "landmarks", **periods}, guard.measure, guard.amount
+        if (landmarks := plan.config.landmarks) is not None:
+            slots = replace(calendar, from_ms=0, until_ms=None)  # as in `Terms.calendar`
+            offset = int(slots.index(np.array([calendar.start(1)]))[0]) - 1
+            listed = tuple(window + offset for window in landmarks.windows)
+            unit |= {"times": landmarks.times, "recurring": landmarks.recurring, "listed": listed}
     elif promised.unit == PERIOD:
         unit, budget = {"kind": "period", **periods}, amount
     elif promised.unit == RUN:
@@ -127,7 +131,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
         measure = "rho" if np.isinf(epsilon) else "epsilon"
         is_part = _charges_blocks(plan) and plan.bounds_span_windows  # one window is a part of its block
-        unit, budget = {}, max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
+        budget = max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
     if together > 1 and promised.unit.kind in ("stretch", "period"):
         budget *= 2  # parts of longer windows count as replacements
     return {**grid, **unit, "measure": measure, "budget": float(budget)}
@@ -153,16 +157,6 @@ def _charges_blocks(plan: Plan) -> bool:
     return any(isinstance(event, Block) for event in _worst(plan))
 
 
-def _landmarks(plan: Plan) -> dict[str, Any]:
-    landmarks, calendar = plan.config.landmarks, plan.grid.calendar
-    if landmarks is None:
-        return {}
-    slots = replace(calendar, from_ms=0, until_ms=None)  # as in `Terms.calendar`
-    offset = int(slots.index(np.array([calendar.start(1)]))[0]) - 1
-    listed = tuple(window + offset for window in landmarks.windows)
-    return {"times": landmarks.times, "recurring": landmarks.recurring, "listed": listed}
-
-
 def check_terms(terms: Terms, plan: Plan) -> None:
     """Raise `ConfigError` if the source, grid, measure or a stated unit of a run disagrees with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
@@ -184,27 +178,23 @@ def check_terms(terms: Terms, plan: Plan) -> None:
         if recorded != requested:
             text = f"output.ledger: {path} has another {name} ({recorded}) than this run ({requested}); {hint}"
             raise ConfigError((text,))
-    if (window := _missing_landmark(terms, needed, plan)) is not None:
-        text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
-        raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {NAME_ANOTHER_LEDGER}",))
-
-
-def _missing_landmark(terms: Terms, needed: Terms, plan: Plan) -> int | None:
-    """Return the first landmark of the run that the ledger treats as an ordinary window."""
-    if {terms.kind, needed.kind} != {"landmarks"}:
-        return None
+    if terms.kind != "landmarks" or needed.kind != "landmarks":
+        return
     calendar = plan.grid.calendar
     first, n_windows = needed.slot(calendar.start(1)), calendar.n_windows
     if n_windows is None:  # what recurs does so by the week, and the clocks change within a year
         n_windows = min(-(-366 * DAY // needed.step), MAX_WINDOWS)
-    stated, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (needed, terms))
-    missing = stated & ~known
-    return int(np.argmax(missing)) + 1 if missing.any() else None
+    listed, known = (one.landmarks.mask(one.calendar, first, first + n_windows - 1) for one in (needed, terms))
+    if (missing := listed & ~known).any():
+        window = int(np.argmax(missing)) + 1
+        text = f"landmarks: window {window} is one of this run, and not of {path}, whose first run has stated them"
+        raise ConfigError((f"{text}; state what is a landmark on every day as recurring, or {NAME_ANOTHER_LEDGER}",))
 
 
 def _grid(terms: Terms) -> str:
-    step, anchor, zone = terms.grid
-    return f"{format_duration(step)} in {zone}" + (f", {format_duration(anchor)} after" if anchor else "")
+    anchor = terms.anchor % terms.step
+    after = f", {format_duration(anchor)} after" if anchor else ""
+    return f"{format_duration(terms.step)} in {terms.time_zone}{after}"
 
 
 def _periods(terms: Terms) -> str:
@@ -255,14 +245,23 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
         return None
     known = KnownLedgers(plan)
     with known.locked():
-        known.check()
-        caution = known.caution()
+        caution = known.check_new()
         with ledger.transaction() as transaction:
             check_terms(transaction.terms, plan)
             notice = _notice(plan, transaction)
-            transaction.enter(_entry(plan, bool(known.others())))
+            entry = {
+                "entry": "run",
+                "run": plan.keys.run_id,
+                "configuration": digest(plan.config).hex()[:32],
+                "from": plan.grid.calendar.from_ms,
+                "until": plan.grid.calendar.until_ms,
+                "input": _input(plan),
+                "nonce": plan.keys.noise_key.nonce.hex(),
+                "others": bool(known.others()),
+            }
+            transaction.enter(entry)
             _begin(plan, transaction, begin)
-        known.note(transaction.identity)
+        known.note(transaction.known.identity)
     return "; ".join(filter(None, (caution, notice))) or None
 
 
@@ -271,23 +270,16 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
     if plan.on_points:
         _charge_traces(plan, transaction)
     if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
-        windows, hidden = sorted(set(landmarks.windows)), landmarks.hidden
-        transaction.charge_choice(windows, hidden.epsilon, hidden.whole_epsilon(len(windows)))
+        # It is about which windows are landmarks and about nobody's events, hence no part of the budget. A set that
+        # another run has shown counts again: it may have been drawn again, for other landmarks.
+        offset, hidden = transaction.terms.slot(plan.grid.calendar.start(1)) - 1, landmarks.hidden
+        slots = [window + offset for window in sorted(set(landmarks.windows))]
+        costs = {"about_each": hidden.epsilon, "about_all": hidden.whole_epsilon(len(slots))}
+        choice = {"entry": "choice", "run": plan.keys.run_id, "slots": slots, **costs}
+        if choice not in transaction.known.choices:
+            transaction.enter(choice)
     if begin is not None:
         begin()
-
-
-def _entry(plan: Plan, others: bool) -> dict[str, Any]:
-    return {
-        "entry": "run",
-        "run": plan.keys.run_id,
-        "configuration": digest(plan.config).hex()[:32],
-        "from": plan.grid.calendar.from_ms,
-        "until": plan.grid.calendar.until_ms,
-        "input": _input(plan),
-        "nonce": plan.keys.noise_key.nonce.hex(),
-        "others": others,
-    }
 
 
 def resume_run(plan: Plan) -> None:
@@ -304,7 +296,7 @@ def resume_run(plan: Plan) -> None:
         return
     known = KnownLedgers(plan)
     with known.locked():
-        known.check_original()
+        known.check()
         with ledger.transaction() as transaction:
             source, stated = transaction.terms.source, plan.config.output.ledger_source or ""
             if source != stated:
@@ -314,7 +306,7 @@ def resume_run(plan: Plan) -> None:
                 _charge_traces(plan, transaction)
             else:
                 transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
-        known.note(transaction.identity, resumed=True)
+        known.note(transaction.known.identity, resumed=True)
 
 
 def note_end(plan: Plan) -> None:
@@ -336,12 +328,6 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     transaction.charge(charge)
 
 
-def is_entered(plan: Plan) -> bool:
-    """Return whether the ledger contains a run. Raise `DataError` if the ledger has lost entries."""
-    runs = (entry.values["run"] for entry in Ledger(ledger_path(plan)).checked_entries() if entry.kind == "run")
-    return plan.keys.run_id in runs
-
-
 def _input(plan: Plan) -> str:
     """Return a keyed digest of the input, so that runs with the same key can compare their inputs."""
     text = json.dumps(plan.config.source.digests(), sort_keys=True)
@@ -352,12 +338,13 @@ def _input(plan: Plan) -> str:
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
     """Return a notice about other runs that were charged for the same span, or None if there are none."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
-
-    def overlaps(run: Mapping[str, Any]) -> bool:
-        """Return whether a run has windows in the span."""
-        return (run["until"] is None or run["until"] > begin) and (until is None or run["from"] < until)
-
-    runs = [run for run in transaction.runs.values() if run["run"] != plan.keys.run_id and overlaps(run)]
+    runs = [
+        run
+        for run in transaction.known.runs.values()
+        if run["run"] != plan.keys.run_id
+        and (run["until"] is None or run["until"] > begin)
+        and (until is None or run["from"] < until)
+    ]
     if not runs:
         return None
     same = "the same input" if {run["input"] for run in runs} == {_input(plan)} else "other input"
@@ -408,35 +395,32 @@ class KnownLedgers:
             raise DataError(f"{path}: cannot be read; it says which ledgers there are") from None
         return known
 
-    def _is_original_of(self, path: Path, identity: str | None) -> bool:
+    def _is_original(self, path: str) -> bool:
         """Return whether a file is the ledger from which the run's ledger was copied."""
-        if not (path.exists() and self.ledger.exists()) or path.samefile(self.ledger):
+        other, ledger = Path(path), self.ledger
+        if not (other.exists() and ledger.exists()) or other.samefile(ledger):
             return False
-        return identity_of(path) == identity
+        return identity_of(other) == identity_of(ledger)
 
-    def others(self) -> dict[str, str]:
-        """Return, by identity, the paths of other ledgers over the source, including the original if the ledger is a
-        copy.
-        """
+    def others(self) -> list[str]:
+        """Return the paths of other ledgers over the source, including the original if the ledger is a copy."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
-        return {
-            name: path for name, path in noted.items() if name != identity or self._is_original_of(Path(path), identity)
-        }
+        return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
-    def check_original(self) -> None:
+    def check(self) -> None:
         """Raise `DataError` if an older copy has replaced the ledger, or `ConfigError` if the ledger is a copy
         alongside the original.
 
         An older copy lacks entries that were noted when a run began, went on or ended. A copy is one whatever event
         source it is said to be of; one that lacks nothing may be acknowledged.
         """
-        identity, n_entries = identity_of(self.ledger), self._n_entries()
+        identity, n_entries = identity_of(self.ledger), len(Ledger(self.ledger).checked_entries())
         for file in self.files:
             for ledgers in self._read(file).values():
                 noted = ledgers.get(identity or "", {})
-                if noted and not self.output.new_ledger and self._is_original_of(Path(noted["path"]), identity):
+                if noted and not self.output.new_ledger and self._is_original(noted["path"]):
                     text = f"{self.ledger} is a copy of {noted['path']}, which goes on counting; name that one"
                     raise ConfigError((f"output.ledger: {text}",))
                 if (n_noted := noted.get("entries", 0)) > n_entries:
@@ -445,28 +429,20 @@ class KnownLedgers:
                         "older copy was put in its place; put the latest one back"
                     )
 
-    def check(self) -> None:
-        """Run `check_original`, and raise `ConfigError` if another ledger over the same source is known.
+    def check_new(self) -> str | None:
+        """Check the ledger of a new run, and return a warning if the key was used earlier and the ledger is missing.
 
-        That has to be acknowledged.
+        Raises `ConfigError` if another ledger over the same source is known, which has to be acknowledged.
         """
-        self.check_original()
+        self.check()
         if (others := self.others()) and not self.output.new_ledger:
             raise ConfigError(
                 (
                     f"output.ledger: {self.ledger} is not the ledger that the event source {self.source} has: "
-                    f"{', '.join(sorted(set(others.values())))}, whose charges count as well; put that one back or "
-                    "name it; with output.new_ledger: true this run counts here, and what all have cost together is "
-                    "then unknown",
+                    f"{', '.join(others)}, whose charges count as well; put that one back or name it; with "
+                    "output.new_ledger: true this run counts here, and what all have cost together is then unknown",
                 )
             )
-
-    def _n_entries(self) -> int:
-        """Return the number of entries in the ledger."""
-        return len(Ledger(self.ledger).checked_entries())
-
-    def caution(self) -> str | None:
-        """Return a warning if the key was used earlier and the ledger is missing."""
         if self.key_ledgers is None or self.ledger.exists():
             return None
         n_runs = sum(entry["runs"] for ledgers in self._read(self.key_ledgers).values() for entry in ledgers.values())
@@ -490,11 +466,8 @@ class KnownLedgers:
         known = self._read(path)
         is_new = not resumed or identity not in known.get(self.source, {})
         ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
-        ledger |= {
-            "path": os.path.abspath(self.ledger),
-            "runs": ledger["runs"] + is_new,
-            "entries": self._n_entries(),
-        }
+        n_entries = len(Ledger(self.ledger).checked_entries())
+        ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + is_new, "entries": n_entries}
         try:
             write_json(path, known, private=True)
         except OSError:

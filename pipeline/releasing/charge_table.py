@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import DAY, Calendar
 from penstock.pipeline.windows.grid import period_calendar
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -21,8 +20,6 @@ Integers = NDArray[np.int64]
 
 #: Slots whose numbers are kept together: time between charges that are far apart takes no memory.
 CHUNK = 4096
-#: Kinds of units that a budget can protect.
-KINDS = ("stretch", "period", "landmarks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +76,11 @@ class Terms:
     adjacency: str = "add or remove one user's events in the unit"
     traces: str = ""
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ParameterError("kind", self.kind, "one of " + ", ".join(KINDS))
-
-    def values(self) -> dict[str, Any]:
-        """Return the terms as JSON values."""
-        return asdict(self)
-
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:
-        """Restore terms from the result of `values`."""
+        """Restore terms from the values of a ledger's first line."""
         read: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         return cls(**read)
-
-    @property
-    def grid(self) -> tuple[int, int, str]:
-        """The step, anchor and time zone. Two runs share their slots if and only if all three are equal."""
-        return self.step, self.anchor % self.step, self.time_zone
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -110,8 +94,7 @@ class Terms:
         """
         if self.period is None:
             return None
-        begun = period_calendar(self.period, self.period_begin, self.period_zone)
-        return Calendar(step=begun.step, anchor=begun.anchor, time_zone=begun.time_zone, from_ms=0)
+        return replace(period_calendar(self.period, self.period_begin, self.period_zone), from_ms=0)
 
     @cached_property
     def landmarks(self) -> Landmarks:
@@ -134,15 +117,14 @@ class Terms:
         if self.kind == "stretch":
             windows = f"any {self.length:,} windows in a row" if self.length > 1 else "any one window"
             return f"one user's events in {windows}"
-        within = "all time" if self.period is None else f"a budget period of {_hours(self.period)}"
+        within = "all time"
+        if self.period is not None:
+            days, rest = divmod(self.period, DAY)
+            length = f"{days} days" if not rest and days > 1 else f"{self.period / 3_600_000:g} hours"
+            within = f"a budget period of {length}"
         if self.kind == "period":
             return f"one user's events in {within}"
         return f"one user's events in all landmarks of {within} and in any one other window of it"
-
-
-def _hours(milliseconds: int) -> str:
-    days, rest = divmod(milliseconds, DAY)
-    return f"{days} days" if not rest and days > 1 else f"{milliseconds / 3_600_000:g} hours"
 
 
 class SlotArray:
@@ -160,36 +142,25 @@ class SlotArray:
         self._chunks: dict[int, Floats] = {}
         self._first = -(2**62)
 
-    def add(self, first: int, last: int, amount: float) -> None:
-        """Add an amount to the slots ``first`` to ``last``, skipping forgotten ones."""
-        for part in self._parts(first, last):
-            part += amount
-
-    def raise_to(self, first: int, last: int, amount: float) -> None:
-        """Raise the slots ``first`` to ``last`` to at least an amount."""
-        for part in self._parts(first, last):
-            np.maximum(part, amount, out=part)
+    def add(self, first: int, last: int, amount: float, combine: np.ufunc = np.add) -> None:
+        """Add an amount to the slots ``first`` to ``last``, skipping forgotten ones, or ``combine`` it with them."""
+        first = max(first, self._first)
+        for number in range(first // CHUNK, last // CHUNK + 1):
+            if number not in self._chunks:
+                self._chunks[number] = np.zeros(CHUNK)
+            part = self._chunks[number][_chunk_slice(number, first, last)]
+            combine(part, amount, out=part)
 
     def highest(self, first: int, last: int) -> float:
         """Return the maximum over the slots ``first`` to ``last``."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
-        parts = (
-            chunk[_chunk_slice(number, first, last)] for number, chunk in self._chunks.items() if number in numbers
-        )
-        return max((float(part.max()) for part in parts), default=0.0)
+        chunks = ((number, chunk) for number, chunk in self._chunks.items() if number in numbers)
+        return max((float(chunk[_chunk_slice(n, first, last)].max()) for n, chunk in chunks), default=0.0)
 
     def forget_before(self, slot: int) -> None:
         """Drop every chunk that lies entirely before a slot."""
         self._first = max(self._first, slot // CHUNK * CHUNK)
         self._chunks = {number: chunk for number, chunk in self._chunks.items() if number * CHUNK >= self._first}
-
-    def _parts(self, first: int, last: int) -> Iterator[Floats]:
-        """Yield views of the slots ``first`` to ``last``, one chunk at a time."""
-        first = max(first, self._first)
-        for number in range(first // CHUNK, last // CHUNK + 1):
-            if number not in self._chunks:
-                self._chunks[number] = np.zeros(CHUNK)
-            yield self._chunks[number][_chunk_slice(number, first, last)]
 
 
 def _chunk_slice(number: int, first: int, last: int) -> slice:
@@ -246,7 +217,7 @@ class ChargeTable:
     def __init__(self, terms: Terms) -> None:
         self.terms = terms
         self._together, self._alone, self._most_expensive = (SlotArray() for _ in range(3))
-        self._facts: dict[int, tuple[Integers, NDArray[np.bool_]]] = {}
+        self._facts_of_chunk = lru_cache(maxsize=16)(self._read_chunk)
 
     def total(self, charge: SlotCharge) -> float:
         """Return the largest cost that any unit would have after the charge."""
@@ -263,7 +234,7 @@ class ChargeTable:
                 self._together.add(part.first, part.last, part.amount)
             else:
                 self._alone.add(*part.alone, part.amount)
-                self._most_expensive.raise_to(part.first, part.last, self._alone.highest(*part.alone))
+                self._most_expensive.add(part.first, part.last, self._alone.highest(*part.alone), np.maximum)
 
     def spent(self, first: int, last: int) -> float:
         """Return the largest cost of any unit that overlaps one of the slots."""
@@ -283,40 +254,30 @@ class ChargeTable:
         self._together.forget_before(slot - self.terms.length if is_stretch else self.period(slot))
         self._alone.forget_before(slot)
         self._most_expensive.forget_before(self.period(slot))
-        self._facts = {number: facts for number, facts in self._facts.items() if (number + 1) * CHUNK > slot}
 
     def _most(self, part: _Part) -> float:
         """Return the largest cost among the units of a part."""
-        others = (
-            self._most_expensive.highest(part.first, part.last)
-            if part.alone is None
-            else self._alone.highest(*part.alone)
-        )
-        return self._together.highest(part.first, part.last) + others
+        units = part.first, part.last
+        others = self._most_expensive.highest(*units) if part.alone is None else self._alone.highest(*part.alone)
+        return self._together.highest(*units) + others
 
-    def _parts(self, charge: SlotCharge) -> list[_Part]:
-        """Return the ranges of units that a charge affects, with the amount that it adds to each unit."""
-        return self._in_stretches(charge) if self.terms.kind == "stretch" else list(self._in_periods(charge))
-
-    def _in_stretches(self, charge: SlotCharge) -> list[_Part]:
+    def _parts(self, charge: SlotCharge) -> Iterator[_Part]:
+        """Yield the ranges of units that a charge affects, with the amount that it adds to each unit."""
         first, last = charge.first, charge.last
-        low, holding = (slot - self.terms.length + 1 for slot in (first, last))
-        if holding > first:  # none holds all of it
-            return [_Part(low, last, None, charge.in_part)]
-        parts = [
-            _Part(low, holding - 1, None, charge.in_part),
-            _Part(holding, first, None, charge.amount),
-            _Part(first + 1, last, None, charge.in_part),
-        ]
-        return [part for part in parts if part.first <= part.last]
-
-    def _in_periods(self, charge: SlotCharge) -> Iterator[_Part]:
-        periods, marks = self._facts_of(charge.first, charge.last)
+        if self.terms.kind == "stretch":
+            low, holding = (slot - self.terms.length + 1 for slot in (first, last))
+            holds_all = holding <= first
+            cuts = [low, holding, first + 1, last + 1] if holds_all else [low, last + 1]
+            for number, (begin, end) in enumerate(pairwise(cuts)):
+                if begin < end:
+                    yield _Part(begin, end - 1, None, charge.amount if holds_all and number == 1 else charge.in_part)
+            return
+        periods, marks = self._facts_of(first, last)
         cuts = [0, *(1 + np.flatnonzero(np.diff(periods))).tolist(), len(periods)]
         is_held = len(periods) == 1 or (len(cuts) == 2 and marks.all())
         for begin, end in pairwise(cuts):
             number = int(periods[begin])
-            alone = None if marks[begin:end].any() else (charge.first + begin, charge.first + end - 1)
+            alone = None if marks[begin:end].any() else (first + begin, first + end - 1)
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
@@ -329,16 +290,14 @@ class ChargeTable:
         wanted = slice(first - numbers[0] * CHUNK, last - numbers[0] * CHUNK + 1)
         return periods[wanted], marks[wanted]
 
-    def _facts_of_chunk(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
-        if (known := self._facts.get(number)) is None:
-            terms, first = self.terms, number * CHUNK
-            marks, periods = np.full(CHUNK, terms.kind == "period"), np.zeros(CHUNK, np.int64)
-            skipped = max(0, 1 - first)  # slots before 1970
-            if skipped < CHUNK:
-                slots = (first + skipped, first + CHUNK - 1)
-                if terms.periods is not None:
-                    periods[skipped:] = terms.periods.index(terms.calendar.starts(*slots))
-                if terms.kind == "landmarks":
-                    marks[skipped:] = terms.landmarks.mask(terms.calendar, *slots)
-            known = self._facts[number] = periods, marks
-        return known
+    def _read_chunk(self, number: int) -> tuple[Integers, NDArray[np.bool_]]:
+        terms, first = self.terms, number * CHUNK
+        marks, periods = np.full(CHUNK, terms.kind == "period"), np.zeros(CHUNK, np.int64)
+        skipped = max(0, 1 - first)  # slots before 1970
+        if skipped < CHUNK:
+            slots = (first + skipped, first + CHUNK - 1)
+            if terms.periods is not None:
+                periods[skipped:] = terms.periods.index(terms.calendar.starts(*slots))
+            if terms.kind == "landmarks":
+                marks[skipped:] = terms.landmarks.mask(terms.calendar, *slots)
+        return periods, marks

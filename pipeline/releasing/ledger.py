@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -28,8 +28,9 @@ VERSION = 1
 ROUNDING = 1e-9
 #: Slots whose charges a run remembers behind the one at hand: a bundle is retried soon or never.
 RECENT = 10_000
-#: Length of what is called a month, in milliseconds.
-MONTH = 30 * DAY
+#: Hexadecimal digits of a nonce that charges are recorded with.
+SHORT = 16
+_HEAD_LENGTH = 64
 
 
 class LedgerExhausted(BudgetExceeded):
@@ -130,59 +131,46 @@ class LedgerEntry(NamedTuple):
         return str(self.values.get("entry", "charge"))
 
 
-class Head:
-    """A file that stores the head of a ledger's chain after each entry, so that truncation can be detected.
+def stored_head(path: Path) -> str | None:
+    """Return the head of a ledger's chain that a file stores, empty before the first entry, or None without a file."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * _HEAD_LENGTH)
+    except FileNotFoundError:
+        return None
+
+
+def store_head(path: Path, head: str) -> None:
+    """Store the head of a ledger's chain durably, so that truncation can be detected.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     head = Head(Path(folder) / "ledger.head")
-    ...     head.make(), head.read()
-    ...     head.keep("ab" * 32), head.read() == "ab" * 32
-    (None, '')
-    (None, True)
+    ...     for head in ("", "ab" * 32):
+    ...         store_head(path := Path(folder) / "ledger.head", head)
+    ...         stored_head(path) == head
+    True
+    True
     """
-
-    _LENGTH = 64
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> str | None:
-        """Return the last stored head, an empty string if there are no entries yet, or None if the file does not
-        exist.
-        """
-        try:
-            return self.path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * self._LENGTH)
-        except FileNotFoundError:
-            return None
-
-    def make(self) -> None:
-        """Create the file durably unless it already exists."""
-        if not self.path.exists():
-            write_first(self.path, self._line(""), private=True)
-
-    def keep(self, head: str) -> None:
-        """Write a head to the existing file and sync it to disk."""
-        if self.read() != head:
-            with self.path.open("r+b") as file:
-                file.write(self._line(head))
-                file.flush()
-                os.fsync(file.fileno())
-
-    def _line(self, head: str) -> bytes:
-        return head.zfill(self._LENGTH).encode() + b"\n"
+    line, before = head.zfill(_HEAD_LENGTH).encode() + b"\n", stored_head(path)
+    if before is None:
+        write_first(path, line, private=True)
+    elif before != head:
+        with path.open("r+b") as file:
+            file.write(line)
+            file.flush()
+            os.fsync(file.fileno())
 
 
 @dataclass
-class _Knowledge:
+class Knowledge:
     """The state of a ledger, as far as a run has read it."""
 
     terms: Terms | None = None
     identity: str = ""
     #: Costs of all units; None without a budget.
     table: ChargeTable | None = None
+    #: Entries of all runs that have begun.
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Choices of public landmarks among which private ones hide.
     choices: list[dict[str, Any]] = field(default_factory=list)
@@ -242,8 +230,8 @@ class Ledger:
     ) -> None:
         self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
-        self._heads = [Head(beside)] if run_head in (None, beside) else [Head(beside), Head(run_head)]
-        self._known, self._pinned = _Knowledge(), 2**62
+        self._heads = list(dict.fromkeys([beside, run_head or beside]))
+        self.known, self._pinned = Knowledge(), 2**62
         self._file: BinaryIO | None = None
         self._offset = 0  # slot of the run's window 0
         #: Entries of the transaction, to be appended.
@@ -265,7 +253,7 @@ class Ledger:
         """Return all entries. Raise `DataError` if the chain is broken, or if the stored heads show that its end is
         missing.
         """
-        kept = [head.read() for head in self._heads]  # before the entries, which others may add to
+        kept = list(map(stored_head, self._heads))  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
         return entries
@@ -323,19 +311,19 @@ class Ledger:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX)  # a torn line might be one that another run is writing
                 learned, self.new = self._learn(self._file), []
-                self._file.truncate(self._known.read_to)  # what is torn
-                if self._known.terms is None:
+                self._file.truncate(self.known.read_to)  # what is torn
+                if self.known.terms is None:
                     if self._first_terms is None:
                         raise DataError(f"{self.path}: no ledger here")
                     # Ledgers of simulations need not be told apart, and are the same bytes on every runner.
                     identity = secrets.token_hex(8) if self.run else "simulation"
-                    terms = self._first_terms.values()
+                    terms = asdict(self._first_terms)
                     self.enter({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
                 self._offset = self.terms.slot(self.begin) - 1
                 yield self
                 self._append(self._file, learned)
             except BaseException:
-                self._known = _Knowledge()  # it may hold charges that were never written
+                self.known = Knowledge()  # it may hold charges that were never written
                 raise
             finally:
                 self._file = None
@@ -343,37 +331,15 @@ class Ledger:
     @property
     def terms(self) -> Terms:
         """The terms of the ledger."""
-        assert self._known.terms is not None
-        return self._known.terms
-
-    @property
-    def identity(self) -> str:
-        """The identifier of the ledger."""
-        return self._known.identity
-
-    @property
-    def runs(self) -> Mapping[str, Mapping[str, Any]]:
-        """The entries of all runs that have begun, keyed by run."""
-        return self._known.runs
+        assert self.known.terms is not None
+        return self.known.terms
 
     def enter(self, values: dict[str, Any]) -> None:
         """Append an entry to the current transaction."""
-        if self._file is None:
-            raise RuntimeError("entries are made in a transaction only")
+        assert self._file is not None, "in a transaction only"
         values = json.loads(json.dumps(values))
         self.new.append(values)
         self._record(values)
-
-    def charge_choice(self, windows: Sequence[int], about_each: float, about_all: float) -> None:
-        """Charge a run once for choosing public landmarks that conceal private ones.
-
-        A set that another run has shown counts again: it may have been drawn again, for other landmarks. The choice is
-        about which windows are landmarks and not about anybody's events, so that it is no part of the budget.
-        """
-        slots = [window + self._offset for window in windows]
-        choice = {"entry": "choice", "run": self.run, "slots": slots, "about_each": about_each, "about_all": about_all}
-        if choice not in self._known.choices:
-            self.enter(choice)
 
     def nonce(self, window: int) -> str:
         """Return the nonce under which a window was charged, or the newest nonce of the run if the window was not
@@ -413,24 +379,22 @@ class Ledger:
         """Return the charge as it would be posted, and the digest of its input if the charge was posted before."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
-        return Posting(self.run, slot, _short(self.nonce(charge.at)), charge), data
+        return Posting(self.run, slot, self.nonce(charge.at)[:SHORT], charge), data
 
     def _check_fits(self, posting: Posting, refused: bool = False) -> None:
-        if (table := self._known.table) is None:
+        if (table := self.known.table) is None:
             return
-        terms = table.terms
-        slots = posting.on_slots(terms.measure)
-        if not (slots.amount or slots.in_part or refused):
-            return
-        spent, amount = table.costs(slots)
-        if refused or not spent + amount <= terms.budget * (1 + ROUNDING):  # nor where sums of huge figures are none
-            raise LedgerExhausted(posting.charge.window, spent, amount, terms.budget)
+        slots, budget = posting.on_slots(table.terms.measure), table.terms.budget
+        if slots.amount or slots.in_part or refused:
+            spent, amount = table.costs(slots)
+            if refused or not spent + amount <= budget * (1 + ROUNDING):  # nor where sums of huge figures are none
+                raise LedgerExhausted(posting.charge.window, spent, amount, budget)
 
     # What a run knows of its ledger.
 
     def _learn(self, file: BinaryIO) -> bool:
         """Read the entries appended since the last read, and return whether there were any."""
-        known, kept = self._known, [head.read() for head in self._heads]
+        known, kept = self.known, list(map(stored_head, self._heads))
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
             raise DataError(f"{self.path}: is shorter than it was: it was cut, or an older copy was put in its place")
@@ -441,13 +405,14 @@ class Ledger:
             self._record(entry.values)
         self._check_heads(kept, before[1], entries)
         if not before[0]:
-            for head in self._heads:  # from here on their absence means that they were lost
-                head.make()
+            for path, head in zip(self._heads, kept):
+                if head is None:  # from here on their absence means that they were lost
+                    store_head(path, "")
         return known.read_to > before[0]
 
     def _record(self, values: dict[str, Any]) -> None:
         """Apply one entry to the known state."""
-        known, kind = self._known, values.get("entry", "charge")
+        known, kind = self.known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
             if known.table is not None:
@@ -457,45 +422,43 @@ class Ledger:
                 known.digests[charge.part, posting.slot] = charge.data
                 known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
                 known.latest = max(known.latest, posting.last_slot)
-                self._forget_old()
+                if (kept_from := min(known.latest, self._pinned)) - known.floor > 2 * RECENT:
+                    self._forget_before(kept_from - RECENT)
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.table = ChargeTable(known.terms) if math.isfinite(known.terms.budget) else None
         elif kind == "choice":
             known.choices.append(values)
         elif values["run"] == self.run and values.get("nonce"):
-            known.nonces[_short(values["nonce"])] = values["nonce"]
+            known.nonces[values["nonce"][:SHORT]] = values["nonce"]
         if kind == "run":
             known.runs[values["run"]] = values
 
-    def _forget_old(self) -> None:
+    def _forget_before(self, floor: int) -> None:
         """Drop from memory the charges that are far behind the current window."""
-        known = self._known
-        kept_from = min(known.latest, self._pinned)
-        if kept_from - known.floor <= 2 * RECENT:
-            return
-        known.floor = kept_from - RECENT
+        known = self.known
+        known.floor = floor
         if known.table is not None:
-            known.table.forget_before(known.floor)
-        known.digests = {place: data for place, data in known.digests.items() if place[1] >= known.floor}
-        known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= known.floor}
+            known.table.forget_before(floor)
+        known.digests = {place: data for place, data in known.digests.items() if place[1] >= floor}
+        known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= floor}
 
-    def _known_from(self, slot: int) -> _Knowledge:
+    def _known_from(self, slot: int) -> Knowledge:
         """Return the known state including all charges from a slot onward, rereading any that were forgotten.
 
         A run may go back in the middle of a block, which is not checked there.
         """
         assert self._file is not None, "in a transaction only"
         if not self.new:  # those to append would be lost; whatever comes after them is remembered
-            if slot < self._known.floor:
-                self._known, self._pinned = _Knowledge(), slot
+            if slot < self.known.floor:
+                self.known, self._pinned = Knowledge(), slot
                 self._learn(self._file)
-            self._pinned = 2**62 if self._known.latest < slot else min(self._pinned, slot)
-        return self._known
+            self._pinned = 2**62 if self.known.latest < slot else min(self._pinned, slot)
+        return self.known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:
         """Write the new entries durably, with one write and one sync, and then write the heads."""
-        known, lines = self._known, []
+        known, lines = self.known, []
         for values in self.new:
             known.head = _next_head(known.head, values)
             lines.append(json.dumps({**values, "chain": known.head}) + "\n")
@@ -505,8 +468,8 @@ class Ledger:
             file.flush()
         if lines or learned:  # a release may leave on what was there: its writer may have been killed
             os.fsync(file.fileno())
-            for head in self._heads:
-                head.keep(known.head)
+            for path in self._heads:
+                store_head(path, known.head)
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
@@ -515,16 +478,16 @@ class Ledger:
         One that is gone was lost, but for that of a run which has not charged yet.
         """
         heads = {None, "", before, *(entry.head for entry in entries)}
-        for place, head in zip(self._heads, kept):
+        for path, head in zip(self._heads, kept):
             if head not in heads:
                 raise DataError(
-                    f"{self.path}: lacks entries that it had, by the head of its chain in {place.path}: it was cut, "
+                    f"{self.path}: lacks entries that it had, by the head of its chain in {path}: it was cut, "
                     "or an older copy was put in its place; put the latest copy back"
                 )
-            is_due = (before or entries) and (place is self._heads[0] or self._known.digests)
-            if head is None and is_due and place.path.parent.exists():
+            is_due = (before or entries) and (path is self._heads[0] or self.known.digests)
+            if head is None and is_due and path.parent.exists():
                 raise DataError(
-                    f"{place.path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
+                    f"{path}: is missing, so that it is unknown whether {self.path} is whole; put it back, "
                     "or, if 'penstock ledger show' with the latest run's public manifest finds the ledger whole, "
                     "write the head that it prints into a new one"
                 )
@@ -541,17 +504,16 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
     """
     if not postings or terms.traces:
         return None
-    begin, end = (
-        min(entry.slot for entry in postings),
-        terms.start(max(entry.last_slot for entry in postings) + 1),
-    )
     amounts = [(entry.charge.amounts(terms.measure)[0], terms.start(entry.last_slot + 1)) for entry in postings]
-    sums = {
+    end = max(until for _, until in amounts)
+    return {
+        "from": format_time(terms.start(min(entry.slot for entry in postings))),
+        "until": format_time(end),
+        "charges": len(postings),
+        "measure": terms.measure,
         "sum": sum(amount for amount, _ in amounts),
-        "sum_of_30_days": sum(amount for amount, until in amounts if until > end - MONTH),
+        "sum_of_30_days": sum(amount for amount, until in amounts if until > end - 30 * DAY),
     }
-    ends = {"from": format_time(terms.start(begin)), "until": format_time(end)}
-    return {**ends, "charges": len(postings), "measure": terms.measure, **sums}
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
@@ -571,11 +533,6 @@ def is_paid_for(profile: Profile) -> bool:
     learned_from = UsualCounts.read(profile.file).facts.get("configuration")
     runs = {row.values["run"] for row in entries if row.kind == "run" and row.values["configuration"] == learned_from}
     return any(row.kind == "charge" and row.values["run"] in runs for row in entries)
-
-
-def _short(nonce: str) -> str:
-    """Return the short form of a nonce, which is recorded with charges."""
-    return nonce[:16]
 
 
 def _next_head(head: str, values: Mapping[str, Any]) -> str:

@@ -592,14 +592,15 @@ def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_s
 
 def _begin_slowly(value: dict[str, Any], folder: Path, together: Any) -> str:
     """Begin a first run; whoever has looked for other ledgers waits for the other process before it goes on."""
-    check = registration.KnownLedgers.check
+    check = registration.KnownLedgers.check_new
 
-    def slow_check(known: registration.KnownLedgers) -> None:
-        check(known)
+    def slow_check(known: registration.KnownLedgers) -> str | None:
+        caution = check(known)
         with suppress(BrokenBarrierError):
             together.wait(1.0)
+        return caution
 
-    with patch.object(registration.KnownLedgers, "check", slow_check):
+    with patch.object(registration.KnownLedgers, "check_new", slow_check):
         try:
             checkpoint.plan_in_folder(configured(value), folder)
         except ConfigError as error:

@@ -26,7 +26,7 @@ from penstock.mechanisms.core.plugin import DataError, StateVersionError
 from penstock.pipeline.releasing import charge_table
 from penstock.pipeline.releasing import ledger as module
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
-from penstock.pipeline.releasing.ledger import Charge, Head, Ledger, LedgerExhausted
+from penstock.pipeline.releasing.ledger import Charge, Ledger, LedgerExhausted, store_head
 from tests.tools.cases import seeds
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -275,10 +275,10 @@ def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None
         for window in range(1, 1000, 10):
             pay(ledger, *(charge(w, 0.25) for w in range(window, window + 10)))
             pay(other, charge(window, 0.5))
-            assert len(ledger._known.digests) <= 120
+            assert len(ledger.known.digests) <= 120
         again = ledger_in(tmp_path)
         pay(again, charge(1000, 0.25))
-        assert len(again._known.digests) <= 120
+        assert len(again.known.digests) <= 120
         for reader in (ledger, again):
             pay(reader, *(charge(w, 0.25) for w in range(1, 1001)))  # all of them are retries
             with pytest.raises(DataError, match="window 7"):
@@ -533,20 +533,20 @@ def test_nobody_charges_between_the_look_and_the_charge_of_another(tmp_path: Pat
 def test_an_entry_is_durable_before_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A head that is ahead of the entries would stop every later run: nothing could put the entry back."""
     made: list[str] = []
-    sync, keep = os.fsync, Head.keep
+    sync = os.fsync
 
     def synced(file: int) -> None:
         made.append("entry" if os.fstat(file).st_ino == (tmp_path / "ledger").stat().st_ino else "head")
         sync(file)
 
-    def kept(head: Head, value: str) -> None:
-        assert value == Ledger(tmp_path / "ledger").heads()[-1]
+    def kept(path: Path, head: str) -> None:
+        assert head == Ledger(tmp_path / "ledger").heads()[-1]
         made.append("keep")
-        keep(head, value)
+        store_head(path, head)
 
     pay(ledger_in(tmp_path), charge(1))
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Head, "keep", kept)
+    monkeypatch.setattr(module, "store_head", kept)
     pay(ledger_in(tmp_path), charge(2))
     assert made == ["entry", "keep", "head"]
 
@@ -584,7 +584,7 @@ def _charge_until_killed(folder: Path, fatal: int) -> None:
         return calling
 
     os.fsync = counted(os.fsync)  # type: ignore[assignment]
-    Head.keep = counted(Head.keep)  # type: ignore[method-assign]
+    module.store_head = counted(store_head)
     ledger = ledger_in(folder, run_head=folder / "own.head")
     for window in range(1, 7):
         pay(ledger, charge(window, 1.5))
