@@ -209,6 +209,11 @@ def _chart(
     lines = [line for name, named in panel for line in _lines(known, name, named, windows)]
     lines.sort(key=lambda line: line["hidden"])
     units = dict.fromkeys(named["unit"][0] for _, named in panel)
+    valued = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
+    last, end = int(valued.to_numpy().max(initial=0)), ""
+    if last < windows[max(0, len(windows) - 2)]:
+        after = plural(int(windows[-1]) - last, "window")
+        end = f"The figures end at window {last:,}: the accountant has none for the {after} after it."
     compared = dict.fromkeys(text for _, named in panel for text in named["adjacency"].unique(maintain_order=True))
     rules = [{"label": label, "value": value} for label, value in known.rules]
     shown = {name for name, _ in panel}
@@ -221,7 +226,7 @@ def _chart(
         "accountant": panel[0][1]["accountant"][0],
         "unit": " / ".join(units),
         "note": known.note,
-        "end": _end(panel, windows),
+        "end": end,
         "adjacency": list(compared)[:4],
         "style": known.style,
         "lines": lines,
@@ -229,16 +234,6 @@ def _chart(
         "domain": known.domain if all(unit.startswith(known.unit) for unit in units) else None,
         "order": known.order,
     }
-
-
-def _end(panel: list[tuple[str, pl.DataFrame]], windows: pl.Series) -> str:
-    """Return a note if a chart's figures end well before the displayed windows do, or else an empty string."""
-    known = pl.concat([named.filter(pl.col("value").is_not_nan())["window"] for _, named in panel])
-    last = int(known.to_numpy().max(initial=0))
-    if last >= windows[max(0, len(windows) - 2)]:
-        return ""
-    after = plural(int(windows[-1]) - last, "window")
-    return f"The figures end at window {last:,}: the accountant has none for the {after} after it."
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:

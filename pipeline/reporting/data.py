@@ -23,14 +23,8 @@ from penstock.pipeline.reporting.accounts import AccountFigure, figures
 
 T = TypeVar("T")
 
-#: Where the parts of each table are before they are merged at the end of the run.
-PARTS = {
-    "public/releases": "public/parts/releases",
-    "public/accounts": "public/parts/accounts_public",
-    "operator/accounts": "operator/parts/accounts",
-    "operator/truth": "operator/parts/truth",
-    "public/traces": "public/parts/traces",
-}
+#: Kind of the parts of a table, until they are merged, where it has another name.
+KINDS = {"public/accounts": "accounts_public"}
 
 #: Limits of one page. Beyond them it shows the busiest cells and the latest windows, and says so.
 MAX_COUNTS = 1_000_000
@@ -104,7 +98,16 @@ class Run:
         """The released and true counts, or None before the first release."""
         if self.releases is None or self.releases.is_empty():
             return None
-        windows = _windows(self.releases)
+        # Parts that are not merged yet may hold a release twice.
+        releases = self.releases.unique("window", keep="first").sort("window")
+        windows = releases.select(
+            "window",
+            pl.col("window_start").dt.epoch("ms").alias("start"),
+            pl.col("window_end").dt.epoch("ms").alias("end"),
+            "landmark",
+            pl.col("action").cast(pl.Enum(ACTIONS)).to_physical(),
+            "epsilon",
+        )
         released = self.read("public/releases", lambda rows: _released_counts(rows, windows))
         if released is None:
             return None
@@ -174,7 +177,8 @@ class Run:
             return None
         paths = [path]
         if not path.is_file():
-            paths = sorted((self.folder / PARTS[name]).glob("*.parquet")) if name in PARTS else []
+            side, _, kind = name.partition("/")
+            paths = sorted((self.folder / side / "parts" / KINDS.get(name, kind)).glob("*.parquet"))
         if not paths:
             return None
         try:
@@ -253,9 +257,7 @@ class ShownCounts:
 
 
 def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Return the released counts that the page displays. Memory use is bounded by the size of the page, not of the
-    table.
-    """
+    """Return the released counts that the page displays, in memory that is bounded by its size."""
     shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)
@@ -267,20 +269,3 @@ def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
     if "alarm" in rows.collect_schema():
         columns.append(pl.col("alarm").cast(pl.Float64))
     return ShownCounts(shown, names, len(windows), len(cells), **matrices(rows, shown["window"], names, *columns))
-
-
-def _windows(releases: pl.DataFrame) -> pl.DataFrame:
-    """Return all windows of a run in order."""
-    # Parts that are not merged yet may hold a release twice.
-    return (
-        releases.unique("window", keep="first")
-        .sort("window")
-        .select(
-            "window",
-            pl.col("window_start").dt.epoch("ms").alias("start"),
-            pl.col("window_end").dt.epoch("ms").alias("end"),
-            "landmark",
-            pl.col("action").cast(pl.Enum(ACTIONS)).to_physical(),
-            "epsilon",
-        )
-    )

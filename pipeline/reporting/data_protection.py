@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from penstock.pipeline.reporting.summary import (
     pure_epsilon,
     released,
 )
+from penstock.pipeline.sources.reading.inputs import sha256
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -56,6 +56,10 @@ def statement(run: Run) -> str:
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
     delta = losses.get("delta") if losses else None
+    folder = run.folder / "public"
+    digests = sha256([str(folder / name) for name in SIGNED if (folder / name).is_file()], str(folder))
+    by_one = "By one release" if run.traces is None else "By one point"
+    periods = {"release": by_one, "day": "By a day", "run": "By the whole run"}
     return document(
         "statement.html",
         f"{public['name']} · statement for the data-protection officer",
@@ -65,17 +69,30 @@ def statement(run: Run) -> str:
         caution=caution(losses),
         released=released(run),
         promised=[
-            step | {"odds": _odds(step), "settings": _settings(step["mechanism"], run.configuration)}
+            step
+            | {
+                "odds": "" if (epsilon := pure_epsilon(step)) is None else odds(epsilon),
+                "settings": _settings(step["mechanism"], run.configuration),
+            }
             for step in steps
             if promises(step)
         ],
         without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
         lateness_reason=lateness_reason(run),
         bounds=_bounds(run),
-        lost=_loss_table(run, losses) if losses and is_bounded else [],
+        lost=[_loss_row(label, losses[name]) for name, label in periods.items()] if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
         series=_series(public.get("ledger_series")),
-        books=_account_figures(run),
+        books=[
+            (
+                f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
+                f"{number(figure.value)} {figure.unit}",
+                neighbours_in_words(figure, run.configuration),
+                "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
+                "final" if figure.final else "provisional",
+            )
+            for figure in run.figures
+        ],
         facts={
             "name": public["name"],
             "mode": public["mode"],
@@ -83,18 +100,9 @@ def statement(run: Run) -> str:
             "configuration (SHA-256)": public["configuration_digest"],
             **({"ledger head": public["ledger_head"]} if "ledger_head" in public else {}),
         },
-        digests=Table(
-            ["Published file", "SHA-256"],
-            list(_digests(run.folder / "public").items()),
-            "The files that this page is about",
-        ),
+        digests=Table(["Published file", "SHA-256"], list(digests.items()), "The files that this page is about"),
         versions=", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock"),
     )
-
-
-def _odds(step: dict[str, Any]) -> str:
-    epsilon = pure_epsilon(step)
-    return "" if epsilon is None else odds(epsilon)
 
 
 def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
@@ -107,13 +115,12 @@ def _bounds(run: Run) -> list[tuple[str, str]]:
     """Describe the run's contribution bounds, landmarks and budget period, if it has them."""
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
+    period = configuration.get("budget_period")
     if sensitivity:
         maximum = f"In {plural(int(sensitivity['max_cells']), 'cell')} of a window."
         if warning := unbounded(bounding, int(sensitivity["max_cells"])):
             maximum += f" {warning}"
         rows.append(("A person counts at most (contribution bound)", maximum))
-    period = configuration.get("budget_period")
-    if sensitivity:
         rows.append(("Over a longer time (period bound)", over_time(bounding, period)))
     if period:
         rows.append(("The budget begins anew (budget period)", f"Every {period}."))
@@ -138,13 +145,10 @@ def _landmarks(run: Run) -> str:
 # 2. Lost.
 
 
-def _loss_table(run: Run, losses: dict[str, float]) -> list[tuple[str, str, str, str]]:
-    """Return the privacy loss from one release, from a day and from the whole run, as ε and as odds."""
-    item = "one release" if run.traces is None else "one point"
-    return [
-        (label, number(losses[name]), _factor(losses[name]), even_odds(losses[name]))
-        for name, label in (("release", f"By {item}"), ("day", "By a day"), ("run", "By the whole run"))
-    ]
+def _loss_row(label: str, epsilon: float) -> tuple[str, ...]:
+    """Return a row of a table of privacy losses: the label, ε, and ε as odds."""
+    factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
+    return label, number(epsilon), factor, even_odds(epsilon)
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -158,32 +162,5 @@ def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
         amounts = {label: epsilon_at(measure, amount, DELTA) for label, amount in amounts.items()}
     return {
         "at_delta": "" if measure == EPSILON else f", at δ = {DELTA:g}: with that chance a loss may be larger",
-        "rows": [(label, number(maximum), _factor(maximum), even_odds(maximum)) for label, maximum in amounts.items()],
+        "rows": [_loss_row(label, maximum) for label, maximum in amounts.items()],
     }
-
-
-def _factor(epsilon: float) -> str:
-    return f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
-
-
-def _account_figures(run: Run) -> list[tuple[str, ...]]:
-    """Return the public figures of the accountants."""
-    return [
-        (
-            f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
-            f"{number(figure.value)} {figure.unit}",
-            neighbours_in_words(figure, run.configuration),
-            "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
-            "final" if figure.final else "provisional",
-        )
-        for figure in run.figures
-    ]
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    files = [folder / name for name in SIGNED if (folder / name).is_file()]
-    made = {}
-    for path in files:
-        with path.open("rb") as file:
-            made[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return made

@@ -68,7 +68,9 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
     cell.
     """
     counts = _counts(run)
-    at = _cell(counts, cell)
+    if cell is not None and cell not in counts.cells:
+        raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
+    at = int(np.argmax(np.nansum(counts.released, axis=0))) if cell is None else counts.cells.index(cell)
     return draw_series(
         f"{run.counted.capitalize()} in {counts.cells[at]}, window by window",
         [_local(start, run.time_zone) for start in counts.windows["start"]],
@@ -81,10 +83,8 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Draw the released counts of one cell over time with their 95 % band, and the true counts if given.
-
-    ``released``, ``margin``, ``truth``, of shape (n_windows,): values, half-widths of their intervals (NaN: none), and
-    true counts, if they are known. Raises `MissingLibrary` where Matplotlib is not installed.
+    """Draw the released counts of one cell over time with their 95 % band (half-widths; NaN: none), and the true counts
+    if given.
     """
     figure, axes = _axes(2.6, title)
     windows = np.arange(len(released))
@@ -125,13 +125,13 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
     """
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
-    if window is None:
-        row = int(np.nanargmax(np.nansum(counts.released, axis=1)))
-    elif window in numbers:
-        row = numbers.index(window)
-    else:
+    if window is not None and window not in numbers:
         raise ParameterError("window", window, f"a window of the run, from {numbers[0]} to {numbers[-1]}")
-    places = _places(run)
+    row = int(np.nanargmax(np.nansum(counts.released, axis=1))) if window is None else numbers.index(window)
+    if (cells := read_cells(run.folder)) is None:
+        path = run.folder / "public" / CELLS
+        raise DataError(f"{path}: no such file: the cells of this run have no place on a map")
+    places = {cell: rings_of(geometry) for cell, geometry in cells.items() if geometry is not None}
     values = dict(zip(counts.cells, counts.released[row].tolist()))
     when = _local(counts.windows["start"][row], run.time_zone)
     figure, axes = _axes(4.6, f"Released counts, window {numbers[row]} from {when}")
@@ -156,20 +156,20 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
     maximum = max([1.0, *(abs(value) for value in values if math.isfinite(value))])
     colours = LinearSegmentedColormap.from_list("counts", [_NEGATIVE, "#ffffff", _RELEASED]).with_extremes(bad=_MISSING)
     # By the root, so that small counts are told from none.
-    norm = FuncNorm((_signed_root, _signed_square), vmin=-maximum, vmax=maximum)
+    signed_root_and_square = (lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda x: np.sign(x) * np.square(x))
+    norm = FuncNorm(signed_root_and_square, vmin=-maximum, vmax=maximum)
     look: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolor": "#9aa3ad", "linewidth": 0.5}
     numbers = np.ma.masked_invalid(np.array(values, np.float64))
     is_point = np.array([len(rings[0]) == 1 for rings in places.values()])
-    rings_by_cell = list(places.values())
     outlines = [
         Outline.make_compound_path(*(Outline(np.array(ring, np.float64), closed=True) for ring in rings))
-        for rings, alone in zip(rings_by_cell, is_point)
-        if not alone
+        for rings in places.values()
+        if len(rings[0]) > 1
     ]
     areas = axes.add_collection(PathCollection(outlines, **look))
     areas.set_array(numbers[~is_point])
     if is_point.any():
-        longitudes, latitudes = np.array([rings[0][0] for rings, alone in zip(rings_by_cell, is_point) if alone]).T
+        longitudes, latitudes = np.array([rings[0][0] for rings in places.values() if len(rings[0]) == 1]).T
         axes.scatter(longitudes, latitudes, c=numbers[is_point], s=36, plotnonfinite=True, **look)
     axes.autoscale_view()
     scale = axes.figure.colorbar(areas, ax=axes, shrink=0.7, label="people (grey: not shown)")
@@ -189,36 +189,11 @@ def _axes(height: float, title: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _signed_root(values: Any) -> Any:
-    return np.sign(values) * np.sqrt(np.abs(values))
-
-
-def _signed_square(values: Any) -> Any:
-    return np.sign(values) * np.square(values)
-
-
 def _counts(run: Run) -> ShownCounts:
     counts = run.counts
     if counts is None:
         raise DataError(f"{run.folder}: there are no released counts to draw")
     return counts
-
-
-def _cell(counts: ShownCounts, cell: str | None) -> int:
-    if cell is None:
-        return int(np.argmax(np.nansum(counts.released, axis=0)))
-    if cell not in counts.cells:
-        raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
-    return counts.cells.index(cell)
-
-
-def _places(run: Run) -> dict[str, list[list[list[float]]]]:
-    """Return the rings or the point of each cell that has a location."""
-    cells = read_cells(run.folder)
-    if cells is None:
-        path = run.folder / "public" / CELLS
-        raise DataError(f"{path}: no such file: the cells of this run have no place on a map")
-    return {cell: rings_of(geometry) for cell, geometry in cells.items() if geometry is not None}
 
 
 def _local(milliseconds: int, zone: str) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.reporting.data import citation, identity, read_json
 from penstock.pipeline.reporting.markup import Cell, Table, number, pack, phrase, plural
-from penstock.pipeline.reporting.summary import Headline, Notice, by_level, type_first
+from penstock.pipeline.reporting.summary import Headline, Notice, as_yaml, by_level
 
 MANIFEST = "experiment.json"
 #: Content types of the figures that fit into the page.
@@ -117,14 +116,13 @@ class ExperimentFolder:
 
     def pictures(self) -> list[dict[str, str]]:
         """Return all figures, ready to be embedded in the page."""
-
-        def picture(file: str, title: str) -> dict[str, str]:
-            """Return the title and content of one figure."""
-            content = base64.b64encode((self.folder / file).read_bytes()).decode("ascii")
-            kind = PICTURES[(self.folder / file).suffix]
-            return {"title": title[0].upper() + title[1:], "source": f"data:{kind};base64,{content}"}
-
-        return [picture(figure["file"], figure["title"]) for figure in self._figures]
+        made = []
+        for figure in self._figures:
+            path, title = self.folder / figure["file"], figure["title"]
+            content = base64.b64encode(path.read_bytes()).decode("ascii")
+            source = f"data:{PICTURES[path.suffix]};base64,{content}"
+            made.append({"title": title[0].upper() + title[1:], "source": source})
+        return made
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
@@ -145,15 +143,15 @@ class ExperimentFolder:
 
     def expected(self) -> Table:
         """Return the table of claims and measured values."""
-
-        def row(claim: dict[str, Any]) -> list[Cell]:
-            """Return the table row of one claim."""
+        rows = []
+        for claim in self.manifest.get("expected") or []:
+            limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
+            allowed = " and ".join(f"{sign} {number(limit, 6)}" for sign, limit in limits if limit is not None)
             interval = "" if claim.get("low") is None else f"{number(claim['low'])} to {number(claim['high'])}"
             cells = [claim["says"], claim["source"], claim.get("number", "")]
-            return [*cells, _limits_in_words(claim), _cell(claim["value"]), interval, claim["verdict"]]
-
+            rows.append([*cells, allowed, _cell(claim["value"]), interval, claim["verdict"]])
         heads = ["Expected", "By whom", "Number", "Allowed", "Found", "Interval", "Verdict"]
-        return Table(heads, list(map(row, self.manifest.get("expected") or [])), "Claims, and what came out")
+        return Table(heads, rows, "Claims, and what came out")
 
     def results(self) -> Table:
         """Return the table of the means of all measures, with one row per setting."""
@@ -180,12 +178,11 @@ class ExperimentFolder:
     def provenance(self) -> dict[str, Any]:
         """Return the configuration, versions, inputs and citation."""
         manifest = self.manifest
-        written = yaml.safe_dump(type_first(manifest["configuration"]), sort_keys=False, allow_unicode=True, width=110)
         inputs = [[f"input digest {i}", text] for i, text in enumerate(manifest.get("inputs", []), 1)]
         return {
             "again": "Save it as a file and run it again:",
             "command": "penstock experiment FILE",
-            "configuration": written,
+            "configuration": as_yaml(manifest["configuration"]),
             "facts": identity(manifest),
             "versions": manifest["versions"],
             "citation": citation(manifest["name"], manifest),
@@ -198,11 +195,6 @@ def _text(value: Any) -> str:
     None.
     """
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
-
-
-def _limits_in_words(claim: dict[str, Any]) -> str:
-    limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
-    return " and ".join(f"{sign} {number(limit, 6)}" for sign, limit in limits if limit is not None)
 
 
 def _mean(row: dict[str, Any]) -> Cell:
@@ -230,34 +222,28 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     choice = experiment.manifest.get("choice")
     if not choice:
         return None
-    best, path = choice.get("best"), experiment.folder / "best.yaml"
-    caption, frontier = "Every setting: which limits it keeps, and its figures", experiment.frontier
-    shown = None if frontier is None else _display_names(experiment, frontier)
+    best, path, table = choice.get("best"), experiment.folder / "best.yaml", experiment.frontier
+    limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
+    has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
+    judged = " with its whole interval" if has_intervals else ""
+    keep = "keeps" if choice["allowed"] == 1 else "keep"
+    outcome = [
+        f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}.",
+        binding_in_words(choice, experiment.label, experiment.setting),
+        "" if best else "Nothing can be advised: ask for less, or spend more.",
+    ]
     numbers = [
         Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
         for name, words, limit in (experiment.limits if best else [])
         if name in best["means"]
     ]
     return {
-        "outcome": _choice_in_words(experiment, choice),
+        "outcome": " ".join(filter(None, outcome)),
         "best": f"Best: {experiment.setting(best['values'])}." if best else "",
         "numbers": numbers,
         "configuration": path.read_text(encoding="utf-8") if path.is_file() else "",
-        "settings": shown is not None
-        and Table(shown.columns, [list(map(_cell, row)) for row in shown.iter_rows()], caption),
+        "settings": table is not None and _settings(experiment, table),
     }
-
-
-def _choice_in_words(experiment: ExperimentFolder, choice: dict[str, Any]) -> str:
-    limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
-    table = experiment.frontier
-    has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
-    judged = " with its whole interval" if has_intervals else ""
-    keep = "keeps" if choice["allowed"] == 1 else "keep"
-    kept = f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}."
-    binding = binding_in_words(choice, experiment.label, experiment.setting)
-    advice = "" if choice.get("best") else "Nothing can be advised: ask for less, or spend more."
-    return " ".join(filter(None, (kept, binding, advice)))
 
 
 def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
@@ -279,8 +265,8 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
     return f"What binds is the limit on {label(name)}: {out} {with_figure(binding['setting'])}{keeping}."
 
 
-def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.DataFrame:
-    """Rename the columns for display and omit the intervals, which are in the chart's CSV file."""
+def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
+    """Return the table of all settings without the intervals, which are in the chart's CSV file."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
     varied = [name for name in experiment.manifest["varied"] if name in table.columns]
@@ -289,7 +275,8 @@ def _display_names(experiment: ExperimentFolder, table: pl.DataFrame) -> pl.Data
     names |= {name: experiment.label(name) for name in varied}
     if marks:
         table = table.sort([pl.col(mark) for mark in marks], descending=True, maintain_order=True)
-    return table.select(*varied, *marks, *means).rename(names)
+    shown, caption = table.select(*varied, *marks, *means), "Every setting: which limits it keeps, and its figures"
+    return Table(list(shown.rename(names).columns), [list(map(_cell, row)) for row in shown.iter_rows()], caption)
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:

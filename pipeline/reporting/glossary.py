@@ -39,7 +39,9 @@ def terms_of(*parts: Any) -> dict[str, str]:
     """
     text = " ".join(unescape(re.sub(r"<[^>]*>", " ", part)) for part in _texts(parts))
     terms = {term: meaning for section in sections().values() for term, meaning in section.items()}
-    return {term: meaning for term, meaning in terms.items() if _contains(text, term)}
+    names = {term: re.split(r", | \(", term.removesuffix(")")) for term in terms}  # in all spellings
+    patterns = {term: rf"(?<!\w)({'|'.join(map(re.escape, names[term]))})s?(?!\w)" for term in terms}
+    return {term: meaning for term, meaning in terms.items() if re.search(patterns[term], text, re.IGNORECASE)}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -50,9 +52,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _texts(part)
-
-
-def _contains(text: str, term: str) -> bool:
-    """Return whether a text contains a term, an alternative spelling of it, or its plural."""
-    names = re.split(r", | \(", term.removesuffix(")"))
-    return any(re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) for name in names)

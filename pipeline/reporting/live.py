@@ -17,15 +17,13 @@ from penstock.pipeline.reporting.page import run_page
 #: Seconds after the end of a run for readers to fetch its last page; a page polls every 2 seconds.
 FINAL_WAIT = 5.0
 
-Signature = tuple[tuple[str, int], ...]
-
 
 class LivePage:
     """The latest page of a run, rendered again only when a file has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()
-        self.signature: Signature | None = None
+        self.signature: tuple[tuple[str, int], ...] | None = None
         self.text = ""
         self.last_served = -FINAL_WAIT
         self.is_over = self.served_end = False
@@ -33,17 +31,14 @@ class LivePage:
     def get(self) -> str:
         """Return the current page, or raise `PenstockError` if the run has not begun."""
         with self.lock:
-            signature = self._files()
+            paths = sorted(self.folder.glob("*/**/*"))
+            signature = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
             if signature != self.signature:
                 run = Run(self.folder)
                 self.text, self.is_over, self.signature = run_page(run, live=True), run.is_over, signature
             self.last_served = time.monotonic()
             self.served_end = self.is_over
             return self.text
-
-    def _files(self) -> Signature:
-        paths = sorted(self.folder.glob("*/**/*"))
-        return tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
 
 
 @contextmanager

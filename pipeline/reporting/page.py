@@ -63,21 +63,18 @@ def write_report(folder: str | Path) -> list[Path]:
     """
     folder = Path(folder)
     if is_experiment(folder):
-        return [_write(folder / REPORT, experiment_page(folder), private=True)]
+        atomic.write_text(folder / REPORT, experiment_page(folder), private=True)
+        return [folder / REPORT]
     if grids := [grid for grid in sorted(folder.glob("grid-*[0-9]"), reverse=True) if is_experiment(grid)]:
         return [page for grid in grids for page in write_report(grid)]
     run = Run(folder)
-    if not run.is_deployment:
-        return [_write(folder / REPORT, run_page(run), private=True)]
-    pages = [_write(folder / "public" / REPORT, run_page(Run(folder, public_only=True)))]
-    if (folder / "operator").is_dir():
-        pages.insert(0, _write(folder / "operator" / REPORT, run_page(run)))
-    return pages
-
-
-def _write(path: Path, page: str, private: bool = False) -> Path:
-    atomic.write_text(path, page, private)
-    return path
+    pages = {folder / REPORT: run}
+    if run.is_deployment:
+        pages = {folder / "operator" / REPORT: run} if (folder / "operator").is_dir() else {}
+        pages[folder / "public" / REPORT] = Run(folder, public_only=True)
+    for path, shown in pages.items():
+        atomic.write_text(path, run_page(shown), private=not run.is_deployment)
+    return list(pages)
 
 
 def run_page(run: Run, live: bool = False) -> str:
@@ -85,11 +82,23 @@ def run_page(run: Run, live: bool = False) -> str:
     kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
-    data = _run_json(run)
+    counts, utility = run.counts, run.utility
+    data = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over, "live": live}
+    if counts is None:
+        data["traces"] = _traces_json(run)
+    else:
+        data |= {
+            "counts": _counts_json(counts, cell_names(run.folder)) | {"counted": run.counted},
+            "geometry": geometry(run, counts.cells),
+            "outlines": _outlines(run),
+            "accounts": charts(run.accounts, counts.windows["window"]),
+            "utility": [] if utility is None else _utility_charts(run, utility, counts),
+            "cell_metrics": [] if utility is None else _cell_metrics(utility, counts),
+        }
     return _page(
         "run.html",
         str(run.public["name"]),
-        data | {"live": live},
+        data,
         kicker=kicker,
         verdict=verdict(run),
         released=released(run),
@@ -102,22 +111,6 @@ def run_page(run: Run, live: bool = False) -> str:
         terms_of=partial(terms_of, data.get("accounts"), data.get("utility")),
         **row_equation(run),
     )
-
-
-def _run_json(run: Run) -> dict[str, Any]:
-    """Return the data for the script of a run's page."""
-    shared = {"kind": "run", "name": run.public["name"], "time_zone": run.time_zone, "over": run.is_over}
-    counts = run.counts
-    if counts is None:
-        return shared | {"traces": _traces_json(run)}
-    return shared | {
-        "counts": _counts_json(counts, cell_names(run.folder)) | {"counted": run.counted},
-        "geometry": geometry(run, counts.cells),
-        "outlines": _outlines(run),
-        "accounts": charts(run.accounts, counts.windows["window"]),
-        "utility": [] if run.utility is None else _utility_charts(run, run.utility, counts),
-        "cell_metrics": [] if run.utility is None else _cell_metrics(run.utility, counts),
-    }
 
 
 def _counts_json(counts: ShownCounts, names: dict[str, str]) -> dict[str, Any]:
@@ -166,11 +159,26 @@ def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
 
     None if the space has neither, or its file is gone or not to be read.
     """
-    places = read_cells(run.folder) or _configured_places(run)
+    places = read_cells(run.folder)
+    if not places:
+        try:
+            for folder in run.configuration.get("plugins") or ():
+                add_folder(folder)
+            space = build_plugin(Space, run.configuration["space"], "manifest.json", ("space",))
+            places = {} if input_paths(space) and run.public_only else geometries(space)
+        except (PenstockError, OSError):
+            return None
     shown = [places.get(cell) for cell in cells]
     if not any(shown):
         return None
-    return [_display_geometry(place) if place else {} for place in shown]
+    return [
+        {}
+        if place is None
+        else {"point": place["coordinates"]}
+        if place["type"] == "Point"
+        else {"rings": rings_of(place)}
+        for place in shown
+    ]
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
@@ -183,22 +191,6 @@ def _outlines(run: Run) -> dict[str, Any] | None:
     rounded = [np.rint((line - origin) / unit) for line in lines]
     steps = np.concatenate([np.diff(line, axis=0, prepend=0) for line in rounded])
     return {"origin": origin.tolist(), "unit": unit, "sizes": pack([len(line) for line in lines]), "steps": pack(steps)}
-
-
-def _configured_places(run: Run) -> dict[str, dict[str, Any] | None]:
-    try:
-        for folder in run.configuration.get("plugins") or ():
-            add_folder(folder)
-        space = build_plugin(Space, run.configuration["space"], "manifest.json", ("space",))
-        if input_paths(space) and run.public_only:
-            return {}
-        return geometries(space)
-    except (PenstockError, OSError):
-        return {}
-
-
-def _display_geometry(place: dict[str, Any]) -> dict[str, Any]:
-    return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
 # Released and true traces of each person.
@@ -218,7 +210,10 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
     )
     people = longest["pseudonym"].head(MAX_PEOPLE).to_list()
     by_person = released.partition_by("pseudonym", as_dict=True)
-    thinned = pl.concat([_thin(by_person[(person,)]) for person in people])
+    points = (by_person[(person,)] for person in people)
+    thinned = pl.concat(
+        [of[np.linspace(0, len(of) - 1, min(len(of), MAX_POINTS)).round().astype(np.int64)] for of in points]
+    )
     sizes = thinned.group_by("pseudonym", maintain_order=True).len()["len"]
     return {
         "people": people,
@@ -229,11 +224,6 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
         "released": pack(thinned.select("longitude", "latitude").to_numpy()),
         "truth": None if truth is None else pack(thinned.select("true_longitude", "true_latitude").to_numpy()),
     }
-
-
-def _thin(person: pl.DataFrame) -> pl.DataFrame:
-    n = len(person)
-    return person[np.linspace(0, n - 1, min(n, MAX_POINTS)).round().astype(np.int64)]
 
 
 def _people_table(run: Run) -> Table | None:
@@ -249,27 +239,19 @@ def _people_table(run: Run) -> Table | None:
         pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
     )
     rows = []
-    costs = _costs_by_person(run.accounts, grouped["pseudonym"])
+    is_shown = pl.col("subject").is_in(grouped["pseudonym"].implode()) & pl.col("value").is_not_null()
+    of_people = run.accounts if run.accounts.is_empty() else run.accounts.filter(is_shown)
+    costs = dict[str, dict[str, float]]()
+    for (accountant, figure, unit), account in of_people.group_by("accountant", "name", "unit", maintain_order=True):
+        worst = pl.col("value").min() if smallest_is_worst(str(figure)) else pl.col("value").max()
+        label = treatment(str(accountant)).label(str(figure)) + (f" ({unit})" if unit != "1" else "")
+        costs[label[0].upper() + label[1:]] = dict(account.group_by("subject").agg(worst).iter_rows())
     for name, points, landmarks, published in grouped.head(MAX_ROWS).iter_rows():
         figures = [errors.get(f"user:{name}", float("nan")), *(cost.get(name, float("nan")) for cost in costs.values())]
         counted = [(f"{n:,}", float(n)) for n in (points, published, landmarks)]
         rows.append([name, *counted, *((number(figure), figure) for figure in figures)])
     caption = f"{plural(len(grouped), 'trace')}" + (f" (the first {MAX_ROWS:,})" if len(grouped) > MAX_ROWS else "")
     return Table(["Pseudonym", "Points", "Published", "Landmarks", "Mean error (metres)", *costs], rows, caption)
-
-
-def _costs_by_person(accounts: pl.DataFrame, people: pl.Series) -> dict[str, dict[str, float]]:
-    """Return each person's worst value of every account figure, by column heading."""
-    if accounts.is_empty():
-        return {}
-    of_people = accounts.filter(pl.col("subject").is_in(people.implode()) & pl.col("value").is_not_null())
-    costs = {}
-    for (accountant, name, unit), rows in of_people.group_by("accountant", "name", "unit", maintain_order=True):
-        shown = treatment(str(accountant))
-        value = pl.col("value").min() if smallest_is_worst(str(name)) else pl.col("value").max()
-        label = shown.label(str(name)) + (f" ({unit})" if unit != "1" else "")
-        costs[label[0].upper() + label[1:]] = dict(rows.group_by("subject").agg(value).iter_rows())
-    return costs
 
 
 # The page of an experiment.

@@ -43,7 +43,13 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
         frame = frame.select(*manifest["varied"], "measure", "value", "low", "high", "unit")
     else:
         run = Run(folder)
-        frame = pl.DataFrame([*_utility(run), *_accounts(run)], schema=_SCHEMA, orient="row")
+        measured = (run.operator or {}).get("utility") or {}
+        rows: list[tuple[Any, ...]] = []
+        for measure, value in measured.items():
+            unit = "metres" if run.traces is not None else metric_words(measure, run.counted)[1]
+            rows.append(("utility", "", measure, value, None, None, unit))
+        rows += [("account", f.accountant, f.name, f.value, f.low, f.high, f.unit) for f in run.figures]
+        frame = pl.DataFrame(rows, schema=_SCHEMA, orient="row")
     decided = identity(manifest)
     constants = {
         "name": name,
@@ -65,16 +71,6 @@ def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
 
 _TEXTS, _NUMBERS = ("kind", "accountant", "measure"), ("value", "low", "high")
 _SCHEMA = dict.fromkeys(_TEXTS, pl.String) | dict.fromkeys(_NUMBERS, pl.Float64) | {"unit": pl.String}
-
-
-def _utility(run: Run) -> list[tuple[Any, ...]]:
-    measured = (run.operator or {}).get("utility") or {}
-    units = {name: "metres" if run.traces is not None else metric_words(name, run.counted)[1] for name in measured}
-    return [("utility", "", name, value, None, None, units[name]) for name, value in measured.items()]
-
-
-def _accounts(run: Run) -> list[tuple[Any, ...]]:
-    return [("account", f.accountant, f.name, f.value, f.low, f.high, f.unit) for f in run.figures]
 
 
 def latex(frame: pl.DataFrame, about: str) -> str:

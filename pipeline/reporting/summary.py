@@ -75,10 +75,10 @@ def verdict(run: Run) -> str | None:
     verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     if verdict_line and verdict_line["error"]:
         lost_in_noise = "are lost in the noise: they " if zeros_are_better(verdict_line) else ""
-        where = f"where {_two_digits(verdict_line['mean_count'])} are there"
+        where = f"where {number(verdict_line['mean_count'], 2)} are there"
         use = f"The counts {lost_in_noise}are off by about {_people(verdict_line['error'], run)} {where}"
     elif noise:
-        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {_two_digits(noise[1])} are shown"
+        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {number(noise[1], 2)} are shown"
     else:
         use = "The counts are shown as they are"
     if not any(map(promises, run.public["guarantee"])):
@@ -93,13 +93,9 @@ def verdict(run: Run) -> str | None:
     return f"{use}; {who}, can {certainty}."
 
 
-def _two_digits(value: float) -> str:
-    """Format a number with two significant digits, or as a whole number."""
-    return number(value, 2)
-
-
 def _people(value: float, run: Run) -> str:
-    return f"{_two_digits(value)} {ONE[run.counted] if _two_digits(value) == '1' else run.counted}"
+    shown = number(value, 2)
+    return f"{shown} {ONE[run.counted] if shown == '1' else run.counted}"
 
 
 def details(run: Run) -> list[Paragraph]:
@@ -121,10 +117,15 @@ def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
 
 def released(run: Run) -> str:
     """Describe the release: its mechanism, counts and time range."""
-    public, counts = run.public, run.counts
+    counts, traces, planned = run.counts, run.traces, run.public.get("windows")
+    if traces is not None:
+        done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
+        return (
+            f"Traces of {traces['pseudonym'].n_unique():,} people were released point by point, under pseudonyms: "
+            f"{plural(len(traces), 'point')}, {done}."
+        )
     if counts is None:
-        return _traces(run) or "Nothing has been released yet."
-    planned = public.get("windows")
+        return "Nothing has been released yet."
     done = ", ".join(f"{n:,} {action}" for action, n in counts.outcomes())
     begin, end = (moment(int(at), run.time_zone) for at in (counts.windows["start"][0], counts.windows["end"][-1]))
     shown = "" if counts.n_all_windows == len(counts.windows) else f" (the latest {len(counts.windows):,} are shown)"
@@ -150,18 +151,6 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
     return f"{within}; the mean released count is {number(mean, 3)}."
 
 
-def _traces(run: Run) -> str | None:
-    """Describe the number of points and people released, or return None unless the run releases traces."""
-    traces = run.traces
-    if traces is None:
-        return None
-    done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
-    return (
-        f"Traces of {traces['pseudonym'].n_unique():,} people were released point by point, under pseudonyms: "
-        f"{plural(len(traces), 'point')}, {done}."
-    )
-
-
 def promises(guarantee: dict[str, Any]) -> bool:
     """Return whether a mechanism's entry in the public manifest gives a guarantee."""
     return not guarantee["guarantee"].startswith("none")
@@ -169,8 +158,15 @@ def promises(guarantee: dict[str, Any]) -> bool:
 
 def _guarantees(run: Run) -> list[Paragraph]:
     """Return a paragraph for each step with a guarantee. The other steps of a chain leave the guarantee unchanged."""
-    steps = run.public["guarantee"]
-    paragraphs = [_safe_for(step) for step in steps if promises(step)]
+    steps, paragraphs = run.public["guarantee"], list[Paragraph]()
+    for step in filter(promises, steps):
+        epsilon = pure_epsilon(step)
+        bounded = "" if epsilon is None else f" {odds(epsilon)}"
+        text = (
+            f"Protected is {step['unit']}.{bounded} Neighbours: {step['neighbours']}. "
+            f"Mechanism: {step['mechanism']}. Proof: {step['theorem']}."
+        )
+        paragraphs.append((f"{step['guarantee']}.", text))
     others = ", ".join(step["mechanism"] for step in steps if not promises(step))
     if paragraphs and others:
         paragraphs.append(("", f"Further steps, without a promise of their own: {others}."))
@@ -189,15 +185,6 @@ def lateness_reason(run: Run) -> str:
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
 
-def _safe_for(guarantee: dict[str, Any]) -> Paragraph:
-    epsilon = pure_epsilon(guarantee)
-    bounded = "" if epsilon is None else f" {odds(epsilon)}"
-    return f"{guarantee['guarantee']}.", (
-        f"Protected is {guarantee['unit']}.{bounded} Neighbours: {guarantee['neighbours']}. "
-        f"Mechanism: {guarantee['mechanism']}. Proof: {guarantee['theorem']}."
-    )
-
-
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
     """Return the ε in nats of a pure differential privacy guarantee in the public manifest, or None for any other
     guarantee.
@@ -208,21 +195,15 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
 
 def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
     """Describe the neighbours of a figure, and explain any difference from those of the headline losses."""
-    words = with_values(figure.adjacency, configuration)
+    values = {key: value for section in configuration["mechanism"] for key, value in section.items()}
+
+    def configured(name: re.Match[str]) -> str:
+        """Return the value of a parameter such as `radius`, writing 50 rather than 50.0."""
+        value = values.get(name[1], name[1])
+        return number(value, 12) if isinstance(value, float) else str(value)
+
+    words = re.sub(r"`(\w+)`", configured, figure.adjacency)
     return "; ".join(filter(None, (words, treatment(figure.accountant).reason(figure.name))))
-
-
-def with_values(text: str, configuration: dict[str, Any]) -> str:
-    """Append the configured values of the parameters named in a guarantee, such as `radius`."""
-    values: dict[str, Any] = {}
-    for section in configuration["mechanism"]:
-        values |= section
-    return re.sub(r"`(\w+)`", lambda name: _plain_number(values.get(name[1], name[1])), text)
-
-
-def _plain_number(value: Any) -> str:
-    """Format a configuration value, writing 50 rather than 50.0."""
-    return number(value, 12) if isinstance(value, float) else str(value)
 
 
 def odds(epsilon: float) -> str:
@@ -240,7 +221,15 @@ def _costs(run: Run) -> list[Headline]:
     by_accountant: dict[str, list[AccountFigure]] = {}
     for figure in run.figures:
         by_accountant.setdefault(figure.accountant, []).append(figure)
-    parts = _promised_loss(run)
+    parts, losses = list[Headline](), run.losses
+    if losses is not None and not math.isinf(losses["release"]):
+        at_delta = f" at δ = {losses['delta']:g}" if "delta" in losses else ""
+        note = (
+            f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases "
+            f"and knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
+        )
+        day = f"ε = {short(losses['day'])}"
+        parts.append(Headline("What one person loses by a day", day, f"nats{at_delta}", note))
     for accountant, rows in by_accountant.items():
         named = {figure.name: figure for figure in rows}
         wanted = treatment(accountant).headline
@@ -253,18 +242,6 @@ def _costs(run: Run) -> list[Headline]:
             present = [named[name] for name in candidates if name in named]
             parts += [_headline(figure, run, baseline) for figure in present[:1]]
     return parts
-
-
-def _promised_loss(run: Run) -> list[Headline]:
-    """Return the privacy loss from one day and from the whole run, as odds, for the top of the page."""
-    if (losses := run.losses) is None or math.isinf(losses["release"]):
-        return []
-    value, unit = f"ε = {short(losses['day'])}", "nats" + (f" at δ = {losses['delta']:g}" if "delta" in losses else "")
-    note = (
-        f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases and "
-        f"knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
-    )
-    return [Headline("What one person loses by a day", value, unit, note)]
 
 
 def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headline:
@@ -296,7 +273,7 @@ def _utility(run: Run) -> list[Headline]:
         if name in SHARES and math.isfinite(value):
             shown, note = percent(value, 1.0), re.sub(r"\b1(?= is best|\))", "100 %", note)
         elif unit == run.counted:
-            shown = _two_digits(value)
+            shown = number(value, 2)
         parts.append(Headline(title, shown, unit, note or "Released against the truth, over the whole run."))
     return parts
 
@@ -312,7 +289,7 @@ class Notice:
 
 def warnings(run: Run) -> list[Notice]:
     """Return the warnings that apply, the most serious first."""
-    kinds = (_guarantee, _progress, _useless, _bound, _windows, _books, _budget, _rows, _display_notices)
+    kinds = (_guarantee, _useless, _bound, _accounts, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
@@ -353,9 +330,6 @@ def _guarantee(run: Run) -> Iterator[Notice]:
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
     if warning and any(map(promises, public["guarantee"])):
         yield Notice("caution", "contributions are not bounded", warning)
-
-
-def _progress(run: Run) -> Iterator[Notice]:
     ended = (run.operator or {}).get("exit", {})
     if not run.is_over:
         yield Notice("note", "the run goes on", "Everything here is provisional until it has ended.")
@@ -409,17 +383,13 @@ def _bound(run: Run) -> Iterator[Notice]:
         yield Notice("caution", "many visits are not counted", text)
 
 
-def _windows(run: Run) -> Iterator[Notice]:
-    if run.counts is None:
-        return
-    refused = run.counts.windows.filter(pl.col("action") == ACTIONS.index("refused"))["window"].to_list()
+def _accounts(run: Run) -> Iterator[Notice]:
+    is_refused = pl.col("action") == ACTIONS.index("refused")
+    refused = [] if run.counts is None else run.counts.windows.filter(is_refused)["window"].to_list()
     if refused:
         shown = ", ".join(map(str, refused[:8])) + (" …" if len(refused) > 8 else "")
         text = f"No budget was left for {plural(len(refused), 'window')} ({shown}): they show an earlier release again."
         yield Notice("caution", "refused windows", text)
-
-
-def _books(run: Run) -> Iterator[Notice]:
     # A pure ε of Gaussian noise is infinite; where the same loss has a figure at some δ, that is no news.
     bounded = {(f.accountant, f.name.rpartition("_")[0]) for f in run.figures if math.isfinite(f.value)}
     for figure in run.figures:
@@ -435,16 +405,16 @@ def _books(run: Run) -> Iterator[Notice]:
 
 
 def _budget(run: Run) -> Iterator[Notice]:
-    last: dict[str, float] = {}
-    for name in ("budget_left", "budget_spent"):
-        rows = run.accounts.filter(pl.col("name") == name)
-        if rows.is_empty() or (rows := rows.filter(pl.col("window").is_not_null())).is_empty():
-            return
-        last[name] = rows.sort("window", maintain_order=True)["value"][-1]
-    total = last["budget_left"] + last["budget_spent"]
-    if last["budget_left"] > NEARLY * total:
+    if run.accounts.is_empty():
         return
-    left = "all" if last["budget_left"] <= 1e-9 * total else percent(last["budget_spent"], total)
+    rows = run.accounts.filter(pl.col("window").is_not_null()).sort("window", maintain_order=True)
+    left_rows, spent_rows = (rows.filter(pl.col("name") == name)["value"] for name in ("budget_left", "budget_spent"))
+    if left_rows.is_empty() or spent_rows.is_empty():
+        return
+    total = left_rows[-1] + spent_rows[-1]
+    if left_rows[-1] > NEARLY * total:
+        return
+    left = "all" if left_rows[-1] <= 1e-9 * total else percent(spent_rows[-1], total)
     text = (
         f"At the last window {left} of the period's {number(total)} nats is spent. A budget schedule plans for that; "
         "any further charge in this period would be refused or stop the run."
@@ -557,11 +527,18 @@ def provenance(run: Run) -> dict[str, Any]:
     facts |= {f"seconds, {phase}": number(seconds) for phase, seconds in manifest.get("seconds", {}).items()}
     if "exit" in manifest:
         facts["exit"] = f"{manifest['exit']['code']} ({manifest['exit']['reason']})"
+    configuration, key = dict(run.configuration), ""
+    if run.public_only:
+        configuration.pop("output", None)  # folders and topics of the operator
+    elif run.is_deployment:
+        key = "# add: noise_key: FILE\n"
+    if run.operator and "seed" in noise:
+        configuration["seed"] = noise["seed"]
     again = "As far as it is public: without source, key and output."
     return {
         "again": again if run.public_only else "Save it as a file and run it again:",
         "command": "" if run.public_only else "penstock run FILE",
-        "configuration": configuration_yaml(run),
+        "configuration": key + as_yaml(configuration),
         "facts": facts,
         "versions": manifest["versions"],
         "citation": citation(str(run.public["name"]), manifest),
@@ -569,30 +546,16 @@ def provenance(run: Run) -> dict[str, Any]:
     }
 
 
-def configuration_yaml(run: Run) -> str:
-    """Return a configuration file that reproduces the run, including a simulation's seed."""
-    configuration = dict(run.configuration)
-    if run.public_only:
-        configuration.pop("output", None)  # folders and topics of the operator
-    seed = (run.operator or {}).get("noise", {}).get("seed")
-    if seed is not None:
-        configuration["seed"] = seed
-    note = "# add: noise_key: FILE\n" if run.is_deployment and not run.public_only else ""
-    return note + as_yaml(configuration)
-
-
 def as_yaml(configuration: dict[str, Any]) -> str:
-    """Format a run's configuration as YAML, with its sections in the customary order."""
-    ordered = {key: configuration[key] for key in SECTIONS if key in configuration} | configuration
-    written: str = yaml.safe_dump(type_first(ordered), sort_keys=False, allow_unicode=True, width=110)
+    """Format a configuration as YAML, with its sections in the customary order and ``type`` first in each."""
+
+    def ordered(value: Any, first: tuple[str, ...] = ("type",)) -> Any:
+        """Return a value with some keys of its mappings first."""
+        if isinstance(value, list):
+            return [ordered(entry) for entry in value]
+        if not isinstance(value, dict):
+            return value
+        return {key: ordered(value[key]) for key in [*(key for key in first if key in value), *value]}
+
+    written: str = yaml.safe_dump(ordered(configuration, SECTIONS), sort_keys=False, allow_unicode=True, width=110)
     return written
-
-
-def type_first(value: Any) -> Any:
-    """Return a configuration with ``type`` as the first key of every section."""
-    if isinstance(value, list):
-        return [type_first(entry) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    first = {"type": value["type"]} if "type" in value else {}
-    return first | {key: type_first(entry) for key, entry in value.items()}
