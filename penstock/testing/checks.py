@@ -128,9 +128,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Check that noise follows the release's family at the declared scale, and not at a scale 30 % larger or
-    smaller.
-    """
+    """Check that noise follows the family at the declared scale, and not at one 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -368,9 +366,7 @@ def _outside(declared: Parameter) -> list[Any]:
 
 
 def is_documented(subject: Subject) -> None:
-    """Check that the docstring has a first sentence, every parameter, and a Privacy paragraph that matches the
-    guarantee.
-    """
+    """Check that the docstring has a sentence, every parameter, and a Privacy paragraph that is true."""
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:

@@ -48,9 +48,7 @@ def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Yield facts and windows for four settings: one period, too many landmarks, bounded periods, and changing
-    sensors.
-    """
+    """Yield facts and windows: one period, too many landmarks, bounded periods, and changing sensors."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:

@@ -109,10 +109,7 @@ MEASURES = (
 
 
 class Listener:
-    """Base class for listeners to the events of a run. The base class ignores all events.
-
-    As with handlers of `logging`, the code that is measured knows no listener, and runs in workers that have none.
-    """
+    """Base class for listeners to the events of a run, of which measured code knows none, as with `logging`."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Record an increase of a counter, the level of a gauge, or an observation of a histogram."""
@@ -329,9 +326,7 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record the delay of a stream's releases on disk. ``final_at`` is the end of their last window in seconds since
-    1970.
-    """
+    """Record the delay of a stream's releases on disk after the end of their last window (seconds since 1970)."""
     if final_at is not None:
         record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 

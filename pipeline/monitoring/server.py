@@ -29,9 +29,7 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Answer:
-    """A page as a WSGI application, with its status, text and media type, and whether the browser reloads it after a
-    second.
-    """
+    """A page as a WSGI application; the browser reloads it after a second if ``again``."""
 
     status: int
     text: str
@@ -63,9 +61,7 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages while the block runs, and yield the server's address. Raise `OSError` if the port is taken (0
-    picks any port).
-    """
+    """Serve pages while the block runs, and yield the server's address. Raise `OSError` if the port is taken."""
 
     class Server(ThreadingMixIn, WSGIServer):
         """A server with one thread per request. The threads end with the process."""
@@ -114,9 +110,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def health_pages(health: Health) -> Pages:
-    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while
-    running). They return 503 otherwise.
-    """
+    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (while running)."""
 
     def page(is_good: bool) -> Answer:
         """Return the page that shows the state of the run."""

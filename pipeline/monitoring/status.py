@@ -38,11 +38,7 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Return the status of the run in a folder by reading only its files and without taking a lock.
-
-    Raises `DataError` if no run was begun there. Raises `StateVersionError` if another version of penstock has written
-    the checkpoint.
-    """
+    """Return the status of the run in a folder from its files alone, without a lock, or raise `DataError` (no run)."""
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = lock_holder(folder), _read(folder / "operator" / "manifest.json")

@@ -42,10 +42,7 @@ class Check:
 
 
 def verify(folder: Path) -> list[Check]:
-    """Run all checks on the folder of a run, whether of counts or of traces.
-
-    Raises `DataError` if the folder holds no finished run.
-    """
+    """Run all checks on the folder of a finished run, whether of counts or of traces, or raise `DataError`."""
     path = folder / "operator" / "manifest.json"
     if not path.exists():
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
@@ -130,9 +127,7 @@ def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str
 
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
-    """Check released traces: each point must appear once and in order, each charge in the ledger, and each user
-    within the budget.
-    """
+    """Check that each point is released once and in order, and that charges and budgets cover them."""
     plan = make_plan(_config(manifest), folder)
     # What a budget in ρ has spent has no ε.
     measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
@@ -162,10 +157,7 @@ def _ledger(
     detail: str,
     measure: str = "epsilon",
 ) -> Check:
-    """Check that the ledger covers the charges for the releases.
-
-    ``detail`` has a place for the number of charged windows.
-    """
+    """Check that the ledger covers the charges for the releases. ``detail`` takes the number of charged windows."""
     run, charged = manifest["ledger"]["run"], dict[int, float]()
     try:
         for posting in Ledger(_ledger_path(folder, manifest)).postings():

@@ -40,10 +40,7 @@ def path(plan: Plan) -> Path:
 
 
 def write(plan: Plan, state: State) -> int:
-    """Replace the checkpoint atomically and durably, and return its size in bytes.
-
-    Everything that it covers must be durable before.
-    """
+    """Replace the checkpoint durably, and return its size. What it covers must be durable before."""
     data = FORMAT.encode(state)
     _replace(path(plan), data)
     return len(data)
@@ -59,10 +56,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Read the checkpoint of a stream, if there is one.
-
-    Raises `StateVersionError` if another version of penstock has written it.
-    """
+    """Read the checkpoint of a stream, or return None. Raise `StateVersionError` for that of another version."""
     return FORMAT.decode(path(plan).read_bytes()) if path(plan).exists() else None
 
 
@@ -77,18 +71,12 @@ def account_key(number: int, shard: int) -> str:
 
 
 def run_digest(plan: Plan) -> str:
-    """Return the SHA-256 of the settings that determine a run's files. Runs with equal digests may resume each other.
-
-    The key is not in it: a continued run may have a key with more epochs.
-    """
+    """Return the SHA-256 of what determines a run's files, without the key: it may have more epochs later."""
     return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
 
 
 def public_name(plan: Plan) -> str:
-    """Return a digest that identifies a run to sinks without revealing its key, nonce or configuration.
-
-    Simulations of the same configuration have the same one, and release the same.
-    """
+    """Return a digest that identifies a run to sinks without revealing its key, nonce or configuration."""
     return hashlib.sha256(f"sink {plan.keys.run_id or run_digest(plan)}".encode()).hexdigest()
 
 
@@ -164,14 +152,9 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Record the run durably in its folder, with its nonce and its initial key and configuration.
+    """Record the run durably in its folder, with its nonce, key and configuration, and register it (`register_run`).
 
-    The first write wins: no second run in the folder can draw another nonce. A deployment then enters itself into its
-    ledger, which the first one gives its terms.
-
-    Returns what there is to say before the run starts: that its span is charged already. Raises `ConfigError` if the
-    ledger belongs to another event source, or has another unit or budget. Raises `BudgetExceeded` if it has nothing
-    left for a run that counts as a whole (traces). Raises `DataError` if the ledger lacks entries that it had.
+    The first write wins: no second run in the folder can draw another nonce. Return what to say before it starts.
     """
     if _mark(plan).exists():
         raise holds_a_run(plan)
@@ -193,17 +176,13 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Return the error for a folder that already holds another run. The message suggests `--resume` if that run is
-    unfinished.
-    """
+    """Return the error for a folder that holds another run; it suggests `--resume` if that run is unfinished."""
     resumes = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
 
 
 def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger lost entries of the run in the folder. Register a run that was killed before
-    it was registered.
-    """
+    """Raise `DataError` if the ledger lost entries of the run; register one that was killed before it was."""
     entries = Ledger(ledger_path(plan)).checked_entries()
     if any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries):
         return
@@ -225,10 +204,7 @@ def is_deployment(folder: Path) -> bool:
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` unless the folder holds a run of the same configuration, whether or not it is complete.
-
-    Raises `StateVersionError` if another version would have made other traces of the same rows.
-    """
+    """Raise `ConfigError` or `StateVersionError` unless the folder holds a run of this configuration and version."""
     if not (begun := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
     if "configuration" not in begun or (plan.config.mode == "deployment" and not begun.get("nonce")):
@@ -273,11 +249,8 @@ RESUME_HINT = "--resume goes on from here"
 def prepare(plan: Plan) -> dict[str, Any] | None:
     """Check that the folder holds a run of the same configuration, and prepare it for resuming.
 
-    Releases and charges that are on disk stay. All else that a finite run has written is made again from its input, and
-    what a stream has written since its latest checkpoint from there on: the same events and the same state give the
-    same bytes.
-
-    Returns the operator's manifest if the run had finished already; None if there is something to do.
+    Releases and charges on disk stay; all else is made again, by a stream from its latest checkpoint on. Return the
+    operator's manifest if the run had finished already.
     """
     check_same(plan)
     for temporary in plan.folder.rglob(".*.tmp"):
@@ -305,10 +278,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Restore a stream's folder to its checkpoint, except for releases and true counts.
-
-    These stay: of two parts with the same windows the first one counts.
-    """
+    """Restore a stream's folder to its checkpoint, except for releases and true counts, whose first part counts."""
     saved = read(plan)
     accounted = _accounted_windows(plan, saved)
     for kind in ("accounts", "accounts_public"):
@@ -322,10 +292,7 @@ def go_back(plan: Plan) -> None:
 
 
 def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
-    """Return the last window in the checkpoint for each part of each accountant.
-
-    Raises `StateVersionError` if this code cannot read some state: before anything changes or is released.
-    """
+    """Return the last window in the checkpoint for each part of each accountant; raise if a state is unreadable."""
     if saved is not None:
         ReleaseLoop(plan).released(saved["release"].tobytes())
     accounted = {}

@@ -30,10 +30,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other runs while the block runs. The lock is released if the process dies.
-
-    The folder is made if it is not there. Raises `ConfigError` if a run is writing there; it names the process.
-    """
+    """Lock a folder against other runs while the block runs, or raise `ConfigError` that names the running process."""
     make_folder(folder)
     path = folder / LOCK
     with _lock_file(path) as file:
@@ -47,10 +44,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return the process that holds a folder's lock, or None if no live process holds it.
-
-    Takes no lock, so that a run which begins just now is not kept out.
-    """
+    """Return the live process that holds a folder's lock, or None, without taking the lock."""
     try:
         holder = (folder / LOCK).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -95,10 +89,7 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write one part durably. The first write under a name wins, so that repeating an execution changes nothing.
-
-    Returns what the part holds: the table, or what was written before.
-    """
+    """Write a part durably and return what it holds. The first write under a name wins: repeats are harmless."""
     path = folder / f"{name}.parquet"
     if path.exists():
         return read_part(path)
@@ -143,9 +134,8 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
     """Merge all parts in a folder, in order of their names, into one file, and return the number of rows.
 
-    The parts stay where they are. Without any the file has its schema alone. ``once``: a column that only ever grows
-    from part to part (``window``): rows of a later part that do not go beyond the earlier ones were written
-    twice, and are left out.
+    ``once``: a column that only grows from part to part (``window``); rows that do not go beyond earlier parts were
+    written twice, and are left out.
     """
     # Least and largest values are worth their time only if they say which rows can be skipped.
     searched = [name for name in schema.names if name in SEARCHED]
@@ -171,9 +161,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk in which each dictionary holds only the values that occur, in order of first
-    appearance.
-    """
+    """Combine rows into one chunk, with dictionaries of the occurring values in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         column = table.column(index)

@@ -32,21 +32,7 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """The privacy cost and time of each release of counts, as columns with one entry per release.
-
-    Parameters
-    ----------
-    available_at
-        When it leaves; windows of a block leave together, and are paid for once.
-    first, last
-        Days that its window begins and ends in, counted from 1970.
-    is_covered
-        Whether it is published without a charge of its own.
-    epsilon, rho
-        The charge.
-    noise, scale
-        Family of the noise, and its scale in the first cell.
-    """
+    """Columns of the cost and time of each release of counts; ``is_covered``: published without a charge."""
 
     available_at: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -59,26 +45,14 @@ class Paid(NamedTuple):
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
-    """Return the largest privacy loss of a person from one release, from a day and from the run, as sums of charges.
+    """Return the largest privacy loss of a person by one ``release``, a ``day`` and the ``run``, as sums of charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
     events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
     published without a charge of their own, such as those of a budget period that is paid for once.
 
-    Parameters
-    ----------
-    releases
-        The table ``public/releases``, or ``public/traces``, of which the person who loses most counts.
-    time_zone
-        Zone of the days.
-    measure
-        Of the guarantee: where it is ``gaussian`` all noise is, and the ε at δ is the exact one. It takes the scale of
-        a row for that of its noise; where shares of a count are released the latter is larger, and the loss less.
-
-    Returns
-    -------
-    ε in nats by ``release``, ``day`` and ``run``. Where one of them is infinite, all are what their ρ says at
-    ``delta``, which is there then; infinite without a guarantee. None before the first release.
+    The result is in nats, at ``delta`` if an ε is infinite; None before the first release. With the ``measure``
+    ``gaussian`` all noise is Gaussian and the ε at δ exact; where shares of a count are released the loss is less.
     """
     import polars as pl
 
@@ -159,10 +133,7 @@ def _gaussian(paid: Paid) -> NDArray[np.float64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the ε of amounts that are given in ε, in ρ and optionally in μ²/2 of Gaussian noise.
-
-    Where one ε is infinite all are the smallest that the others have at δ.
-    """
+    """Return the ε of amounts in ε, ρ and optionally μ²/2; where one ε is infinite, the smallest of the others at δ."""
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {

@@ -64,9 +64,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """Return the SHA-256 of penstock's source files below a folder. A cached result is valid only if the code is
-    unchanged.
-    """
+    """Return the SHA-256 of penstock's source files below a folder, by which cached results are valid."""
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -90,9 +88,9 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Return a mechanism's guarantee in words and as a figure. There is no guarantee if other rows can make a row late.
+    """Return a guarantee in words and as ``measure`` and ``amount`` (None: no such figure is promised).
 
-    ``measure`` and ``amount`` are ``epsilon`` or ``rho`` and how much; null where no such figure is promised.
+    There is no guarantee if other rows can make a row late.
     """
     words, lateness = promised.words, lateness_in_words(source)
     statement = words.statement if promised.exists else "none: the mechanism has no privacy guarantee"
@@ -132,9 +130,7 @@ def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Return the head of the ledger's chain and the run's name in the ledger.
 
-    Of a deployment with ``others``: whether other ledgers over the same event source are known; and ``series``: what
-    all runs on the ledger have cost together (`penstock.pipeline.releasing.ledger.series`), and ``choices`` of
-    landmarks about those that hide among them.
+    Of a deployment also whether ``others`` are known over the source, the cost of all runs (`series`), and ``choices``.
     """
     path, run = ledger_path(plan), plan.keys.run_id
     entries = list(Ledger(path).entries())
@@ -185,9 +181,8 @@ def public_manifest(
     """Return the manifest to publish with the releases. It holds no secret, and depends on the data only through the
     releases.
 
-    ``accounts``: every accountant's figures (`account_summaries`); those that are not public are left out. ``ledger``:
-    head of the ledger at the end of the run, and what all runs on it have cost (`ledger_head`). The head is the digest
-    of keyed digests under the nonce of the run, so that it shows nothing of the data. A simulation's is left out.
+    ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
+    run, so that it shows nothing of the data.
     """
     # Files without their folders, which say where and for whom the operator keeps things.
     config = resolved(plan.config, files=lambda path: Path(path).name)
@@ -236,9 +231,7 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return the SHA-256 of every input by name, or a single digest in a deployment whose files are named after
-    people.
-    """
+    """Return the SHA-256 of every input by name, or only one in a deployment with files named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
@@ -282,11 +275,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Compare the counted offsets of a run with those of the brokers, and return the result, or None if the input has
-    no offsets.
-
-    ``complete``: the run has come to its end, up to which everything had to be read.
-    """
+    """Compare the counted offsets of a run, up to its end if complete, with those of the brokers (None: no offsets)."""
     source = plan.config.source
     if not isinstance(source, LiveSource) or not source.has_offsets:
         return None
@@ -318,9 +307,7 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Return the number of users, and the distribution of their cells and active windows or of their points and
-    landmarks.
-    """
+    """Return the number of users, and how their cells and windows, or points and landmarks, are distributed."""
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -373,10 +360,7 @@ def stopped(plan: Plan) -> str | None:
 
 
 def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
-    """Return the release figures for the operator's manifest: windows with their accounts, or points.
-
-    Raises `RowEquationError` as `check_windows` does.
-    """
+    """Return the windows with their accounts, or the points, for the operator's manifest (see `check_windows`)."""
     if plan.on_points:
         path = plan.folder / "public" / "traces.parquet"
         points = pl.read_parquet(path, columns=["action"])
@@ -401,10 +385,7 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a window that is due was not released or was released twice.
-
-    ``complete``: the run has ended, and all its windows are due; otherwise those before the last released one.
-    """
+    """Raise `RowEquationError` if a due window was not released or twice; if incomplete, those before the last."""
     present = released["window"].to_numpy()
     n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:
@@ -421,11 +402,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Return the fingerprint, beginning and first window of each epoch of the noise key (traces have no window).
-
-    An epoch covers the windows from its first one up to the next epoch's; one that begins after the end of the run, or
-    between two starts of windows, covers none.
-    """
+    """Return the fingerprint, beginning and first window (None: it covers none) of each epoch of the noise key."""
     rows = []
     for number, (start, fingerprint) in enumerate(zip(plan.keys.noise_key.epochs, plan.keys.noise_key.fingerprints), 1):
         begins = None if start == BEGINNING else format_time(start)
@@ -449,11 +426,9 @@ def _first_window(plan: Plan, start: int) -> int | None:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return why a run cannot resume with the plan's key, or None if it can. ``begun_with`` holds its initial key
-    fingerprints.
+    """Return why a run cannot resume with the plan's key, or None. ``begun_with`` holds its initial fingerprints.
 
-    Epochs may have been added since, but only for windows that have not been charged yet: another noise for the same
-    window would be a second release of it.
+    Epochs may be added for windows that are not charged yet: another noise for a window would be a second release.
     """
     if not plan.keys.noise_key.continues(begun_with):
         return "began with another noise key; continue it with that one, or one that 'penstock key rotate' made of it"

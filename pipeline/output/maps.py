@@ -42,11 +42,8 @@ _COARSE = 1 / 2000
 def write_outlines(folder: Path, path: str) -> str | None:
     """Write ``public/outlines.geojson`` beside the cells of a run, and return a warning if any lines are off the map.
 
-    **Privacy**: a function of that file and of the public cells alone. The operator says that the file may be
-    published.
-
-    ``path``: a file of polygons or lines, as `read_lines` takes. Raises `DataError` if the cells of the run have no
-    place on a map. Raises `ParameterError` if the file cannot be read, or nothing of it is near the cells.
+    **Privacy**: a function of that file, which the operator says may be published, and of the public cells alone.
+    Raises `DataError` if the cells have no place on a map, and `ParameterError` for a file without lines near them.
     """
     places = [place for place in (read_cells(folder) or {}).values() if place is not None]
     if not places:
@@ -69,9 +66,7 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 
 def read_outlines(folder: Path) -> list[Line]:
-    """Read the outlines of a run from its published file, as lines of longitude and latitude, shape (n, 2). Without
-    a file there are no lines.
-    """
+    """Read the published outlines of a run, if any, as lines of longitude and latitude, shape (n, 2)."""
     path = folder / "public" / OUTLINES
     if not path.is_file():
         return []

@@ -208,11 +208,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run. In a deployment, it was created when the run started.
-
-    Raises `ConfigError` for a deployment without a nonce, and `DataError` for one that was not begun in its folder: a
-    worker does not see it.
-    """
+    """Open the ledger of a run, or raise if it is a deployment without a nonce or one not begun in its folder."""
     if plan.config.mode == "deployment" and not plan.keys.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.keys.run_id and not (plan.folder / "operator" / MARK).exists():
@@ -229,14 +225,12 @@ def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
 
 
 def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
-    """Register a run and its nonce durably in its ledger. The ledger takes its terms from the first run.
+    """Register a run and its nonce durably in its ledger, which takes its terms from the first run.
 
     ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
-    ledgers, so that of two first runs at the same time the second knows the ledger of the first.
-
-    Returns what to say before it starts. Raises `ConfigError` if the ledger is about another source, grid or unit, or
-    another ledger over the source is known. Raises `BudgetExceeded` if nothing is left for a run that counts as a whole
-    (traces). Raises `DataError` if the ledger lacks entries that it had.
+    ledgers, so that of two first runs at the same time the second knows the ledger of the first. Return what to say
+    before it starts. Raise `ConfigError` for a ledger of another source, grid or unit or an unacknowledged one,
+    `BudgetExceeded` if nothing is left for a run that counts as a whole, and `DataError` if entries are missing.
     """
     ledger = _ledger(plan, terms_of(plan))
     if not plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
@@ -286,8 +280,7 @@ def resume_run(plan: Plan) -> None:
     """Draw a new nonce for the remaining windows of a deployment, and store it durably before any noise is drawn.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
-    only with the input that they began with: otherwise `DataError`. Raises `ConfigError` for a copy of a ledger, or one
-    of another event source, and `DataError` for an older copy in its place.
+    only with the input that they began with.
     """
     ledger = open_ledger(plan)
     if not plan.keys.run_id:
@@ -454,10 +447,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Record the start, resumption or end of a run on a ledger.
-
-        Raises `ConfigError` for a new run where that can be written nowhere.
-        """
+        """Record the start, resumption or end of a run; raise `ConfigError` for a new run that can be noted nowhere."""
         written = [self._note(path, identity, resumed) for path in self.files]
         if not any(written) and not resumed:
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))

@@ -32,19 +32,10 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run that contains no people. It uses public facts, and its noise comes from a public seed.
+    """A simulated run without people, from public facts and a public seed, in replicas that make up enough counts.
 
-    Parameters
-    ----------
-    plan
-        The plan, without its data.
-    windows
-        Those that were rehearsed: the first ones.
-    releases
-        What their noisy counts would be, without what is done to them afterwards; as many replicas as make up enough
-        counts.
-    has_every_charge
-        Whether these are the charges of the whole run: all windows are here, and no charge follows earlier outputs.
+    ``releases`` are noisy counts before post-processing; ``has_every_charge`` if they are of all windows, and no charge
+    follows earlier outputs.
     """
 
     plan: Plan
@@ -61,9 +52,7 @@ def public_plan(config: RunConfig) -> Plan | None:
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, or the whole run if it has few counts. Return None if
-    `public_plan` does.
-    """
+    """Release windows of zeros through the configured steps, or a whole small run (None: as `public_plan`)."""
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
@@ -81,11 +70,8 @@ def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehear
 def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
     """Return an upper bound on the result of `losses`, computed from the configuration alone.
 
-    A run whose charges are fixed beforehand is rehearsed on zeros, and its charges summed as those of the run will be.
-    Where they follow earlier outputs, or the run is long or endless, the budget of the mechanism's unit counts in full
-    for as many units as a day, or the run, can meet: more than the run will come to, never less.
-
-    ``run`` is missing for an endless stream.
+    Charges that are fixed beforehand are summed over a rehearsal. Otherwise the budget of the mechanism's unit counts
+    in full for as many units as a day, or the run (missing for an endless stream), can meet.
     """
     plan = rehearsal.plan
     if not rehearsal.has_every_charge:
@@ -129,9 +115,7 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `price`) for a given number of successive windows that lie in a given number of
-        periods.
-        """
+        """Return the amounts (see `price`) for successive windows that lie in so many periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -153,9 +137,7 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Return a warning if the mean magnitude of the noise reaches a typical count, or None if it does not or no
-    typical count is known.
-    """
+    """Return a warning if the mean magnitude of the noise reaches the typical count, if that is known."""
     typical = config.typical_count
     if typical is None or noise < typical:
         return None

@@ -92,9 +92,8 @@ def releases_table(
 ) -> pa.Table:
     """Return a table with one row per active cell of each release, ordered by window and cell.
 
-    ``windows`` has the window of each release, ``cells`` the names of all cells. ``lateness`` is in milliseconds: a
-    release is available that long after its window ends, unless it says when. Releases that are judged have a column
-    ``alarm``.
+    ``windows`` has the window of each release; it is available ``lateness`` milliseconds after it ends, unless it says
+    when. Releases that are judged have a column ``alarm``.
     """
     rows = _Rows(len(releases), len(cells))
     names, codes = np.unique([r.noise for r in releases], return_inverse=True)
@@ -138,9 +137,7 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
 def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str]
 ) -> pa.Table:
-    """Return a table of distinct users per cell and window, before and after bounding, from arrays of shape (n_windows,
-    n_cells).
-    """
+    """Return a table of distinct users per cell and window, before and after bounding (n_windows, n_cells)."""
     columns = _Rows(len(windows), len(cells)).of(windows, cells)
     columns |= {"count": counts.ravel(), "bounded": bounded.ravel()}
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)

@@ -54,11 +54,7 @@ class _Score(NamedTuple):
 
 
 def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Write ``operator/utility.parquet``, which holds every metric for the whole run and for each scope of the metric.
-
-    Returns entries of the operator's manifest, ``utility`` with the whole-run value of every metric and, for counts,
-    ``utility_summary``, and doubts about the counts.
-    """
+    """Write ``operator/utility.parquet``, and return entries of the manifest and doubts about the counts."""
     results, doubts = dict[str, dict[str, Any]](), list[str]()
     if plan.on_points:
         scores = _trace_scores(plan.folder)
@@ -153,9 +149,7 @@ def _profile(plan: Plan) -> UsualCounts | None:
 
 
 def _learned_file(plan: Plan) -> Learned | None:
-    """Return the `penstock learn` file that an accountant reads, or None if no such file covers the cells of the
-    run.
-    """
+    """Return the `penstock learn` file of an accountant, or None if none covers the cells of the run."""
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is None:
@@ -190,10 +184,9 @@ def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
-    """Read the true counts, the released values with any deviations and alarms, a mask of active cells, and the
-    windows.
+    """Read the true counts, the released values with any deviations and alarms, the active cells, and the windows.
 
-    All are of shape (n_windows, n_cells). Only windows and cells that were released are compared; elsewhere both are 0.
+    Only windows and cells that were released are compared; elsewhere both are 0.
     """
     rows = pl.scan_parquet(folder / "public" / "releases.parquet")
     windows = rows.select(pl.col("window").unique().sort()).collect()["window"]
@@ -207,9 +200,7 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean distance in metres between released and true points: for all points, landmarks, other points,
-    and each user.
-    """
+    """Return the mean distance in metres of released and true points: of all, by landmark, and by user."""
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

@@ -29,10 +29,8 @@ def margin(value: Array, deviation: Array) -> Array:
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
-    ``ends(value, margin)``: symmetric around a value that is far from 0, else from 0 to ``value + margin``. It reaches
-    at least one person far, unless the deviation alone rules out that an error of one is as likely as 5 %.
-
-    ``value``, ``deviation``: at least 0, of one shape; NaN: not known.
+    ``ends(value, margin)``. It reaches at least one person far, unless the deviation alone rules out that an error of
+    one is as likely as 5 %.
 
     >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
     [2.04, 1.803, 2.04]
@@ -62,11 +60,7 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width() -> pl.Expr:
-    """Return an expression for the half-width of a true count's 95 % interval, from the stated deviation if there is
-    one or else from the noise.
-
-    Of rows of the table of releases; NaN where there is no noise of a known family.
-    """
+    """Return an expression for the half-width of a count's 95 % interval by its deviation or noise (NaN: none)."""
     of_noise = pl.col("scale") * (
         pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
         .then(-math.log(1 - LEVEL))
@@ -90,10 +84,7 @@ def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Return the mean count and the mean absolute error, in people, of the release, of zeros, and of repeating the last
-    release.
-
-    ``truth``, ``released``, of shape (n_windows, n_cells).
+    """Return the mean count and the mean absolute error, in people, of the release, of zeros, and of the last release.
 
     >>> utility_summary(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
@@ -115,15 +106,10 @@ def usual_counts(
     time_zone: str,
     training: NDArray[np.bool_],
 ) -> Array:
-    """Return the mean training count of each cell at the same local time of the week, as an array of shape (n_windows,
-    n_cells).
+    """Return the mean training count of each cell at the same local time of the week (n_windows, n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
-    and at times that are not in it. It is what one would publish who has seen that part and looks at no further data.
-
-    ``truth``, ``active``, of shape (n_windows, n_cells): counts, 0 where a cell was not active; there the mean is 0 as
-    well. ``starts``, ``time_zone``: of the windows, in milliseconds since 1970 in UTC, and of their days. ``training``:
-    which windows are learned from, shape (n_windows,): the first, and not all.
+    and at times that are not in it; 0 where a cell was not active. ``training``: the first windows, and not all.
 
     >>> truth, hours = np.tile([[4.0], [2.0]], (24, 1)), np.arange(48) * 3_600_000
     >>> usual_counts(truth, truth > 0, hours, "UTC", hours < 24 * 3_600_000)[-2:].tolist()
@@ -145,14 +131,10 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Return the fraction of counts inside their stated 95 % intervals (`margin`), and the intervals' mean width and
-    score in people.
+    """Return the fraction of counts inside their stated 95 % intervals, and the mean width and score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
-    2007, section 6.2, at 95 %): least for intervals that are narrow *and* hold, so that wide ones do not flatter.
-
-    ``truth``, ``released``, ``deviation``: counts, values, and the values' standard deviations, NaN where none is
-    stated; of one shape. Returns nothing if no standard deviation is stated.
+    2007, section 6.2, at 95 %): wide ones do not flatter. NaN: no deviation is stated; nothing if none is.
 
     >>> result = interval_coverage(np.array([11.0, 19.0]), np.array([12.0, 12.0]), np.array([1.0, 1.0]))
     >>> {name: round(value, 2) for name, value in result.items()}
@@ -184,9 +166,6 @@ def coverage_by_part(
 
     Parts are tenths by *released* value (equal values stay together), the cells with the highest mean release, and the
     values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.
-
-    ``truth``, ``released``, ``deviation``: as in `interval_coverage`, of shape (n_windows, n_cells). ``alarm``: of the
-    same shape; None: there are no alarms. Returns nothing if no standard deviation is stated.
 
     >>> values = np.arange(20.0)[:, None]
     >>> parts = coverage_by_part(np.where(values < 18, values, 30.0), values, np.ones((20, 1)))
@@ -227,10 +206,8 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
     """Return the error of the total over all cells, relative to the true total, for each local hour in order.
 
-    A bound that keeps the first memberships of a day leaves the evenings too small. The
-    ``standard_error`` is that of the mean over days, None for a single one. Empty for windows of a day or longer.
-
-    ``truth``, ``released``: of shape (n_windows, n_cells). ``starts``: as in `quiet_by_day`.
+    A bound that keeps the first memberships of a day leaves the evenings too small. The ``standard_error`` is that of
+    the mean over days, None for a single one. Empty for windows of a day or longer.
 
     >>> truth, hours = np.full((48, 1), 10.0), np.arange(48) * 3_600_000
     >>> evenings = np.where(np.arange(48) % 24 >= 18, 8.0, 10.0)[:, None]
@@ -298,18 +275,14 @@ def _is_usual(summary: Mapping[str, Any]) -> bool:
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
     """Describe the result of `utility_summary` as a verdict about counts of people or of another unit.
 
-    With ``error_of_prior``, and where it was learned from ``training_windows`` of the run, ``error_after_training`` of
-    the release, also against the prior. ``prior_overlap``: from how many of the windows compared a file was learned;
-    None: it does not say.
+    With ``error_of_prior`` also against the prior, learned from ``training_windows`` of the run, or from a file that
+    overlaps ``prior_overlap`` windows (None: it does not say).
 
     >>> in_words({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
     'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.
     Take larger cells or longer windows, of 600 times as many people, or more budget.'
     >>> in_words({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
-    >>> learned = {"error_of_prior": 5.0, "training_windows": 48, "error_after_training": 3.0}
-    >>> in_words({"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_last": 8.1} | learned)[108:]
-    'the prior by 5 (after its training on 48 windows, the release by 3).'
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
     text = f"Wrong by {short(error)} {counted} on average where {short(mean)} are counted"
@@ -397,9 +370,7 @@ SHARED += ["noise", "scale"]
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `SHARED` columns of each release in ``public/releases``, in order, reading a bounded number of rows at
-    a time.
-    """
+    """Return the `SHARED` columns of each release, in order, reading a bounded number of rows at a time."""
     table = releases.select(SHARED)
     n_rows = table.select(pl.len()).collect().item()
     stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
@@ -411,9 +382,7 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix for each given column, with NaN for missing values, reading a bounded number of
-    rows at a time.
-    """
+    """Return a window-by-cell matrix for each column (NaN: missing), reading a bounded number of rows at a time."""
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

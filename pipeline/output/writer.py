@@ -57,12 +57,7 @@ class RunWriter:
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
-        """Write a batch of releases and publish it.
-
-        ``batch``: consecutive releases whose charges are in the ledger. ``final_at``: when the last window of the batch
-        became final, in seconds since 1970; the batch leaves ``output.delay`` after it. None: nothing waits for the
-        releases (finite input).
-        """
+        """Write a batch of charged releases and publish it, ``output.delay`` after it became final (None: at once)."""
         if batch.stopped:
             self.stopped(batch.stopped)
         if not batch.releases:
@@ -78,9 +73,7 @@ class RunWriter:
             sink.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells). A deployment writes no true
-        counts.
-        """
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment writes none."""
         plan = self.plan
         if not has_truth(plan):
             return
@@ -104,10 +97,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write the account rows from one parallel part of the accountant with the given index.
-
-        ``first``: the first window accounted, 1 for traces.
-        """
+        """Write the account rows of one part of an accountant from the ``first`` window accounted on (1 for traces)."""
         if not rows:
             return
         accountant = self.plan.accountants[number]
@@ -133,9 +123,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows of one piece of the input. In a deployment they are redacted, because a row
-        identifies a person.
-        """
+        """Write the rejected rows of one piece of the input, redacted in a deployment: a row identifies a person."""
         kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
         if kept:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
@@ -151,10 +139,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait until the configured delay has passed since the window became final.
-
-        What is caught up with is late already and leaves immediately.
-        """
+        """Wait until the configured delay after the window became final; what is late already leaves immediately."""
         delay = self.plan.config.output.delay / 1000
         left = final_at + delay - self._clock()
         if 0 < left <= delay:

@@ -18,10 +18,7 @@ FORMAT = StateFormat("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps one accountant through consecutive releases. Only its encoded state persists between calls.
-
-    ``shard`` is one of the accountant's parallel parts (`Plan.shards`).
-    """
+    """Loop that steps a shard of one accountant through consecutive releases. Only its encoded state persists."""
 
     def __init__(self, plan: CoreSpec, accountant: Accountant, shard: int = 0) -> None:
         self.plan, self.accountant = plan, accountant

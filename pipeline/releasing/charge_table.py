@@ -89,9 +89,7 @@ class Terms:
 
     @cached_property
     def periods(self) -> Calendar | None:
-        """The calendar of budget periods, whose lengths may vary at clock changes, or None if there is only one
-        period.
-        """
+        """The calendar of budget periods, or None if there is only one."""
         if self.period is None:
             return None
         return replace(period_calendar(self.period, self.period_begin, self.period_zone), from_ms=0)
@@ -182,9 +180,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount that a charge adds to a range of units, recorded separately for each slot of ``alone`` if that is
-    set.
-    """
+    """The amount that a charge adds to a range of units, for each slot of ``alone`` separately if that is set."""
 
     first: int
     last: int
@@ -281,9 +277,7 @@ class ChargeTable:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
     def _facts_of(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each slot in a range, and a mask of the landmarks, which covers every slot if
-        the unit is a period.
-        """
+        """Return the budget period of each slot in a range, and a mask of the landmarks (all in a period's unit)."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))

@@ -76,9 +76,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the amount charged to a unit that contains all windows of the charge, and the amount charged to one
-        that contains only some.
-        """
+        """Return the amounts charged to a unit with all windows of the charge, and to one with only some."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -250,9 +248,7 @@ class Ledger:
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries. Raise `DataError` if the chain is broken, or if the stored heads show that its end is
-        missing.
-        """
+        """Return all entries, or raise `DataError` if the chain is broken or stored heads show a missing end."""
         kept = list(map(stored_head, self._heads))  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
@@ -263,9 +259,7 @@ class Ledger:
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield each entry from a byte offset onward with the offset at which it ends, given the head of the chain
-        at the start.
-        """
+        """Yield each entry from a byte offset, and the chain's head there, with the offset at which it ends."""
         file.seek(start)
         end = start
         for line in file:
@@ -342,9 +336,7 @@ class Ledger:
         self._record(values)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce under which a window was charged, or the newest nonce of the run if the window was not
-        charged.
-        """
+        """Return the nonce under which a window was charged, or else the newest nonce of the run."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
@@ -362,9 +354,7 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. Charging it again counts as a retry if the input is the same, and raises `DataError`
-        if it differs.
-        """
+        """Charge a window once. Again it is a retry if the input is the same, and raises `DataError` if it differs."""
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
@@ -517,9 +507,7 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return how much all choices of public landmarks together reveal about the private ones, or None if no choice
-    was made.
-    """
+    """Return how much all choices of public landmarks together reveal about the private ones, if any was made."""
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
     return {"choices": len(choices), **sums} if choices else None

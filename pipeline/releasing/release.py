@@ -76,9 +76,7 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Return the index of the last released window. Rows that arrive later for this window or earlier ones are
-        not counted.
-        """
+        """Return the index of the last released window; rows that arrive later for it or earlier ones do not count."""
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
@@ -95,11 +93,10 @@ class ReleaseLoop:
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
-        """Release consecutive windows, starting at ``first``.
+        """Release consecutive windows of bounded counts (n_windows, n_cells) from ``first`` on, the next one.
 
-        ``data`` is the state from `start` or the previous call; ``counts``, of shape (n_windows, n_cells), are bounded,
-        and begin with window ``first``, which follows the last one released. ``ledger``: where every step is checked
-        before it is made and charged after it; None: nowhere.
+        ``data`` is the state from `start` or the previous call; in the ``ledger``, if any, every step is checked before
+        it is made and charged after it.
         """
         inner, budget, shown = self._decode(data)
         if first != int(shown["released"]) + 1:
@@ -145,9 +142,7 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if its worst-case charge is affordable. The last window releases everything that
-        remains.
-        """
+        """Step the mechanism if its worst charge is affordable. The last window releases everything that remains."""
         worst = self.mechanism.worst_charge(window, inner)
         if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge

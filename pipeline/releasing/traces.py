@@ -127,12 +127,7 @@ def area_of(space: Space) -> Area:
 
 
 def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
-    """Split the points of one block by shard of users, and count its rows.
-
-    Which rows are used depends on their times, never on where they are.
-
-    Returns row counts of the block, and (shard, points) pairs. Users are pseudonyms from here on.
-    """
+    """Count the rows of one block, used by their times alone, and split its points by shard of pseudonymous users."""
     on_time = plan.grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
@@ -161,11 +156,10 @@ def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, St
 
 
 def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
-    """Merge the pieces of one shard into its traces.
+    """Merge the pieces of one shard, in any order, into its traces, users in order of their pseudonyms.
 
-    ``pieces``: points of the shard as `points_of` finds them, in any order. Returns the traces, users in order of their
-    pseudonyms. Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of
-    them by where it is, a few metres could decide which.
+    Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of them by
+    where it is, a few metres could decide which.
     """
     users, times, points = (np.concatenate([piece[name] for piece in pieces]) for name in ("user", "time", "point"))
     order = np.lexsort((points[:, 1], points[:, 0], times, users[:, 1], users[:, 0]))
@@ -222,10 +216,7 @@ def pseudonyms(users: Integers) -> list[str]:
 def view(
     plan: CoreSpec, traces: Traces, released: ReleasedTraces, factors: Sequence[NDArray[np.float64]] | None = None
 ) -> TraceView:
-    """Return the part of a release that accountants may see, which contains no true position.
-
-    ``factors``: of dependent noise, as in `PointSchedule`.
-    """
+    """Return the part of a release that accountants may see, which contains no true position."""
     return TraceView(
         subjects=pseudonyms(traces.users),
         starts=traces.starts,
@@ -286,9 +277,7 @@ class TraceLoop:
         self.origin = area_of(plan.space).centre
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
-        """Release and account for all traces of a shard. If a budget is exceeded, `BudgetExceeded` is raised before
-        anything is written.
-        """
+        """Release and account for all traces of a shard, or raise `BudgetExceeded` before anything is written."""
         planned = planned_noise(self.plan.traces.mechanism, traces)
         schedule = PointSchedule(traces, self.origin, self.max_landmarks, **planned)
         steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
@@ -306,9 +295,7 @@ class TraceLoop:
 
 
 def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
-    """Return the deviations and factors for a `PointSchedule` if the mechanism derives its noise from a goal, or
-    else an empty dictionary.
-    """
+    """Return the deviations and factors for a `PointSchedule` if the mechanism plans its noise from a goal."""
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers
@@ -322,9 +309,7 @@ def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
 
 
 def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
-    """Raise `BudgetExceeded` if, in any budget period, any user's total over the landmarks and one more point
-    exceeds the mechanism's budget.
-    """
+    """Raise `BudgetExceeded` if a user's landmarks and one more point of a budget period exceed the budget."""
     budget = mechanism.guarantee.amount_of(LANDMARKS)
     if budget is None:
         return

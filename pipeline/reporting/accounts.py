@@ -62,15 +62,11 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why the neighbours of a figure differ from those of the headline losses, or return an empty string
-        if they do not.
-        """
+        """Explain why the neighbours of a figure differ from those of the headline losses, if they do."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Return the title and unit of the chart for a figure name. Figures with different units never share an
-        axis.
-        """
+        """Return the title and unit of the chart for a figure name; different units never share an axis."""
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -123,9 +119,7 @@ def smallest_is_worst(name: str) -> bool:
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """A figure of an accountant over a whole run. Its accountant, name, unit and adjacency are as in the account
-    rows.
-    """
+    """A figure of an accountant over a whole run, described as in the account rows."""
 
     accountant: str
     name: str

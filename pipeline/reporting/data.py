@@ -34,10 +34,7 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run, with the merged tables once the run has ended and the parts written so far before that.
-
-    ``public_only``: read nothing but ``public/``, as a reader of the published files does.
-    """
+    """The folder of a run: the merged tables, before its end the parts; if ``public_only`` from ``public/`` alone."""
 
     folder: Path
     public_only: bool = False
@@ -58,9 +55,7 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, successfully or not. If only public files are available, whether they have been
-        merged.
-        """
+        """Whether the run has ended, successfully or not; by public files alone, whether they are merged."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
@@ -72,9 +67,7 @@ class Run:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration from the operator's manifest if there is one, or else the redacted one from the public
-        manifest.
-        """
+        """The configuration from the operator's manifest, or else the redacted one from the public manifest."""
         configuration: dict[str, Any] = (self.operator or self.public)["configuration"]
         return configuration
 
@@ -117,9 +110,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The account rows of both sides, with the last row for each figure and with final rows in place of
-        provisional ones.
-        """
+        """The account rows of both sides: the last row for each figure, and final rows instead of provisional ones."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -136,9 +127,7 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """The largest possible privacy losses of one person, from the operator's manifest if available, or None if
-        there is no release.
-        """
+        """The largest possible privacy losses of one person, or None before the first release."""
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -148,9 +137,7 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The number of visits (one person in one cell and window) and how many of them the release includes, or
-        None if the truth is unavailable.
-        """
+        """The number of visits (a person in a cell and window), and how many are released (None: not known)."""
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()

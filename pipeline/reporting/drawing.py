@@ -32,13 +32,7 @@ _RELEASED, _TRUE, _NEGATIVE, _MISSING, _OUTLINE = "#1f5fa8", "#b3541e", "#8a4fa3
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A drawing that notebooks display automatically.
-
-    Parameters
-    ----------
-    figure
-        Of Matplotlib, to be changed or saved in any of its formats.
-    """
+    """A drawing that notebooks display automatically. Its Matplotlib ``figure`` can be changed or saved."""
 
     figure: Figure
 
@@ -62,11 +56,7 @@ class Drawing:
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Draw the released counts over time with their 95 % band, and the true counts if they are known.
-
-    ``cell``: name of a cell; None: the one with the largest released total. Raises `ParameterError` if there is no such
-    cell.
-    """
+    """Draw the released counts of a cell (None: the busiest) over time with their 95 % band, and any true counts."""
     counts = _counts(run)
     if cell is not None and cell not in counts.cells:
         raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
@@ -83,9 +73,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Draw the released counts of one cell over time with their 95 % band (half-widths; NaN: none), and the true counts
-    if given.
-    """
+    """Draw the released counts of a cell over time with their 95 % band, and any true counts."""
     figure, axes = _axes(2.6, title)
     windows = np.arange(len(released))
     wide = 1.5 if len(released) <= 200 else 1.0
@@ -118,11 +106,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of the released counts of one window, with a separate colour for negative values.
-
-    ``window``: 1-based; None: the one with the largest released total. Raises `DataError` if the cells of the run have
-    no place on a map. Raises `ParameterError` if there is no such window.
-    """
+    """Draw a map of the released counts of a window (1-based; None: the busiest), negative ones in another colour."""
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
     if window is not None and window not in numbers:

@@ -191,9 +191,7 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in the output files, with up to 12 significant digits for floats and an empty string for
-    None.
-    """
+    """Format a value as in the output files: floats with up to 12 significant digits, None as an empty string."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -247,10 +245,7 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
 
 
 def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
-    """Describe the binding limit, the setting that it excludes, and the nearest setting that meets it.
-
-    ``label``, ``setting``: a measure and the values of a setting in words.
-    """
+    """Describe the binding limit, the setting that it excludes, and the nearest setting that meets it."""
     binding = choice.get("binding")
     if not binding:
         return ""
@@ -280,9 +275,7 @@ def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return the chart of the frontier, which places every setting by its limited measures, or None if there is no
-    choice.
-    """
+    """Return the chart that places every setting by its limited measures, or None if there is no choice."""
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None

@@ -43,10 +43,7 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve the page of a run while the block runs, and briefly afterwards for readers who still have it open.
-
-    Yields the page's address, on any free port of the loopback interface; it is printed on standard error too.
-    """
+    """Serve the page of a run at the address yielded, and briefly afterwards for readers who still have it open."""
     page = LivePage(folder)
 
     def newest() -> Answer:

@@ -48,10 +48,7 @@ def templates() -> Environment:
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """Render a page from a template with its styles inlined.
-
-    Its content security policy allows them, and what ``policy`` adds.
-    """
+    """Render a page from a template with its styles inlined; its content security policy adds ``policy``."""
     style = package_text(styles)
     shared = {"title": title, "style": Markup(style), "style_hash": content_hash(style), "policy": Markup(policy)}
     return templates().get_template(template).render(shared | values)

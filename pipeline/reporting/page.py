@@ -55,11 +55,7 @@ def write_report(folder: str | Path) -> list[Path]:
     """Write the pages of a run, of an experiment, or of every grid of a choice, each page into its own folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
-    they are, and ``operator/report.html``. Anything else has one, ``report.html``.
-
-    Of a deployment ``public/`` in it is enough. Returns the paths of the pages, the one that shows most first. Time and
-    size grow with windows × cells, up to a million counts shown. Raises `DataError` if there is neither in the folder,
-    or a file of it cannot be read.
+    they are, and ``operator/report.html``. Return the paths, the page that shows most first.
     """
     folder = Path(folder)
     if is_experiment(folder):
@@ -154,11 +150,7 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
 
 
 def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Return the rings or the point of each displayed cell, from the published file of cells or else from the
-    configuration.
-
-    None if the space has neither, or its file is gone or not to be read.
-    """
+    """Return the rings or the point of each displayed cell from the published file or else the configuration."""
     places = read_cells(run.folder)
     if not places:
         try:
@@ -227,9 +219,7 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Return a table of each person's points, actions, mean error if the truth is known, and worst value of each
-    figure.
-    """
+    """Return a table of each person's points, actions, mean error, and worst value of each figure."""
     released = run.traces
     if released is None:
         return None

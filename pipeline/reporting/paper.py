@@ -99,10 +99,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
 
 
 def write_for_paper(folder: str | Path) -> list[Path]:
-    """Write ``figures.csv`` (tidy), ``figures.tex`` (a table) and ``citation.bib``, and return their paths.
-
-    They are beside the report that shows most, and as private as it is. Raises `DataError` as `tidy_figures` does.
-    """
+    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report, as private as it."""
     folder, frame = Path(folder), tidy_figures(folder)
     entry = citation(*_manifest(folder))
     place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder

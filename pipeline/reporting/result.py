@@ -53,9 +53,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 if the run completed, 1 if not all input was counted, 3 if a budget stopped it, 4 if it
-        was interrupted and can be resumed.
-        """
+        """The exit code: 0 completed, 1 not all input was counted, 3 stopped by a budget, 4 interrupted."""
         return int(self.manifest["exit"]["code"])
 
     @cached_property
@@ -89,17 +87,13 @@ class Result:
 
     @cached_property
     def figures(self) -> pl.DataFrame:
-        """The figures of utility and of the accounts, one per row, for the folder of a run or of an experiment
-        (`tidy_figures`).
-        """
+        """The figures of utility and accounts, one per row, of a run or an experiment (`tidy_figures`)."""
         from penstock.pipeline.reporting.paper import tidy_figures
 
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot the released counts of a cell over time, with the true counts if known. None selects the busiest
-        cell.
-        """
+        """Plot the released counts of a cell (None: the busiest) over time, with the true counts if known."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 

@@ -99,9 +99,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Describe the accuracy, the guarantee and the privacy cost to one person, none of which depends on the
-    accountants.
-    """
+    """Describe the accuracy, the guarantee and the privacy cost to one person, whatever the accountants."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -137,9 +135,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None if there is no
-    noise.
-    """
+    """Return the mean half-width of the noise's 95 % interval and the mean released count (None: no noise)."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -186,9 +182,7 @@ def lateness_reason(run: Run) -> str:
 
 
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
-    """Return the ε in nats of a pure differential privacy guarantee in the public manifest, or None for any other
-    guarantee.
-    """
+    """Return the ε in nats of a pure differential privacy guarantee in the public manifest (None: another)."""
     is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
     return float(guarantee["amount"]) if is_pure else None
 
@@ -359,9 +353,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Describe how many visits were left out of the release, or return an empty string if there are none or the
-    truth is unknown.
-    """
+    """Describe how many visits were left out of the release, or return an empty string."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -492,9 +484,7 @@ def figures_table(run: Run) -> Table:
 
 
 def row_equation(run: Run) -> dict[str, Any]:
-    """Return the equation of row counts by outcome, remarks and the rejected rows. The equation is None until the
-    run is over.
-    """
+    """Return the equation of row counts by outcome (None until the run is over), remarks and rejected rows."""
     if run.operator is None:
         return {"equation": None}
     rows = run.operator["rows"]

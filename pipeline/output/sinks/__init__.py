@@ -12,10 +12,7 @@ class Sink:
     """
 
     def begin(self) -> None:
-        """Check that the run may publish here, before anything is charged, or raise `PenstockError`.
-
-        The folder of the run is ready, with what ``public/`` holds before the first release.
-        """
+        """Check that the run may publish here, before anything is charged, or raise `PenstockError`."""
 
     def releases(self, table: pa.Table) -> None:
         """Publish the rows of consecutive durable releases, and return once they have been delivered."""

@@ -29,12 +29,10 @@ _MESSAGES, _BYTES = 1000, 4 << 20
 
 
 class MessageSink(Sink):
-    """Base class for sinks that send each row to the topic of its table, at least once and in order.
+    """Base class for sinks that send each row to the topic of its table (None: not sent), at least once and in order.
 
-    What is released again after a kill is the same, and is sent again under the same key. The service is not contacted
-    before there is something to send.
-
-    ``releases``, ``accounts``: topics; None: these rows are not sent.
+    What is released again after a kill is sent again under the same key. The service is not contacted before there is
+    something to send.
     """
 
     def __init__(self, releases: str | None, accounts: str | None) -> None:
@@ -42,9 +40,7 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases and return when every row has been delivered. Raise `DataError` if a row could not be
-        delivered.
-        """
+        """Send releases and return when every row has been delivered, or raise `DataError`."""
         self._publish(self._releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:

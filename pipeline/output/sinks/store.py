@@ -37,23 +37,16 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 class Store(Sink):
     """A sink that writes each of a run's public files once, as objects, through Beam's `FileSystem` for the path.
 
-    ``releases.parquet``, ``accounts.parquet``, ``cells.geojson``, ``manifest.json`` and a deployment's ``report.html``
-    are there when the run has come to its end, byte for byte as in its folder. A stream also has
-    ``releases/WINDOW.parquet`` from the moment that its window is released, and ``manifests/DIGEST.json`` for each
-    version of its manifest that it began or went on with.
-
-    Names are functions of windows, and bytes of what is released, however the run was cut or killed. An object that
-    exists with the same bytes is left; one with other bytes ends the run with an error that names it.
+    Files are there when the run has ended, byte for byte. A stream also has ``releases/WINDOW.parquet`` once its window
+    is released, and ``manifests/DIGEST.json`` for each manifest that it began or went on with. An object that exists
+    with the same bytes is left; one with other bytes ends the run with an error that names it.
     """
 
     def __init__(self, plan: Plan, output: StoreOutput) -> None:
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Claim the folder in the store, and publish the first files of a stream.
-
-        Raises `ConfigError` if the folder is another run's.
-        """
+        """Claim the folder in the store, or raise `ConfigError`, and publish the first files of a stream."""
         if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
             raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
@@ -123,10 +116,7 @@ class Objects:
         return str(self.system.join(self.output.path, *name.split("/")))
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists, and return whether the stored object holds the given bytes.
-
-        Raises `DataError` if the store refuses it, or does not answer.
-        """
+        """Write an object unless it exists, and return whether it holds the given bytes, or raise `DataError`."""
         place = self.place(name)
         try:
             if not self.system.exists(place):
