@@ -63,6 +63,11 @@ def _temporary(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 
 
+def read_json(path: Path, default: Any = None) -> Any:
+    """Read a JSON file, or return the default if there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
+
+
 def write_json(path: Path, value: Any, private: bool = False) -> None:
     """Write a value to a JSON file atomically."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n", private)

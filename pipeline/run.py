@@ -101,7 +101,7 @@ def _run_alone(
     if finished_before is not None:
         return _done(plan, finished_before)
     if unverified is not None:
-        outcome.note_unverified(plan, unverified)
+        atomic.write_json(outcome.unverified_note(plan), unverified)
         logs.caution(f"UNVERIFIED ENGINE: {outcome.unverified_in_words(unverified)}")
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     atomic.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
@@ -206,7 +206,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: list[tuple[str, float]]) 
     """Reconcile the row counts and write the manifests."""
     equation = outcome.row_equation(plan)
     code, reason = DONE, "done"
-    if stopped := outcome.stopped(plan):
+    if stopped := atomic.read_json(files.parts_folder(plan, "stopped") / "stopped.json"):
         code, reason = STOPPED, stopped
     elif unfinished:
         code, reason = INTERRUPTED, f"{unfinished}; {checkpoint.RESUME_HINT}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,11 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
     placed = space.geometry()
     if all(_geometry(place) is None for place in placed):
         return None
-    return {"type": "FeatureCollection", "features": [_feature(place) for place in placed]}
-
-
-def _feature(placed: dict[str, Any]) -> dict[str, Any]:
-    facts = {name: value for name, value in placed.items() if name not in ("polygon", "polygons", "point")}
-    return {"type": "Feature", "properties": facts, "geometry": _geometry(placed)}
+    features = []
+    for place in placed:
+        facts = {name: value for name, value in place.items() if name not in ("polygon", "polygons", "point")}
+        features.append({"type": "Feature", "properties": facts, "geometry": _geometry(place)})
+    return {"type": "FeatureCollection", "features": features}
 
 
 def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
@@ -56,18 +56,15 @@ def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
     """Read the geometry of each cell from the published file of a run, or return None if there is no such file."""
-    path = folder / "public" / CELLS
-    if not path.is_file():
+    if (collection := atomic.read_json(folder / "public" / CELLS)) is None:
         return None
-    features = json.loads(path.read_text(encoding="utf-8"))["features"]
-    return {feature["properties"]["cell"]: feature["geometry"] for feature in features}
+    return {feature["properties"]["cell"]: feature["geometry"] for feature in collection["features"]}
 
 
 def cell_names(folder: Path) -> dict[str, str]:
     """Read the display names of cells that have identifiers, such as stops, from the published file of a run."""
-    path = folder / "public" / CELLS
-    features = json.loads(path.read_text(encoding="utf-8"))["features"] if path.is_file() else ()
-    facts = (feature["properties"] for feature in features)
+    collection = atomic.read_json(folder / "public" / CELLS, {"features": ()})
+    facts = (feature["properties"] for feature in collection["features"])
     return {place["cell"]: place["name"] for place in facts if place.get("name")}
 
 
@@ -79,12 +76,8 @@ def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
     """
     if geometry["type"] == "Point":
         return [[geometry["coordinates"]]]
-    return [ring for polygon in _polygons(geometry) for ring in polygon]
-
-
-def _polygons(geometry: dict[str, Any]) -> list[list[list[list[float]]]]:
     coordinates = geometry["coordinates"]
-    return list(coordinates) if geometry["type"] == "MultiPolygon" else [coordinates]
+    return list(chain(*coordinates)) if geometry["type"] == "MultiPolygon" else list(coordinates)
 
 
 def write_cells(folder: Path, space: Space) -> None:

@@ -22,7 +22,6 @@ from penstock.pipeline.output import registration
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
-from penstock.pipeline.releasing.account import accountant_state
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 
@@ -31,7 +30,6 @@ from penstock.pipeline.releasing.release import ReleaseLoop
 
 FORMAT = StateFormat("checkpoint", 3)
 MARK = registration.MARK
-_NONCE_BYTES = 32
 
 
 def path(plan: Plan) -> Path:
@@ -113,11 +111,9 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
     The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
     simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
     """
-    if config.mode == "simulation":
-        return b""
-    if not resume:
-        return secrets.token_bytes(_NONCE_BYTES)
-    return bytes.fromhex(_read_mark(folder).get("nonce", ""))
+    if config.mode == "deployment" and not resume:
+        return secrets.token_bytes(32)
+    return b"" if config.mode == "simulation" else bytes.fromhex(_read_mark(folder).get("nonce", ""))
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
@@ -156,7 +152,8 @@ def begin(plan: Plan) -> str | None:
 
     The first write wins: no second run in the folder can draw another nonce. Return what to say before it starts.
     """
-    if _mark(plan).exists():
+    path = plan.folder / "operator" / MARK
+    if path.exists():
         raise holds_a_run(plan)
     mark: dict[str, Any] = {
         "run": run_digest(plan),
@@ -169,7 +166,7 @@ def begin(plan: Plan) -> str | None:
 
     def write_mark() -> None:
         """Mark the folder as belonging to the run, before registering the run in the ledger."""
-        if not atomic.write_first(_mark(plan), _encode(mark)):
+        if not atomic.write_first(path, _encode(mark)):
             raise holds_a_run(plan)
 
     return registration.register_run(plan, write_mark)
@@ -177,21 +174,8 @@ def begin(plan: Plan) -> str | None:
 
 def holds_a_run(plan: Plan) -> ConfigError:
     """Return the error for a folder that holds another run; it suggests `--resume` if that run is unfinished."""
-    resumes = "continue it with --resume, or " if _mark(plan).exists() and finished(plan) is None else ""
+    resumes = "continue it with --resume, or " if _read_mark(plan.folder) and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
-
-
-def _check_entered(plan: Plan) -> None:
-    """Raise `DataError` if the ledger lost entries of the run; register one that was killed before it was."""
-    entries = Ledger(ledger_path(plan)).checked_entries()
-    if any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries):
-        return
-    if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
-        raise DataError(
-            f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy was put "
-            "in its place, or output.ledger or output.ledger_source is not what the run began with"
-        )
-    registration.register_run(plan)
 
 
 def _encode(mark: dict[str, Any]) -> bytes:
@@ -224,20 +208,21 @@ def check_same(plan: Plan) -> None:
     if reason := key_mismatch(plan, begun["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if plan.keys.run_id:
-        _check_entered(plan)
+        entries = Ledger(ledger_path(plan)).checked_entries()
+        if not any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries):
+            if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
+                raise DataError(
+                    f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy "
+                    "was put in its place, or output.ledger or output.ledger_source is not what the run began with"
+                )
+            registration.register_run(plan)  # the run was killed before it was registered
     if list(plan.keys.noise_key.fingerprints) != begun["key"]:
-        _replace(_mark(plan), _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
-
-
-def _mark(plan: Plan) -> Path:
-    return plan.folder / "operator" / MARK
+        _replace(plan.folder / "operator" / MARK, _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
     """Read the mark of a folder, or return an empty dictionary if it holds no run."""
-    path = folder / "operator" / MARK
-    mark: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return mark
+    return dict(atomic.read_json(folder / "operator" / MARK, {}))
 
 
 # Continue a run that was killed or interrupted, in the folder that it left.
@@ -270,37 +255,25 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 def finished(plan: Plan) -> dict[str, Any] | None:
     """Return the operator's manifest of a completed run, or None if the run is not complete."""
-    manifest = plan.folder / "operator" / "manifest.json"
-    if not manifest.exists():
-        return None
-    values: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
-    return values if values["exit"]["ended"] else None
+    manifest: dict[str, Any] | None = atomic.read_json(plan.folder / "operator" / "manifest.json")
+    return manifest if manifest and manifest["exit"]["ended"] else None
 
 
 def go_back(plan: Plan) -> None:
     """Restore a stream's folder to its checkpoint, except for releases and true counts, whose first part counts."""
-    saved = read(plan)
-    accounted = _accounted_windows(plan, saved)
+    saved, accounted = read(plan), dict[tuple[int, int], int]()
+    if saved is not None:  # what this code cannot read is refused before anything changes
+        ReleaseLoop(plan).released(saved["release"].tobytes())
+        for number, (accountant, shards) in enumerate(zip(plan.accountants, plan.shards)):
+            for shard in range(len(shards)):
+                flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
+                account.accountant_state(accountant, flat)
+                accounted[number, shard] = int(flat["accounted"])
     for kind in ("accounts", "accounts_public"):
         for path in parts_folder(plan, kind).glob("*.parquet"):
             number, first, shard = map(int, path.stem.split("-"))
-            if first > accounted[number, shard]:
+            if first > accounted.get((number, shard), 0):
                 path.unlink()
     for path in parts_folder(plan, "rejects").glob("*.jsonl"):
         if saved is None or int(path.stem) >= int(saved["number"]):
             path.unlink()
-
-
-def _accounted_windows(plan: Plan, saved: State | None) -> dict[tuple[int, int], int]:
-    """Return the last window in the checkpoint for each part of each accountant; raise if a state is unreadable."""
-    if saved is not None:
-        ReleaseLoop(plan).released(saved["release"].tobytes())
-    accounted = {}
-    for number, (accountant, shards) in enumerate(zip(plan.accountants, plan.shards)):
-        for shard in range(len(shards)):
-            accounted[number, shard] = 0
-            if saved is not None:
-                flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
-                accountant_state(accountant, flat)
-                accounted[number, shard] = int(flat["accounted"])
-    return accounted

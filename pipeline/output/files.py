@@ -94,7 +94,7 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
     if path.exists():
         return read_part(path)
     data = pa.BufferOutputStream()
-    _write(table, data)
+    pq.write_table(table, data, compression="zstd", compression_level=1, write_statistics=False)
     return table if write_first(path, data.getvalue().to_pybytes()) else read_part(path)
 
 
@@ -115,11 +115,6 @@ def windows_of(stem: str) -> range:
     """
     first, _, last = stem.partition("~")
     return range(int(first), int(last or first) + 1)
-
-
-def _write(table: pa.Table, path: Any) -> None:
-    """Write a part without row-group statistics."""
-    pq.write_table(table, path, compression="zstd", compression_level=1, write_statistics=False)
 
 
 # Parts become one file at the end of a run; its bytes do not depend on how the parts were cut.
@@ -164,21 +159,18 @@ def canonical(table: pa.Table) -> pa.Table:
     """Combine rows into one chunk, with dictionaries of the occurring values in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
-        column = table.column(index)
-        if pa.types.is_dictionary(field.type) and column.num_chunks:
-            table = table.set_column(index, field, _canonical(column.unify_dictionaries().combine_chunks()))
+        chunks = table.column(index)
+        if not pa.types.is_dictionary(field.type) or not chunks.num_chunks:
+            continue
+        column: Any = chunks.unify_dictionaries().combine_chunks()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        occurring = column.indices.unique()
+        renamed = np.zeros(len(column.dictionary), np.int32)
+        renamed[occurring.to_numpy()] = np.arange(len(occurring))
+        codes = pa.array(renamed[column.indices.to_numpy(zero_copy_only=False)])
+        encoded = pa.DictionaryArray.from_arrays(codes, column.dictionary.take(occurring))
+        table = table.set_column(index, field, encoded)
     return table
-
-
-def _canonical(column: Any) -> pa.Array:
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    occurring = column.indices.unique()
-    if occurring.equals(pa.array(range(len(occurring)), occurring.type)):
-        return pa.DictionaryArray.from_arrays(column.indices, column.dictionary[: len(occurring)])
-    renamed = np.zeros(len(column.dictionary), np.int32)
-    renamed[occurring.to_numpy()] = np.arange(len(occurring))
-    codes = pa.array(renamed[column.indices.to_numpy(zero_copy_only=False)])
-    return pa.DictionaryArray.from_arrays(codes, column.dictionary.take(occurring))
 
 
 # Where a run keeps what.

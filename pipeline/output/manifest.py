@@ -116,17 +116,6 @@ def _guarantees(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _hidden_landmarks(plan: Plan) -> dict[str, Any]:
-    """Describe the privacy losses of the landmarks that are hidden among the public ones."""
-    if plan.config.landmarks is None or plan.config.landmarks.hidden is None:
-        return {}
-    from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
-
-    choice = choice_of(plan.config)
-    schedules = [step for step in plan.config.mechanism if isinstance(step, LandmarkSchedule)]
-    return {"hidden_landmarks": list(in_words(choice, schedules[0]))} if choice and schedules else {}
-
-
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Return the head of the ledger's chain and the run's name in the ledger.
 
@@ -152,11 +141,6 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
     }
 
 
-def note_unverified(plan: Plan, engine: str) -> None:
-    """Record in the folder that the run used an engine whose watermarks have not been verified."""
-    atomic.write_json(_unverified_note(plan), engine)
-
-
 def unverified_in_words(engine: str) -> str:
     """Return a warning about a run on an unverified engine."""
     return (
@@ -165,14 +149,14 @@ def unverified_in_words(engine: str) -> str:
     )
 
 
-def _unverified_note(plan: Plan) -> Path:
+def unverified_note(plan: Plan) -> Path:
+    """Return the path where a run notes that it used an engine whose watermarks have not been verified."""
     return parts_folder(plan, "engine") / "unverified.json"
 
 
 def _engine(plan: Plan) -> dict[str, str]:
-    """Return a manifest entry that warns of an unverified engine, or an empty dictionary if the engine is verified."""
-    path = _unverified_note(plan)
-    return {"engine": unverified_in_words(json.loads(path.read_text(encoding="utf-8")))} if path.exists() else {}
+    engine = atomic.read_json(unverified_note(plan))
+    return {"engine": unverified_in_words(engine)} if engine else {}
 
 
 def public_manifest(
@@ -201,12 +185,17 @@ def public_manifest(
         "versions": versions(),
         "guarantee": _guarantees(plan),
         **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
-        **_hidden_landmarks(plan),
         "lateness": lateness_in_words(plan.config.source),
         "distinct_people": plan.config.source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
         **_engine(plan),
     }
+    schedules = [step for step in plan.config.mechanism if isinstance(step, LandmarkSchedule)]
+    if schedules and plan.config.landmarks is not None and plan.config.landmarks.hidden is not None:
+        from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
+
+        if choice := choice_of(plan.config):
+            manifest["hidden_landmarks"] = list(in_words(choice, schedules[0]))
     if ledger and "series" in ledger:
         manifest |= {"ledger_head": ledger["head"], "ledger_series": ledger["series"]}
         if ledger["choices"]:
@@ -259,14 +248,14 @@ def counted_rows(plan: Plan) -> RowCounts:
     """Return the row counts of the whole run."""
     total = RowCounts()
     for path in sorted(parts_folder(plan, "row_counts").glob("*.json")):
-        total.add(RowCounts(**json.loads(path.read_text(encoding="utf-8"))))
+        total.add(RowCounts(**atomic.read_json(path)))
     return total
 
 
 def row_equation(plan: Plan) -> dict[str, Any]:
     """Return the row counts by outcome over the whole run. Raise `RowEquationError` if they do not balance."""
     total = counted_rows(plan)
-    memberships = sum(json.loads(p.read_text()) for p in parts_folder(plan, "memberships").glob("*.json"))
+    memberships = sum(map(atomic.read_json, parts_folder(plan, "memberships").glob("*.json")))
     equation = as_equation(total) | {"duplicates": total.used - memberships}
     if plan.on_points:
         equation["clamped"] = total.clamped
@@ -313,7 +302,7 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
     counts: dict[str, list[int]] = {name: [] for name in names}
     for path in sorted(parts_folder(plan, "users").glob("*.json")):
-        for name, values in json.loads(path.read_text(encoding="utf-8")).items():
+        for name, values in atomic.read_json(path).items():
             counts[name] += values
     shown = {"windows": "active_windows"}
     spreads = {f"{shown.get(name, name)}_per_user": _spread(values) for name, values in counts.items()}
@@ -350,13 +339,7 @@ def _spread(values: list[int]) -> dict[str, float]:
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:
     """Return the summary of every accountant, in the order of the configuration."""
-    return [json.loads(path.read_text()) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
-
-
-def stopped(plan: Plan) -> str | None:
-    """Return the reason why the run stopped before its last window, or None if it did not."""
-    path = parts_folder(plan, "stopped") / "stopped.json"
-    return str(json.loads(path.read_text())) if path.exists() else None
+    return [atomic.read_json(path) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
 
 
 def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
@@ -403,26 +386,21 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
     """Return the fingerprint, beginning and first window (None: it covers none) of each epoch of the noise key."""
-    rows = []
+    rows, calendar = list[dict[str, Any]](), plan.grid.calendar
     for number, (start, fingerprint) in enumerate(zip(plan.keys.noise_key.epochs, plan.keys.noise_key.fingerprints), 1):
         begins = None if start == BEGINNING else format_time(start)
-        row: dict[str, Any] = {"epoch": number, "fingerprint": fingerprint, "from": begins}
-        if not plan.on_points:
-            row["first_window"] = _first_window(plan, start)
-        rows.append(row)
+        rows.append({"epoch": number, "fingerprint": fingerprint, "from": begins})
+        if plan.on_points:
+            continue
+        first: int | None = 1
+        if start > int(calendar.start(1)):
+            # Of a time after the end of the run the index is 0.
+            inside = int(calendar.index(np.array([start]))[0])
+            first = inside if inside and int(calendar.start(inside)) == start else inside + 1
+            is_due = calendar.n_windows is None or first <= calendar.n_windows
+            first = first if inside and is_due else None
+        rows[-1]["first_window"] = first
     return rows
-
-
-def _first_window(plan: Plan, start: int) -> int | None:
-    """Return the first window that starts at or after a given time, or None if there is none."""
-    calendar = plan.grid.calendar
-    if start <= int(calendar.start(1)):
-        return 1
-    if calendar.until_ms is not None and start >= calendar.until_ms:
-        return None
-    inside = int(calendar.index(np.array([start]))[0])
-    first = inside if int(calendar.start(inside)) == start else inside + 1
-    return first if calendar.n_windows is None or first <= calendar.n_windows else None
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
@@ -435,23 +413,14 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
     if len(plan.keys.noise_key.epochs) == len(begun_with):
         return None
     boundary = plan.keys.noise_key.epochs[len(begun_with)]
-    last = _last_charged(plan)
-    if last is None or last < boundary:
+    postings = (posting for posting in Ledger(ledger_path(plan)).postings() if posting.run == plan.keys.run_id)
+    last_window = max((1 if plan.on_points else posting.charge.last for posting in postings), default=None)
+    if last_window is None or (last := plan.grid.calendar.end(last_window) - 1) < boundary:
         return None
     return (
         f"has released windows up to {format_time(last)}, and an epoch of its noise key now begins at "
         f"{format_time(boundary)}; begin it after what has been released"
     )
-
-
-def _last_charged(plan: Plan) -> int | None:
-    """Return the end of the last charged window or, if a block was charged, the end of the block's last window."""
-    postings = [entry for entry in Ledger(ledger_path(plan)).postings() if entry.run == plan.keys.run_id]
-    if not postings:
-        return None
-    if plan.on_points:
-        return plan.grid.calendar.end(1) - 1
-    return plan.grid.calendar.end(max(posting.charge.last for posting in postings)) - 1
 
 
 def merge_outputs(plan: Plan) -> None:
@@ -460,12 +429,8 @@ def merge_outputs(plan: Plan) -> None:
     if plan.on_points:
         merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
     else:
-        merge(
-            parts_folder(plan, "releases"),
-            public / "releases.parquet",
-            tables.releases_schema(plan.config.mechanism),
-            "window",
-        )
+        schema = tables.releases_schema(plan.config.mechanism)
+        merge(parts_folder(plan, "releases"), public / "releases.parquet", schema, "window")
     merge(parts_folder(plan, "accounts_public"), public / "accounts.parquet", tables.ACCOUNTS)
     merge(parts_folder(plan, "accounts"), operator / "accounts.parquet", tables.ACCOUNTS)
     if has_truth(plan):
