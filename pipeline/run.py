@@ -230,10 +230,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: list[tuple[str, float]]) 
     if files.has_truth(plan):
         from penstock.pipeline.output.utility import write_utility
 
-        figures, doubts = write_utility(plan)
-        manifest |= figures
-        if doubts:
-            manifest["doubts"] = [*manifest.get("doubts", ()), *doubts]
+        manifest |= write_utility(plan)
     clock.append(("finish", time.monotonic()))
     manifest["seconds"] = {name: round(end - begin, 3) for (_, begin), (name, end) in pairwise(clock)}
     atomic.write_json(

@@ -82,16 +82,6 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
     """Return all pages as one application that answers only GET requests and forbids caching."""
 
-    def page(environ: WSGIEnvironment) -> WSGIApplication:
-        """Choose the page for a request, or reject the request."""
-        # A web site whose name resolves to this machine could otherwise read a page through a browser here.
-        if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
-            return Answer(403, "this page is served to this machine only")
-        if environ["REQUEST_METHOD"] != "GET":
-            return Answer(405, "GET is the only method")
-        make_page = pages.get(environ["PATH_INFO"])
-        return make_page() if make_page else Answer(404, f"there are: {', '.join(pages)}")
-
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request."""
 
@@ -99,7 +89,15 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
             """Start a response that must not be cached."""
             return start_response(status, [*headers, ("Cache-Control", "no-store")], *failure)
 
-        return page(environ)(environ, start)
+        make_page, page = pages.get(environ["PATH_INFO"]), Answer(404, f"there are: {', '.join(pages)}")
+        # A web site whose name resolves to this machine could otherwise read a page through a browser here.
+        if loopback and environ.get("HTTP_HOST", "").rpartition(":")[0] not in _OWN_NAMES:
+            page = Answer(403, "this page is served to this machine only")
+        elif environ["REQUEST_METHOD"] != "GET":
+            page = Answer(405, "GET is the only method")
+        elif make_page is not None:
+            return make_page()(environ, start)
+        return page(environ, start)
 
     return site
 
@@ -138,12 +136,9 @@ def serve_metrics(port: int, address: str = LOOPBACK) -> Iterator[str]:
     metrics = make_wsgi_app(registry.everything if is_loopback(address) else registry.public)
     with listening(registry, health), ExitStack() as served:
         try:
-            served_at = served.enter_context(
-                serve({"/metrics": lambda: metrics, **health_pages(health)}, port, address)
-            )
+            pages: Pages = {"/metrics": lambda: metrics, **health_pages(health)}
+            served_at = served.enter_context(serve(pages, port, address))
         except OSError as error:
-            text = (
-                f"nothing can be served at this port of {address} ({error.strerror}); choose another one, or 0 for any"
-            )
-            raise DataError(f"--metrics-port {port}: {text}") from None
+            text = f"nothing can be served at this port of {address} ({error.strerror})"
+            raise DataError(f"--metrics-port {port}: {text}; choose another one, or 0 for any") from None
         yield served_at

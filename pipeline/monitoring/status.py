@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline import DONE, FAILED
+from penstock.pipeline import DONE, FAILED, atomic
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part, windows_of
 
@@ -41,8 +40,8 @@ def of_folder(folder: Path) -> Status:
     """Return the status of the run in a folder from its files alone, without a lock, or raise `DataError` (no run)."""
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
-    holder, manifest = lock_holder(folder), _read(folder / "operator" / "manifest.json")
-    public = _read(folder / "public" / "manifest.json")
+    holder, manifest = lock_holder(folder), atomic.read_json(folder / "operator" / "manifest.json", {})
+    public = atomic.read_json(folder / "public" / "manifest.json", {})
     planned = public.get("windows")
     ending = manifest.get("exit", {})
     if ending.get("ended"):
@@ -59,12 +58,6 @@ def of_folder(folder: Path) -> Status:
     return Status(
         state=state, exit_code=code, detail=detail, released=released, planned=planned, last_window_end=end, **known
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Read a JSON file, or return an empty dictionary if it does not exist."""
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return values
 
 
 def _of_releases(path: Path) -> tuple[int | None, float | None]:
@@ -105,9 +98,9 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 def _of_cluster(folder: Path) -> dict[str, Any]:
     """Read any figures that the workers of a cluster have written."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
-    if counted := _read(parts / "row_counts" / "cluster.json"):
+    if counted := atomic.read_json(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}
-    watermarks = [json.loads(path.read_bytes())["watermark"] for path in (parts / READERS).glob("*.json")]
+    watermarks = [atomic.read_json(path)["watermark"] for path in (parts / READERS).glob("*.json")]
     if min(watermarks, default=0) > 0:
         known["watermark"] = min(watermarks) / 1000
     made = (folder / "operator" / "checkpoint" / "flink").glob("*/chk-*/_metadata")

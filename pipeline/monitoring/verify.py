@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,8 @@ from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
 from penstock.pipeline.output.tables import ACCOUNTS, TRACES, releases_schema
-from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.traces import ROUNDING, budget_periods
+from penstock.pipeline.releasing.ledger import ROUNDING, Ledger
+from penstock.pipeline.releasing.traces import budget_periods
 from penstock.pipeline.sources.base import LiveSource
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
 
@@ -48,7 +47,8 @@ def verify(folder: Path) -> list[Check]:
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     manifest = json.loads(path.read_text(encoding="utf-8"))
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
-    of_traces = "points" in manifest
+    of_traces, recomputed = "points" in manifest, digest(_config(manifest)).hex()
+    same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
     return [
         _rows(manifest),
         *_offsets(manifest),
@@ -57,7 +57,7 @@ def verify(folder: Path) -> list[Check]:
         else _schema(folder, "releases", releases_schema(_config(manifest).mechanism)),
         _schema(folder, "accounts", ACCOUNTS),
         *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
-        _configuration(manifest, public),
+        Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest"),
         _chain(folder, manifest, public),
         _inputs(manifest),
     ]
@@ -103,8 +103,13 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
     planned, windows = manifest["windows"]["planned"], per_window["window"].to_list()
     of = "" if planned is None else f" of {planned} planned"
     in_order = windows == list(range(1, len(windows) + 1))
-    complete = not manifest["exit"]["complete"] or len(windows) == planned
-    flaw = None if in_order and complete else _flaw(folder, manifest, per_window)
+    is_complete, flaw = manifest["exit"]["complete"], None
+    if not in_order or (is_complete and len(windows) != planned):  # a window without an active sensor is no gap
+        try:
+            plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
+            check_windows(plan, per_window, is_complete)
+        except PenstockError as error:
+            flaw = str(error)
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
     together = per_window.group_by("available_at", maintain_order=True)
@@ -114,16 +119,6 @@ def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
         _ledger(folder, manifest, charges_due, f"{{}} charges for {len(per_window)} windows"),
     ]
-
-
-def _flaw(folder: Path, manifest: dict[str, Any], released: pl.DataFrame) -> str | None:
-    """Describe the first gap in the windows of a run. Windows that have no active sensors do not count as gaps."""
-    try:
-        plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
-        check_windows(plan, released, complete=manifest["exit"]["complete"])
-    except PenstockError as error:
-        return str(error)
-    return None
 
 
 def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
@@ -165,11 +160,8 @@ def _ledger(
                 charged[posting.charge.window] = getattr(posting.charge, measure)
     except PenstockError as error:
         return Check("ledger", False, str(error))
-    short = [
-        windows[0]
-        for windows, epsilon in charges_due
-        if not _covers(sum(charged.get(window, 0.0) for window in windows), epsilon)
-    ]
+    due = ((windows[0], sum(charged.get(w, 0.0) for w in windows), epsilon) for windows, epsilon in charges_due)
+    short = [window for window, paid, epsilon in due if not (paid >= epsilon * (1 - 1e-12) or paid == epsilon)]
     text = detail.format(len(charged))
     return Check("ledger", not short, text + (f"; charged too little: {short[:5]}" if short else ""))
 
@@ -192,10 +184,6 @@ def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Ch
     is_recorded = head in heads or (not heads and not head)
     text = f"{len(heads):,} entries" + ("" if is_recorded else "; the head at the end of the run is not among them")
     return Check("ledger chain", is_recorded, text)
-
-
-def _covers(charged: float, epsilon: float) -> bool:
-    return charged >= epsilon * (1 - 1e-12) or (math.isinf(epsilon) and math.isinf(charged))
 
 
 def _budget(points: pl.DataFrame, plan: Plan) -> Check:
@@ -222,12 +210,6 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
     unit = " zCDP rho" if concentrated else ""
     detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"
     return Check("budget", largest <= budget * (1 + ROUNDING), detail)
-
-
-def _configuration(manifest: dict[str, Any], public: dict[str, Any]) -> Check:
-    recomputed = digest(_config(manifest)).hex()
-    same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
-    return Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest")
 
 
 def _config(manifest: dict[str, Any]) -> RunConfig:

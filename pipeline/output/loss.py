@@ -100,7 +100,13 @@ def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
     """Return the `losses` for releases of counts."""
     if not len(paid.available_at):
         return None
-    amounts = np.stack([paid.epsilon, paid.rho, *([_gaussian(paid)] if measure == GAUSSIAN else [])], axis=1)
+    columns = [paid.epsilon, paid.rho]
+    if measure == GAUSSIAN:  # μ²/2 for each release
+        variance, least = paid.scale**2, np.where(paid.noise == "gaussian", 0.0, SMOOTHING)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            amount = np.where(variance > least, paid.rho * variance / (variance - least), math.inf)
+        columns.append(np.where(paid.rho > 0, amount, 0.0))
+    amounts = np.stack(columns, axis=1)
     order = np.argsort(paid.available_at, kind="stable")
     at = _starts(paid.available_at[order])
     amounts = np.maximum.reduceat(amounts[order], at)
@@ -122,14 +128,6 @@ def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
 
 def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.flatnonzero(np.diff(sorted_keys, prepend=sorted_keys[0] - 1))
-
-
-def _gaussian(paid: Paid) -> NDArray[np.float64]:
-    """Return μ²/2 for each release with Gaussian noise."""
-    variance, least = paid.scale**2, np.where(paid.noise == "gaussian", 0.0, SMOOTHING)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        amount = np.where(variance > least, paid.rho * variance / (variance - least), math.inf)
-    return np.where(paid.rho > 0, amount, 0.0)
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -168,11 +166,7 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
     if math.isinf(figures["release"]):
         return f"What one {one} loses has no bound: not by one release, not by a day, not by the whole run."
     names = {"day": "by a day", "run": "by the whole run", "release": "by one release"}
-    amounts = [
-        f"{short(figures[name])} {words} ({even_odds(figures[name])})"
-        for name, words in names.items()
-        if name in figures
-    ]
+    amounts = [f"{short(figures[n])} {words} ({even_odds(figures[n])})" for n, words in names.items() if n in figures]
     amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
     endless = "" if "run" in figures else ", and as much again by each day that follows"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ FORMATS = {"geojson": ".geojson", "geoparquet": ".geo.parquet", "csv": ".csv"}
 _BATCH_ROWS = 100_000
 #: Decimals of numbers of people.
 _DECIMALS = 3
-_GEOPARQUET = "1.1.0"
 
 # Outlines of the operator's own file as the background of maps: cut to the cells, simplified, and published.
 
@@ -67,11 +67,9 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 def read_outlines(folder: Path) -> list[Line]:
     """Read the published outlines of a run, if any, as lines of longitude and latitude, shape (n, 2)."""
-    path = folder / "public" / OUTLINES
-    if not path.is_file():
-        return []
-    (feature,) = json.loads(path.read_text(encoding="utf-8"))["features"]
-    return [np.array(line, np.float64) for line in feature["geometry"]["coordinates"]]
+    collection = atomic.read_json(folder / "public" / OUTLINES, {"features": []})
+    lines = (line for feature in collection["features"] for line in feature["geometry"]["coordinates"])
+    return [np.array(line, np.float64) for line in lines]
 
 
 def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
@@ -87,27 +85,18 @@ def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray
     """
     squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
     extent = max(float(((maximum - minimum) * squeeze).max()), 1e-6)
-    pieces = [piece for line in lines for piece in _parts_near(line, minimum, maximum)]
+    pieces = []
+    for line in lines:  # the parts whose sides are close to the map
+        edges = np.flatnonzero(np.diff(sides_near(line, minimum, maximum), prepend=False, append=False))
+        pieces += [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
     tolerance = extent * _COARSE
     while True:
-        kept = [_simplify_line(piece, squeeze, tolerance) for piece in pieces]
+        shapes = shapely.simplify([shapely.LineString(piece * squeeze) for piece in pieces], tolerance, False)
+        kept = [np.asarray(shapely.get_coordinates(shape) / squeeze) for shape in shapes]
         kept = [piece for piece in kept if (np.ptp(piece * squeeze, axis=0) > tolerance).any()]
         if sum(map(len, kept)) <= MAX_POSITIONS:
             return kept
         pieces, tolerance = kept, 1.5 * tolerance
-
-
-def _parts_near(line: Line, minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
-    """Return the parts of a line whose sides are close to a box."""
-    near = sides_near(line, minimum, maximum)
-    edges = np.flatnonzero(np.diff(near, prepend=False, append=False))
-    return [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
-
-
-def _simplify_line(line: Line, squeeze: NDArray[np.float64], tolerance: float) -> Line:
-    """Simplify a line by dropping positions within the tolerance of the result, except for its ends."""
-    shape = shapely.simplify(shapely.LineString(line * squeeze), tolerance, preserve_topology=False)
-    return np.asarray(shapely.get_coordinates(shape) / squeeze)
 
 
 # Releases, written on demand from the public files alone.
@@ -137,37 +126,22 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
     if not source.is_file():
         text = "this run releases traces" if source.with_name("traces.parquet").is_file() else "no released counts here"
         raise DataError(f"{folder}: {text}; export reads public/releases.parquet, which a run of counts writes")
-    cells = _geometries(folder, form)
+    cells = read_cells(folder)
+    if cells is None and form != "csv":
+        text = "the cells of this run have no place on a map, or a version without this file made it"
+        raise DataError(f"{folder / 'public' / CELLS}: no such file: {text}; --format csv does without")
+    manifest = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
+    time_zone = str(manifest["configuration"].get("windows", {}).get("time_zone", "UTC"))
     path = Path(out) if out is not None else source.with_name(f"releases{FORMATS[form]}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = _rows(source, _time_zone(folder), as_text=form != "geoparquet")
+    rows = _rows(source, time_zone, as_text=form != "geoparquet")
+    write = {"geojson": _write_geojson, "csv": _write_csv, "geoparquet": _write_geoparquet}[form]
     with atomic.replacing(path) as temporary:
-        if form == "geojson":
-            _write_geojson(temporary, rows, cells)
-        elif form == "csv":
-            _write_csv(temporary, rows, cells)
-        else:
-            _write_geoparquet(temporary, rows, cells)
+        write(temporary, rows, cells or {})
     return path
 
 
 Geometries = dict[str, dict[str, Any] | None]
-
-
-def _geometries(folder: Path, form: str) -> Geometries:
-    """Return the geometry of each cell, or an empty dictionary if the run has none and the format does not need it."""
-    cells = read_cells(folder)
-    if cells is not None:
-        return cells
-    if form != "csv":
-        text = "the cells of this run have no place on a map, or a version without this file made it"
-        raise DataError(f"{folder / 'public' / CELLS}: no such file: {text}; --format csv does without")
-    return {}
-
-
-def _time_zone(folder: Path) -> str:
-    manifest = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
-    return str(manifest["configuration"].get("windows", {}).get("time_zone", "UTC"))
 
 
 def _rows(source: Path, time_zone: str, as_text: bool) -> Iterator[pl.DataFrame]:
@@ -224,17 +198,14 @@ def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometrie
         "geometry_types": sorted({geometry["type"] for geometry in cells.values() if geometry is not None}),
         "bbox": shapely.total_bounds(shapes).tolist(),
     }
-    geo = {"version": _GEOPARQUET, "primary_column": "geometry", "columns": {"geometry": column}}
-    writer: pq.ParquetWriter | None = None
-    try:
+    geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
+    with ExitStack() as opened:
+        writer: pq.ParquetWriter | None = None
         for frame in rows:
             table = frame.with_columns(_looked_up(binary, pl.Binary)).to_arrow(compat_level=pl.CompatLevel.oldest())
             table = table.replace_schema_metadata({"geo": json.dumps(geo)})
-            writer = writer or pq.ParquetWriter(path, table.schema, compression="zstd")
+            writer = writer or opened.enter_context(pq.ParquetWriter(path, table.schema, compression="zstd"))
             writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:

@@ -15,7 +15,6 @@ from penstock.mechanisms.core.guarantee import EPSILON, RHO
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.observation import shows_single_counts
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.loss import Paid, of_counts, price, short
@@ -141,18 +140,9 @@ def noise_warning(config: RunConfig, noise: float) -> str | None:
     typical = config.typical_count
     if typical is None or noise < typical:
         return None
-    left_open = [
-        replace(step, noise=AUTO, accounting=None) if isinstance(step, BudgetSchedule) and step.delta else step
-        for step in config.mechanism
-    ]
-    plan = public_plan(replace(config, mechanism=tuple(left_open)))
-    choice = plan and plan.noise_choice
-    by_laplace = ""
-    if choice and tuple(left_open) != config.mechanism and choice.schedule.delta is None:
-        by_laplace = " Laplace noise (noise: auto) is smaller here."
     smoothing_note = ", unless smoothing mends it" if _is_smoothed(config) else ""
     figures = f"about {short(noise)} people of noise where {short(typical)} are typical"
-    return f"Zeros would be nearer to the counts{smoothing_note}: {figures}. {remedies(noise, typical)}{by_laplace}"
+    return f"Zeros would be nearer to the counts{smoothing_note}: {figures}. {remedies(noise, typical)}"
 
 
 def _is_smoothed(config: RunConfig) -> bool:

@@ -23,68 +23,33 @@ TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
-def _require(*fields: tuple[str, pa.DataType]) -> list[pa.Field]:
-    """Return the given fields as non-nullable fields, which also take less space."""
-    return [pa.field(name, kind, nullable=False) for name, kind in fields]
+def _fields(nullable: bool = False, **kinds: pa.DataType) -> list[pa.Field]:
+    """Return fields of the given kinds; those that are not nullable take less space."""
+    return [pa.field(name, kind, nullable) for name, kind in kinds.items()]
 
 
-WINDOW_FIELDS = _require(
-    ("stream", TEXT), ("window", pa.int64()), ("window_start", TIME), ("window_end", TIME), ("cell", TEXT)
-)
+NUMBER, INTEGER, STRING = pa.float64(), pa.int64(), pa.string()
+WINDOW_FIELDS = _fields(stream=TEXT, window=INTEGER, window_start=TIME, window_end=TIME, cell=TEXT)
 RELEASES = pa.schema(
     [
         *WINDOW_FIELDS,
-        *_require(("value", pa.float64()), ("epsilon", pa.float64()), ("rho", pa.float64())),
-        *_require(("noise", TEXT), ("scale", pa.float64()), ("landmark", pa.bool_()), ("action", TEXT)),
-        ("repeats", pa.int64()),
-        *_require(("available_at", TIME)),
-        ("standard_deviation", pa.float64()),
+        *_fields(value=NUMBER, epsilon=NUMBER, rho=NUMBER, noise=TEXT, scale=NUMBER, landmark=pa.bool_(), action=TEXT),
+        pa.field("repeats", INTEGER),
+        *_fields(available_at=TIME),
+        pa.field("standard_deviation", NUMBER),
     ]
 )
 #: With the column that a step fills which judges whether a count is unusual.
 JUDGED_RELEASES = RELEASES.append(pa.field("alarm", pa.bool_(), nullable=False))
-TRUTH = pa.schema([*WINDOW_FIELDS, *_require(("count", pa.int64()), ("bounded", pa.int64()))])
-TRACES = pa.schema(
-    [
-        ("pseudonym", TEXT),
-        ("time", TIME),
-        ("latitude", pa.float64()),
-        ("longitude", pa.float64()),
-        ("epsilon", pa.float64()),
-        ("rho", pa.float64()),
-        ("landmark", pa.bool_()),
-        ("action", TEXT),
-    ]
-)
-TRUE_TRACES = pa.schema([TRACES.field(name) for name in ("pseudonym", "time", "latitude", "longitude")])
+TRUTH = pa.schema([*WINDOW_FIELDS, *_fields(count=INTEGER, bounded=INTEGER)])
+TRUE_TRACES = pa.schema(_fields(True, pseudonym=TEXT, time=TIME, latitude=NUMBER, longitude=NUMBER))
+TRACES = pa.schema([*TRUE_TRACES, *_fields(True, epsilon=NUMBER, rho=NUMBER, landmark=pa.bool_(), action=TEXT)])
 #: Actions of points, in the order of their codes.
 ACTIONS = ("published", "repeated", "refused", "absent")
-ACCOUNTS = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("accountant", pa.string()),
-        ("subject", pa.string()),
-        ("window", pa.int64()),
-        ("name", pa.string()),
-        ("value", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-        ("unit", pa.string()),
-        ("adjacency", pa.string()),
-        ("status", pa.string()),
-    ]
-)
-UTILITY = pa.schema(
-    [
-        ("stream", pa.string()),
-        ("metric", pa.string()),
-        ("scope", pa.string()),
-        ("window", pa.int64()),
-        ("value", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-    ]
-)
+_SUBJECT = _fields(True, stream=STRING, accountant=STRING, subject=STRING, window=INTEGER, name=STRING)
+_FIGURE = _fields(True, value=NUMBER, low=NUMBER, high=NUMBER)
+ACCOUNTS = pa.schema([*_SUBJECT, *_FIGURE, *_fields(True, unit=STRING, adjacency=STRING, status=STRING)])
+UTILITY = pa.schema([*_fields(True, stream=STRING, metric=STRING, scope=STRING, window=INTEGER), *_FIGURE])
 
 
 def releases_table(

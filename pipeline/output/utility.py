@@ -26,14 +26,11 @@ from penstock.pipeline.output.utility_summary import (
     coverage_by_part,
     interval_coverage,
     matrices,
-    quiet_by_day,
     usual_counts,
     utility_summary,
-    zone_in_words,
 )
 
 if TYPE_CHECKING:
-    from penstock.accountants.correlation.adversary import Learned
     from penstock.pipeline.config.plan import Plan
 
 
@@ -53,9 +50,9 @@ class _Score(NamedTuple):
     stream: str = STREAM
 
 
-def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Write ``operator/utility.parquet``, and return entries of the manifest and doubts about the counts."""
-    results, doubts = dict[str, dict[str, Any]](), list[str]()
+def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Write ``operator/utility.parquet``, and return its summary for the operator's manifest."""
+    results = dict[str, dict[str, Any]]()
     if plan.on_points:
         scores = _trace_scores(plan.folder)
     else:
@@ -68,28 +65,26 @@ def write_utility(plan: Plan) -> tuple[dict[str, dict[str, Any]], list[str]]:
             summary = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
             parts = coverage_by_part(truth, released, deviation, alarm)
             by_hour = bias_by_hour(truth, released, starts, plan.config.windows.time_zone)
-            results["utility_summary"] = summary | {
-                k: v for k, v in (("coverage_by_part", parts), ("bias_by_hour", by_hour)) if v
-            }
+            lists = {"coverage_by_part": parts, "bias_by_hour": by_hour}
+            results["utility_summary"] = summary | {name: rows for name, rows in lists.items() if rows}
             scores += [_Score("bias", f"hour:{row['hour']:02}", None, row["bias"]) for row in by_hour]
             for name in ("coverage", "half_width"):
                 scores += [_Score(name, part["part"], None, part[name]) for part in parts]
-            if (hour := quiet_by_day(truth, starts, plan.config.windows.time_zone)) is not None:
-                doubts.append(zone_in_words(hour, plan.config.windows.time_zone))
     if not plan.config.utility:
-        return results, doubts
+        return results
     columns = zip(*scores) if scores else ([] for _ in _Score._fields)
     with atomic.replacing(plan.folder / "operator" / "utility.parquet") as temporary:
         pq.write_table(pa.table(dict(zip(_Score._fields, columns)), schema=UTILITY), temporary)
     results["utility"] = {score.metric: score.value for score in scores if score.scope == "run"}
-    return results, doubts
+    return results
 
 
 def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
     """Return the scores of every configured metric for the whole run and for each window or cell."""
-    cells = plan.space.cells
-    scores: list[_Score] = []
-    days = _days(plan, windows)
+    cells, scores = plan.space.cells, list[_Score]()
+    is_daily = any(METRICS[name].daily for name in plan.config.utility)
+    # Of a day that is not released to its end there is no date.
+    days = plan.grid.calendar.whole_days(windows) if is_daily else np.full(len(windows), "NaT", "M8[D]")
     # A run that was stopped before its first window has nothing to compare.
     for name in plan.config.utility if len(windows) else ():
         metric = METRICS[name]
@@ -101,11 +96,9 @@ def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[An
         scores.append(_Score(name, "run", None, float(values.mean())))
         if metric.scope == "window":
             scores += [_Score(name, "window", int(windows[i]), float(v)) for i, v in zip(places, values)]
-        elif metric.scope == "day":
-            dates = np.unique(days[~np.isnat(days)])
-            scores += [_Score(name, f"day:{dates[i]}", None, float(v)) for i, v in zip(places, values)]
         else:
-            scores += [_Score(name, f"cell:{cells[i]}", None, float(v)) for i, v in zip(places, values)]
+            among = np.unique(days[~np.isnat(days)]) if metric.scope == "day" else cells
+            scores += [_Score(name, f"{metric.scope}:{among[i]}", None, float(v)) for i, v in zip(places, values)]
     return scores
 
 
@@ -123,13 +116,14 @@ def _prior_scores(
     about: dict[str, float | None] = {}
     if n_training and later.any():
         prior = usual_counts(truth, active, starts, plan.config.windows.time_zone, ~later)
-    elif not n_training and (profile := _profile(plan)) is not None:
-        known = [plan.grid.window(int(window)) for window in windows]
-        prior = np.where(active, profile.at(known, plan.space.cells), 0.0)
-        about["prior_overlap"] = _overlap(plan, profile.facts, windows)
-    elif not n_training and (learned := _learned_file(plan)) is not None:
-        prior = np.where(active, _usual_counts(learned, plan.grid.n_cells), 0.0)
-        about["prior_overlap"] = _overlap(plan, learned.facts, windows)
+    elif not n_training and (known := _prior_of_file(plan, windows)) is not None:
+        counts, facts = known
+        prior = np.where(active, counts, 0.0)
+        about["prior_overlap"] = None
+        if {"from", "until"} <= facts.keys():
+            begin, end = (parse_time(facts[name]) for name in ("from", "until"))
+            ends = plan.grid.calendar.ends(1, int(windows[-1]))[windows - 1]
+            about["prior_overlap"] = int(((starts < end) & (ends > begin)).sum())
     else:
         return {}, []
     truth, released, prior = truth[later], released[later], prior[later]
@@ -142,45 +136,24 @@ def _prior_scores(
     return scores, [_Score("skill_prior", "run", None, float(values.mean())), *by_cell]
 
 
-def _profile(plan: Plan) -> UsualCounts | None:
-    """Return the initial profile of the filter, or None if there is none."""
+def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, Any]] | None:
+    """Return the counts expected by the filter's profile, or else by an accountant's `penstock learn` file, and the
+    facts of that file, or None if no file covers the cells of the run.
+    """
     profiles = (getattr(step, "profile", None) for step in plan.config.mechanism)
-    return next((UsualCounts.read(profile.file) for profile in profiles if profile is not None), None)
-
-
-def _learned_file(plan: Plan) -> Learned | None:
-    """Return the `penstock learn` file of an accountant, or None if none covers the cells of the run."""
+    if (profile := next(filter(None, profiles), None)) is not None:
+        usual = UsualCounts.read(profile.file)
+        return usual.at([plan.grid.window(int(window)) for window in windows], plan.space.cells), usual.facts
     for accountant in plan.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
-        if (path := getattr(known, "learned", None)) is None:
-            continue
-        from penstock.accountants.correlation.adversary import Learned
+        if (path := getattr(known, "learned", None)) is not None:
+            from penstock.accountants.correlation.adversary import Learned
 
-        learned, cells = Learned.read(path), plan.space.cells
-        if tuple(learned.states[: len(cells)]) == cells:
-            return learned
+            learned, cells = Learned.read(path), plan.space.cells
+            if tuple(learned.states[: len(cells)]) == cells:
+                visits = np.asarray(learned.visits[: len(cells)])
+                return visits / (learned.facts["windows"] * learned.facts["share"]), learned.facts
     return None
-
-
-def _usual_counts(learned: Learned, n_cells: int) -> Array:
-    """Return the mean number of people per window in each cell."""
-    return np.asarray(learned.visits[:n_cells] / (learned.facts["windows"] * learned.facts["share"]))
-
-
-def _overlap(plan: Plan, facts: dict[str, Any], windows: NDArray[Any]) -> int | None:
-    """Count the windows that overlap the training period, or return None if the file does not state that period."""
-    if not {"from", "until"} <= facts.keys():
-        return None
-    begin, end = (parse_time(facts[name]) for name in ("from", "until"))
-    starts, ends = (of(1, int(windows[-1]))[windows - 1] for of in (plan.grid.calendar.starts, plan.grid.calendar.ends))
-    return int(((starts < end) & (ends > begin)).sum())
-
-
-def _days(plan: Plan, windows: NDArray[Any]) -> NDArray[np.datetime64]:
-    """Return the local date of each released window, or NaT if its day is incomplete or no metric is daily."""
-    if any(METRICS[name].daily for name in plan.config.utility):
-        return plan.grid.calendar.whole_days(windows)
-    return np.full(len(windows), "NaT", "M8[D]")
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
@@ -204,16 +177,10 @@ def _trace_scores(folder: Path) -> list[_Score]:
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))
-    errors = released.select(pl.col("pseudonym").cast(pl.String), "landmark", pl.Series("error", metres))
-    scores = {"run": _mean(errors)}
-    for scope, is_landmark in (("landmarks", True), ("regular", False)):
-        part = errors.filter(pl.col("landmark") == is_landmark)
-        if len(part):
-            scores[scope] = _mean(part)
+    errors = released.select(pl.col("pseudonym").cast(pl.String), pl.Series("error", metres))
+    is_landmark = released["landmark"].to_numpy()
+    parts = {"run": metres, "landmarks": metres[is_landmark], "regular": metres[~is_landmark]}
+    scores = {scope: float(part.mean()) for scope, part in parts.items() if len(part)} or {"run": float("nan")}
     per_user = errors.group_by("pseudonym", maintain_order=True).agg(pl.col("error").mean())
     scores |= {f"user:{name}": error for name, error in per_user.iter_rows()}
     return [_Score(METRIC, scope, None, value) for scope, value in scores.items()]
-
-
-def _mean(frame: pl.DataFrame) -> float:
-    return float(frame["error"].to_numpy().mean()) if len(frame) else float("nan")

@@ -61,23 +61,19 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 def half_width() -> pl.Expr:
     """Return an expression for the half-width of a count's 95 % interval by its deviation or noise (NaN: none)."""
-    of_noise = pl.col("scale") * (
-        pl.when(pl.col("noise").is_in(["laplace", "discrete_laplace"]))
-        .then(-math.log(1 - LEVEL))
-        .when(pl.col("noise").is_in(["gaussian", "discrete_gaussian"]))
-        .then(1.96)
-        .otherwise(math.nan)
-    )
-    stated = pl.map_batches(
-        ["value", "standard_deviation"], _stated_margins, return_dtype=pl.Float64, is_elementwise=True
-    )
+
+    def stated_margins(both: Sequence[pl.Series]) -> pl.Series:
+        """Apply `margin` to the values if the mechanism states their standard deviations."""
+        value, deviation = both
+        return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
+
+    quantiles = dict.fromkeys(("laplace", "discrete_laplace"), -math.log(1 - LEVEL))
+    quantiles |= dict.fromkeys(("gaussian", "discrete_gaussian"), 1.96)
+    noise = pl.col("noise").cast(pl.String)
+    of_noise = pl.col("scale") * noise.replace_strict(quantiles, default=math.nan, return_dtype=pl.Float64)
+    columns = ["value", "standard_deviation"]
+    stated = pl.map_batches(columns, stated_margins, return_dtype=pl.Float64, is_elementwise=True)
     return pl.when(pl.col("standard_deviation").is_not_null()).then(stated).otherwise(of_noise)
-
-
-def _stated_margins(both: Sequence[pl.Series]) -> pl.Series:
-    """Apply `margin` to the values if the mechanism states their standard deviations."""
-    value, deviation = both
-    return deviation if deviation.is_null().all() else pl.Series(margin(value.to_numpy(), deviation.to_numpy()))
 
 
 # Error, known where the truth is.
@@ -91,12 +87,8 @@ def utility_summary(truth: Array, released: Array) -> dict[str, float]:
     """
     last = np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]])
     others = {"error": released, "error_of_zeros": np.zeros_like(truth), "error_of_last": last}
-    return {"mean_count": float(truth.mean())} | {
-        name: float(np.abs(other - truth).mean()) for name, other in others.items()
-    }
-
-
-WEEK = 7 * DAY
+    errors = {name: float(np.abs(other - truth).mean()) for name, other in others.items()}
+    return {"mean_count": float(truth.mean())} | errors
 
 
 def usual_counts(
@@ -120,7 +112,7 @@ def usual_counts(
     clock = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(time_zone)
     wall = clock.dt.replace_time_zone(None).dt.epoch("ms").to_numpy()
     span = starts[~training][0] - starts[0]
-    period = WEEK if span >= WEEK else DAY if span >= DAY else 1
+    period = 7 * DAY if span >= 7 * DAY else DAY if span >= DAY else 1
     times, place = np.unique(wall % period, return_inverse=True)
     sums, n = np.zeros((2, len(times), truth.shape[1]))
     np.add.at(sums, place[training], truth[training])
@@ -214,7 +206,8 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
     >>> [round(one["bias"], 2) for one in bias_by_hour(truth, evenings, hours, "UTC")][16:20]
     [0.0, 0.0, -0.2, -0.2]
     """
-    hours = _hours(starts, time_zone)
+    times = pl.Series(starts).cast(pl.Datetime("ms", "UTC")).dt.convert_time_zone(time_zone)
+    hours = times.dt.hour().to_numpy()
     if len(np.unique(hours)) < 2:
         return []
     true, error = truth.sum(axis=1), (released - truth).sum(axis=1)
@@ -231,20 +224,13 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
 def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
     """Name the hour of the day with the largest significant bias, or return an empty string if there is none."""
     usual = sum(row["count"] for row in rows) / max(len(rows), 1)
-    clear = [
-        row
-        for row in rows
-        if row["standard_error"] is not None
-        and row["count"] >= BUSY * usual
-        and abs(row["bias"]) >= max(BIASED, CLEARLY * row["standard_error"])
-    ]
+    busy = [row for row in rows if row["standard_error"] is not None and row["count"] >= BUSY * usual]
+    clear = [row for row in busy if abs(row["bias"]) >= max(BIASED, CLEARLY * row["standard_error"])]
     if not clear:
         return ""
     worst = max(clear, key=lambda row: abs(float(row["bias"])))
-    size = f"{abs(worst['bias']):.0%}".replace("%", " %")
-    return (
-        f" Around {worst['hour']:02}:00 all counts together are {size} too {'small' if worst['bias'] < 0 else 'large'}."
-    )
+    size = f"{100 * abs(worst['bias']):.0f} % too {'small' if worst['bias'] < 0 else 'large'}"
+    return f" Around {worst['hour']:02}:00 all counts together are {size}."
 
 
 #: One of those that `counted` names.
@@ -288,7 +274,7 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
     text = f"Wrong by {short(error)} {counted} on average where {short(mean)} are counted"
     if zeros_are_better(summary):
         return f"{text}: worse than publishing nothing, since zeros are nearer. {remedies(error, mean)}"
-    share = f" ({error / mean:.0%})".replace("%", " %") if mean else ""
+    share = f" ({100 * error / mean:.0f} %)" if mean else ""
     if error > 0 and error >= last:
         return f"{text}{share}: no better than the last release shown again, which is wrong by {short(last)}."
     prior = short(summary["error_of_prior"]) if "error_of_prior" in summary else ""
@@ -302,64 +288,14 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
     if _is_usual(summary):
         return f"{text}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""
-    held = f"{summary['coverage']:.0%}".replace("%", " %") if "coverage" in summary else ""
-    parts = [part for part in summary.get("coverage_by_part", ()) if part["counts"] >= MIN_COVERED]
-    if held and parts:
-        minimum = min(parts, key=lambda part: float(part["coverage"]))
-        held += f" of the counts, and {100 * minimum['coverage']:.0f} % of those {minimum['part']}"
-    elif held:
-        held += " of the counts"
-    intervals = f" The stated 95 % intervals hold {held}." if held else ""
+    intervals = ""
+    if "coverage" in summary:
+        parts = [part for part in summary.get("coverage_by_part", ()) if part["counts"] >= MIN_COVERED]
+        minimum = min(parts, key=lambda part: float(part["coverage"]), default=None)
+        of_part = f", and {100 * minimum['coverage']:.0f} % of those {minimum['part']}" if minimum else ""
+        intervals = f" The stated 95 % intervals hold {100 * summary['coverage']:.0f} % of the counts{of_part}."
     baselines = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
     return f"{text}{share}; {baselines}.{intervals}{_bias_in_words(summary.get('bias_by_hour', ()))}"
-
-
-# Whether days look as days do.
-
-#: Hours of the quiet stretch that people's days have, and the local hours between which its middle is by day.
-QUIET, DAYTIME = 6, (8, 22)
-#: The stretch is quiet if it has less than this share of the counts; it is mentioned where this many are counted.
-QUIET_SHARE, MIN_VISITS = 0.125, 1000
-
-
-def quiet_by_day(truth: Array, starts: NDArray[np.int64], time_zone: str) -> int | None:
-    """Return the middle hour of the quietest part of an average day if it falls in daytime, which suggests a wrong time
-    zone.
-
-    None by night, where no hours are quiet, and for less than a day, windows above three hours, and few counts.
-
-    ``truth``, of shape (n_windows, n_cells). ``starts``: of the windows, in milliseconds since 1970 in UTC.
-    ``time_zone``: of the windows.
-
-    >>> counts = np.tile(np.where(np.arange(24) < 6, 0.0, 100.0), 2)[:, None]  # no one from midnight to six
-    >>> hours = np.arange(48) * 3_600_000
-    >>> [quiet_by_day(counts, hours, zone) for zone in ("UTC", "Asia/Tokyo", "America/Los_Angeles")]
-    [None, 12, 19]
-    """
-    hours = _hours(starts, time_zone)
-    started = np.unique(hours)
-    if truth.sum() < MIN_VISITS or np.diff(started, append=started[:1] + 24).max() > QUIET // 2:
-        return None
-    means = {hour: truth[hours == hour].sum(1).mean() for hour in started}
-    of_hour = [means[started[np.searchsorted(started, hour, "right") - 1]] for hour in range(24)]
-    stretch = np.array([np.roll(of_hour, -hour)[:QUIET].sum() for hour in range(24)])
-    middle = (int(stretch.argmin()) + QUIET // 2) % 24
-    by_day = DAYTIME[0] <= middle <= DAYTIME[1]
-    return middle if by_day and stretch.min() < QUIET_SHARE * np.sum(of_hour) else None
-
-
-def _hours(starts: NDArray[np.int64], time_zone: str) -> NDArray[np.int8]:
-    """Return the local hour of each time."""
-    times = pl.Series(starts).cast(pl.Datetime("ms", "UTC"))
-    return times.dt.convert_time_zone(time_zone).dt.hour().to_numpy()
-
-
-def zone_in_words(hour: int, time_zone: str) -> str:
-    """Describe the result of `quiet_by_day` in a sentence."""
-    return (
-        f"fewest people are counted around {hour:02}:00 ({time_zone}): if they sleep at night, the times are of "
-        "another time zone; see source.time_zone and windows.time_zone"
-    )
 
 
 # What the rows of a release share.

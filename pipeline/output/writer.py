@@ -141,6 +141,5 @@ class RunWriter:
     def _wait(self, final_at: float) -> None:
         """Wait until the configured delay after the window became final; what is late already leaves immediately."""
         delay = self.plan.config.output.delay / 1000
-        left = final_at + delay - self._clock()
-        if 0 < left <= delay:
+        if 0 < (left := final_at + delay - self._clock()) <= delay:
             self._sleep(left)

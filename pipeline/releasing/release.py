@@ -51,10 +51,7 @@ class ReleaseLoop:
         self.plan = plan
         self.mechanism = plan.mechanism
         self.noise = plan.keys.noise()
-        self.promises_gaussian = plan.chain.reader.guarantee.measure == GAUSSIAN
-        self._noises: dict[str, NoiseSource] = {}
-        self.configuration = plan.keys.configuration
-        self.ledger_key = plan.keys.ledger
+        self._noises: dict[str, NoiseSource] = {"": self.noise, plan.keys.noise_key.nonce.hex(): self.noise}
         self.name = MECHANISMS.name_of(type(self.mechanism))
         guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
         if not guards and self.mechanism.guarantee.amount_of(LANDMARKS) is not None:
@@ -125,16 +122,19 @@ class ReleaseLoop:
                 break
             charges += due
             for release in made:
-                is_landmark = (
-                    window
-                    if release.window == window.index
-                    else self.plan.grid.windows(release.window, release.window)[0]
-                )
                 if self.guard:
-                    rows, budget = self.guard.charge(release, is_landmark, {}, self.model, budget)
+                    index = release.window
+                    of_release = window if index == window.index else self.plan.grid.windows(index, index)[0]
+                    rows, budget = self.guard.charge(release, of_release, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
-                shown = shown | self._remember_shown(release, shown)
-            releases += [self._on_time(release) for release in made]
+                if release.action == "published":
+                    values = release.values
+                    if release.active is not None:
+                        values = np.where(release.active, values, shown["shown"])
+                    shown = shown | {"shown": values, "shown_window": np.asarray(release.window)}
+                if release.available_at is not None:  # it waited for later windows, whose late rows are counted too
+                    release = replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
+                releases.append(release)
             shown = shown | {"released": np.asarray(window.index)}
         batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left)
         return batch, self._encode(inner, budget, shown)
@@ -144,7 +144,13 @@ class ReleaseLoop:
     ) -> tuple[list[Release], State]:
         """Step the mechanism if its worst charge is affordable. The last window releases everything that remains."""
         worst = self.mechanism.worst_charge(window, inner)
-        if any(isinstance(event, Block) and event.first > self._begins(window) for event in worst):
+        begin = window.index  # the first window whose events are bounded or counted together with those of this one
+        if self.plan.bounds_span_windows:
+            length = self.plan.chain.unit_windows
+            begin = (begin - 1) // length * length + 1
+            if self.plan.bounds.over_periods and window.period_last is not None:
+                begin = int(window.period_last - window.n_windows + 1)
+        if any(isinstance(event, Block) and event.first > begin for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
             # for the windows from here on would leave out some whose events it tells of.
             raise BudgetExceeded(window.index, 0.0, max(pure_epsilon(worst), concentrated_rho(worst)), 0.0)
@@ -154,7 +160,11 @@ class ReleaseLoop:
         if ledger is not None:
             if worst:
                 ledger.check(self._charge(worst, window))
-            source = self._noise_under(ledger.nonce(window.index))
+            nonce = ledger.nonce(window.index)
+            if nonce not in self._noises:
+                key = self.plan.keys.noise_key.for_run(bytes.fromhex(nonce))
+                self._noises[nonce] = replace(self.noise, key=key)
+            source = self._noises[nonce]
         noise = source.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
         if window.index == self.plan.grid.calendar.n_windows:
@@ -162,15 +172,6 @@ class ReleaseLoop:
             noise = source.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
         return made, inner
-
-    def _begins(self, window: Window) -> int:
-        """Return the first window whose events are bounded or counted together with those of the given window."""
-        if not self.plan.bounds_span_windows:
-            return window.index
-        if self.plan.bounds.over_periods and window.period_last is not None:
-            return int(window.period_last - window.n_windows + 1)
-        length = self.plan.chain.unit_windows
-        return (window.index - 1) // length * length + 1
 
     def _refuse(self, window: Window, last_shown: State) -> Release:
         shown = int(last_shown["shown_window"])
@@ -185,27 +186,6 @@ class ReleaseLoop:
             active=window.active,
         )
 
-    @staticmethod
-    def _remember_shown(release: Release, shown: State) -> State:
-        if release.action != "published":
-            return {}
-        values = release.values if release.active is None else np.where(release.active, release.values, shown["shown"])
-        return {"shown": values, "shown_window": np.asarray(release.window)}
-
-    def _on_time(self, release: Release) -> Release:
-        """Delay a release that waited for later windows until the late rows of those windows have been counted too."""
-        if release.available_at is None:
-            return release
-        return replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
-
-    def _noise_under(self, nonce: str) -> NoiseSource:
-        """Return the noise source for a nonce of a deployment, or the usual source if there is no nonce."""
-        if not nonce or nonce == self.plan.keys.noise_key.nonce.hex():
-            return self.noise
-        if nonce not in self._noises:
-            self._noises[nonce] = replace(self.noise, key=self.plan.keys.noise_key.for_run(bytes.fromhex(nonce)))
-        return self._noises[nonce]
-
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
         """Return the charges of a step. A step that costs nothing is recorded as well, together with its input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
@@ -213,7 +193,7 @@ class ReleaseLoop:
         # it is not the same to the last bit on every processor.
         message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
-        data = hmac.digest(self.ledger_key, message, "sha256").hex()[:32] if len(vector) else ""
+        data = hmac.digest(self.plan.keys.ledger, message, "sha256").hex()[:32] if len(vector) else ""
         # The other windows of a block are charged with its first.
         due = [
             replace(self._charge(release.charge, window), window=release.window) for release in made if release.charge
@@ -230,7 +210,8 @@ class ReleaseLoop:
         if (n_windows := self.plan.grid.calendar.n_windows) is not None:
             last = min(last, n_windows)
         epsilon, rho = pure_epsilon(events), concentrated_rho(events)
-        gaussian = gaussian_amount(events) if self.promises_gaussian else np.inf
+        promises_gaussian = self.plan.chain.reader.guarantee.measure == GAUSSIAN
+        gaussian = gaussian_amount(events) if promises_gaussian else np.inf
         spans = self.plan.bounds_span_windows
         return Charge(first, last, epsilon, rho, window.index, replaced=spans, gaussian=gaussian)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.users import user_codes
-from penstock.pipeline.releasing.ledger import Charge
+from penstock.pipeline.releasing.ledger import ROUNDING, Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import period_calendar
@@ -71,18 +70,12 @@ def landmark_mask(
         mask |= stay_points(times, points, starts, wanted.distance, wanted.time)
     if landmarks.drawn is not None:
         identities = np.arange(len(starts))[:, None] if users is None else users
-        mask |= _draw_landmarks(landmarks.drawn.share, lengths, identities)
+        for first, n_points, user in zip(starts.tolist(), lengths.tolist(), identities):
+            seed = int.from_bytes(np.ascontiguousarray(user).tobytes(), "little")
+            order = np.argsort(np.random.default_rng(seed).gumbel(size=n_points))
+            is_drawn = np.argsort(order) >= n_points - round(landmarks.drawn.share * n_points)
+            mask[first : first + n_points] |= is_drawn
     return mask
-
-
-def _draw_landmarks(share: float, lengths: Integers, users: Integers) -> NDArray[np.bool_]:
-    """Draw a fraction of each trace's points at random as landmarks, with a seed derived from the user's identity."""
-    masks = []
-    for n_points, user in zip(lengths.tolist(), users):
-        seed = int.from_bytes(np.ascontiguousarray(user).tobytes(), "little")
-        order = np.argsort(np.random.default_rng(seed).gumbel(size=n_points))
-        masks.append(np.argsort(order) >= n_points - round(share * n_points))
-    return np.concatenate(masks)
 
 
 def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
@@ -236,10 +229,6 @@ def view(
 # The release of one shard of traces: every user's points in order, each once, nothing beyond the budget.
 
 
-#: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
-ROUNDING = 1e-9
-
-
 @dataclass(frozen=True)
 class TraceBatch:
     """The traces of one shard: their releases, the charge to store durably beforehand, and the accountants' rows.
@@ -270,27 +259,23 @@ class TraceLoop:
 
     def __init__(self, plan: CoreSpec) -> None:
         self.plan = plan
-        self.configuration = plan.keys.configuration
-        self.noise = NoiseSource(plan.keys.noise_key, configuration=self.configuration)
-        landmarks = plan.traces.landmarks
-        self.max_landmarks = landmarks.declared if landmarks else None
-        self.origin = area_of(plan.space).centre
+        self.noise = NoiseSource(plan.keys.noise_key, configuration=plan.keys.configuration)
 
     def release(self, shard: int, traces: Traces) -> TraceBatch:
         """Release and account for all traces of a shard, or raise `BudgetExceeded` before anything is written."""
-        planned = planned_noise(self.plan.traces.mechanism, traces)
-        schedule = PointSchedule(traces, self.origin, self.max_landmarks, **planned)
-        steps = release_traces(self.plan.traces.mechanism, schedule, self.noise)
-        released = collect(steps, len(traces.times))
+        mechanism, landmarks = self.plan.traces.mechanism, self.plan.traces.landmarks
+        origin, max_landmarks = area_of(self.plan.space).centre, landmarks.declared if landmarks else None
+        schedule = PointSchedule(traces, origin, max_landmarks, **planned_noise(mechanism, traces))
+        released = collect(release_traces(mechanism, schedule, self.noise), len(traces.times))
         seen = view(self.plan, traces, released, schedule.factors)
-        check_budget(seen, self.plan.traces.mechanism)
+        check_budget(seen, mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
         """Return a zero charge that marks the traces of a shard as released, so that retries are recognised."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
-        data = hmac.new(self.plan.keys.ledger, message, hashlib.sha256).hexdigest()[:32]
+        data = hmac.digest(self.plan.keys.ledger, message, "sha256").hex()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
 
 

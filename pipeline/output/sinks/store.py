@@ -63,7 +63,9 @@ class Store(Sink):
         """Write the windows of a stream, with one object per window."""
         if self.plan.streaming:
             for name, rows in by_window(table):
-                self._put(f"releases/{name}.parquet", as_parquet(rows))
+                data = pa.BufferOutputStream()
+                pq.write_table(rows, data, compression="zstd")
+                self._put(f"releases/{name}.parquet", bytes(data.getvalue()))
 
     def end(self) -> None:
         """Copy the files of a completed run."""
@@ -93,13 +95,6 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
             yield f"{windows[first]:012d}", canonical(table[first:end])
 
 
-def as_parquet(table: pa.Table) -> bytes:
-    """Encode a table as Parquet, deterministically."""
-    data = pa.BufferOutputStream()
-    pq.write_table(table, data, compression="zstd")
-    return bytes(data.getvalue())
-
-
 class Objects:
     """The objects below a path on any of Beam's file systems. Each object is written once and as a whole."""
 
@@ -119,20 +114,13 @@ class Objects:
         """Write an object unless it exists, and return whether it holds the given bytes, or raise `DataError`."""
         place = self.place(name)
         try:
-            if not self.system.exists(place):
-                self._create(place, data)
-            return self._read(place) == data
+            if not self.system.exists(place):  # written under a temporary name and renamed
+                folder, last = self.system.split(place)
+                temporary = self.system.join(folder, f".{last}.{secrets.token_hex(4)}.tmp")
+                with opened(self.system.create, temporary) as file:
+                    file.write(data)
+                self.system.rename([temporary], [place])
+            with opened(self.system.open, place) as file:
+                return bytes(file.read()) == data
         except Exception as error:
             raise DataError(f"{place}: cannot be published ({type(error).__name__}: {error})") from error
-
-    def _create(self, place: str, data: bytes) -> None:
-        """Write an object under a temporary name and rename it."""
-        folder, name = self.system.split(place)
-        temporary = self.system.join(folder, f".{name}.{secrets.token_hex(4)}.tmp")
-        with opened(self.system.create, temporary) as file:
-            file.write(data)
-        self.system.rename([temporary], [place])
-
-    def _read(self, place: str) -> bytes:
-        with opened(self.system.open, place) as file:
-            return bytes(file.read())

@@ -19,7 +19,6 @@ from penstock.pipeline.output.loss import DELTA, caution, losses, losses_in_word
 from penstock.pipeline.output.rehearsal import expected_losses, expected_noise, rehearse
 from penstock.pipeline.output.utility_summary import (
     in_words,
-    quiet_by_day,
     usual_counts,
 )
 from penstock.pipeline.reporting.page import write_report
@@ -437,49 +436,3 @@ def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountan
     message = capsys.readouterr().err
     assert [key for key in ("budget_period", "landmarks") if f"{path}:1: {key}: " in message] == idle
     assert message.count("here reads it (landmark_uniform does, for one); it must be left out") == len(idle)
-
-
-@pytest.mark.parametrize(
-    ("step", "read_as", "suspected"), [(1, 0, None), (1, 8, 11), (3, 9, 12), (1, -6, 21), (8, 8, None)]
-)
-def test_a_night_at_noon_makes_the_time_zone_suspect(step, read_as, suspected):
-    """A week in which nobody is counted between midnight and six, with times that were read some hours late."""
-    wall = np.arange(0, 7 * 24, step)
-    counts = np.where((wall - read_as) % 24 < 6, 0.0, 50.0)[:, None]
-    assert quiet_by_day(counts, wall * 3_600_000, "UTC") == suspected
-
-
-def test_no_zone_is_suspected_of_days_without_a_night_or_of_few_counts():
-    wall = np.arange(7 * 24)
-    even, little = np.full((len(wall), 1), 50.0), np.where((wall % 24 > 9) & (wall % 24 < 16), 0.0, 1.0)[:, None]
-    assert quiet_by_day(even, wall * 3_600_000, "UTC") is None
-    assert quiet_by_day(little, wall * 3_600_000, "UTC") is None
-    assert quiet_by_day(little * 50, wall * 3_600_000, "UTC") == 13
-
-
-def test_a_wrong_time_zone_is_suspected_aloud_and_on_the_page(tmp_path, capsys):
-    city = {
-        "type": "synthetic",
-        "seed": 1,
-        "n_users": 200,
-        "from": "2024-01-01T00:00:00Z",
-        "until": "2024-01-03T00:00:00Z",
-    }
-    value = simulated(tmp_path, {"type": "raw"}, source=city, windows={"type": "fixed", "size": "1h"}, seed=1)
-    value["space"] = {
-        "type": "grid",
-        "south": 37.74,
-        "north": 37.82,
-        "west": -122.47,
-        "east": -122.37,
-        "rows": 2,
-        "columns": 2,
-    }
-    for zone, message in (("UTC", False), ("Asia/Tokyo", True)):
-        value["windows"]["time_zone"] = zone
-        path = tmp_path / "run.json"
-        path.write_text(json.dumps(value))
-        assert main(["run", str(path), "--runner", "local"]) == 0
-        assert ("fewest people are counted around 12:00 (Asia/Tokyo)" in capsys.readouterr().out) == message
-        folder = Path(value["output"]["path"])
-        assert ("fewest people are counted around 12:00" in warnings_of(page(folder))) == message
