@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.mechanisms.core.contract import ChainStep, Mechanism
+    from penstock.mechanisms.core.contract import ChainStep
     from penstock.pipeline.reporting.drawing import Drawing
 
 
@@ -145,6 +145,7 @@ def release(
 
     from penstock import mechanisms
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
+    from penstock.mechanisms.core.chain import Chain
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
     from penstock.mechanisms.core.run import with_noise_chosen
     from penstock.pipeline.output.loss import losses
@@ -154,7 +155,14 @@ def release(
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         expected = f"at most {_DAY:,}: a window lasts a millisecond or more"
         raise ParameterError("windows_per_day", windows_per_day, expected)
-    true_counts = _check_counts(counts)
+    try:
+        true_counts = np.asarray(counts)
+    except ValueError:
+        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
+    if true_counts.ndim != 2 or true_counts.size == 0:
+        raise ParameterError("counts", true_counts.shape, "of shape (n_windows, n_cells), at least (1, 1)")
+    if true_counts.dtype.kind in "if" and (true_counts < 0).any():
+        raise ParameterError("counts", true_counts.min().item(), "counts of at least 0")
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
     facts = Facts(
@@ -166,7 +174,8 @@ def release(
         windows_per_day=windows_per_day,
     )
     windows = facts.windows(hour=_DAY // windows_per_day)
-    arranged = with_noise_chosen(_arrange(steps), facts, windows)
+    chain = Chain.of(steps)
+    arranged = with_noise_chosen(chain.reader if chain.simple else chain, facts, windows)
     made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
     table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), 0))
@@ -185,21 +194,6 @@ def release(
         loss=losses(table.lazy(), "UTC", arranged.guarantee.measure) or {},
         _truth=truth,
     )
-
-
-def _check_counts(counts: ArrayLike) -> NDArray[Any]:
-    """Return the counts as an array (n_windows, n_cells). Raise `ParameterError` if they are not valid counts."""
-    import numpy as np
-
-    try:
-        given = np.asarray(counts)
-    except ValueError:
-        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
-    if given.ndim != 2 or given.size == 0:
-        raise ParameterError("counts", given.shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    if given.dtype.kind in "if" and (given < 0).any():
-        raise ParameterError("counts", given.min().item(), "counts of at least 0")
-    return given
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
@@ -227,11 +221,3 @@ def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
     if not steps:
         raise ParameterError("mechanism", mechanism, "a mechanism on counts, or a list that begins with one")
     return steps
-
-
-def _arrange(steps: Sequence[ChainStep]) -> Mechanism:
-    """Return a single step as it is, or several steps as a chain."""
-    from penstock.mechanisms.core.chain import Chain
-
-    chain = Chain.of(steps)
-    return chain.reader if chain.simple else chain

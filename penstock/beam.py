@@ -45,13 +45,7 @@ from penstock.pipeline.runners.beam import IN_PROCESS
 from penstock.pipeline.runners.beam.adapters import EventsToBlocks, Release, ReleasesToRows, require_used
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.counts import CountDistinctUsers
-from penstock.pipeline.runners.beam.graph import (
-    Account,
-    ReleaseInOrder,
-    TallyRows,
-    WriteReleases,
-    build,
-)
+from penstock.pipeline.runners.beam.graph import Account, ReleaseInOrder, TallyRows, WriteReleases, build
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.traces import ReleaseTraces
 from penstock.pipeline.sources.base import EventBlock

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ACTIONS, ChainStep, EventStep, Facts, Postprocess, Release
 from penstock.mechanisms.core.events import Additive, Block, Event
 from penstock.mechanisms.core.observation import noise_in, without_noise
-from penstock.mechanisms.core.plugin import Parameter, ParameterError, parameters_of
+from penstock.mechanisms.core.plugin import ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
@@ -48,14 +49,10 @@ GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 def resumes_from_encoded_state(subject: Subject) -> None:
     """Check that a run resumes from its encoded state at every window."""
-
-    def restart(state: State) -> State:
-        """Decode the state from its encoded bytes."""
-        return FORMAT.decode(FORMAT.encode(state))
-
     for facts, windows in worlds(subject):
         uninterrupted, end = released(subject, counts_for(), facts, windows)
-        cut, resumed = released(subject, counts_for(), facts, windows, restart, Amnesiac(subject.mechanism))
+        restart, mechanism = lambda state: FORMAT.decode(FORMAT.encode(state)), Amnesiac(subject.mechanism)
+        cut, resumed = released(subject, counts_for(), facts, windows, restart, mechanism)
         assert contents(cut) == contents(uninterrupted), "releases differ after a restart"
         assert FORMAT.encode(resumed) == FORMAT.encode(end), "the last state differs"
 
@@ -74,9 +71,8 @@ def leaves_inputs_alone(subject: Subject) -> None:
         for made, _ in step_through(subject.mechanism, counts, facts, windows, subject.source, look):
             assert np.array_equal(counts, counts_for()), "the counts were changed"
             assert FORMAT.encode(seen[0]) == seen[1], "the state was changed"
-            assert not any(np.shares_memory(release.values, counts) for release in made), (
-                "a release is a view of counts"
-            )
+            is_view = any(np.shares_memory(release.values, counts) for release in made)
+            assert not is_view, "a release is a view of counts"
 
 
 def state_does_not_grow(subject: Subject) -> None:
@@ -147,9 +143,8 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
                 continue
             assert noise_matches(sample, release.noise, scale) > LEVEL, f"not {release.noise} noise of scale {scale}"
             if scale not in distinguished:
-                is_distinguished = all(
-                    noise_matches(sample, release.noise, wrong * scale) < LEVEL for wrong in (0.7, 1.3)
-                )
+                wrong = [noise_matches(sample, release.noise, factor * scale) for factor in (0.7, 1.3)]
+                is_distinguished = max(wrong) < LEVEL
                 assert is_distinguished, f"{release.noise} noise of scale {scale} is that of a scale 30 % off as well"
                 distinguished.add(scale)
 
@@ -209,10 +204,8 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
     assert first.repeats is second.repeats is None, "the first window is published when it is far from empty"
     if first.noise == "none":
         return
-    noises = [
-        noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0]
-        for run, matrix in ((unchanged, counts), (other, changed))
-    ]
+    runs = ((unchanged, counts), (other, changed))
+    noises = [noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0] for run, matrix in runs]
     correlation = abs(np.corrcoef(*noises)[0, 1])
     assert correlation < 5 / np.sqrt(n_cells), "noise on counts that differ by one is not independent"
 
@@ -255,7 +248,12 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
                 # Of a question about a block the noise is not that of single cells, and no noise is none of a charge.
                 charge = [event for release in made for event in release.charge]
                 blocks |= {event.first: event for event in charge if isinstance(event, Block)}
-                charge = [_paid_by(blocks, event, number + 1) for event in charge]
+                for place, event in enumerate(charge):
+                    if isinstance(event, events.Covered):
+                        block = blocks[event.first]
+                        is_inside = event.first <= number + 1 <= block.last
+                        assert is_inside, f"window {number + 1} is not covered by the block of {event.first}"
+                        charge[place] = block.inner
                 if any(isinstance(event, Block | events.Exact) for event in charge) or not made:
                     continue
                 charged = [getattr(event, "inner", event) for event in charge]
@@ -274,28 +272,17 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
             assert n_repeated > 0 or not is_scripted, "the script makes some windows repeat"
 
 
-def _paid_by(blocks: dict[int, Block], event: Event, window: int) -> Event:
-    """Return the event itself, or if it is covered by a block, the noise of that block."""
-    if not isinstance(event, events.Covered):
-        return event
-    block = blocks[event.first]
-    assert event.first <= window <= block.last, f"window {window} is not covered by the block of {event.first}"
-    return block.inner
-
-
 def decisions_read_releases_alone(subject: Subject) -> None:
     """Check that decisions, and the state they use, depend only on releases and on answers that were charged."""
     if not subject.mechanism.guarantee.adaptive:
         return
-    for facts, windows in worlds(subject):
-        for first in (0, 1):
-            courses = []
-            for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
-                script: Any = ScriptedNoise(first)
-                steps = step_through(subject.mechanism, counts, facts, windows, script)
-                course = [(contents(made), FORMAT.encode(state)) for made, state in steps]
-                courses.append(course)
-            assert courses[0] == courses[1], "other counts, other decisions, though all releases were the same"
+    for (facts, windows), first in product(worlds(subject), (0, 1)):
+        courses = []
+        for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
+            script: Any = ScriptedNoise(first)
+            steps = step_through(subject.mechanism, counts, facts, windows, script)
+            courses.append([(contents(made), FORMAT.encode(state)) for made, state in steps])
+        assert courses[0] == courses[1], "other counts, other decisions, though all releases were the same"
 
 
 def cells_have_noise_of_their_own(subject: Subject) -> None:
@@ -335,34 +322,20 @@ def reads_what_it_says(subject: Subject) -> None:
 
 def parameters_are_checked(subject: Subject) -> None:
     """Check that every out-of-range value is rejected with an error that names the parameter."""
-    check_parameters(subject.mechanism)
-
-
-def check_parameters(plugin: Any) -> None:
-    """Run `parameters_are_checked` for plug-ins of every kind."""
-    for name, declared in parameters_of(type(plugin)).items():
-        for wrong in _outside(declared):
-            refusal = _refusal(plugin, name, wrong)
+    for name, declared in parameters_of(type(subject.mechanism)).items():
+        outside: list[Any] = [limit for limit in (declared.above, declared.below) if limit is not None]
+        outside += [limit - 1 for limit in (declared.above, declared.at_least) if limit is not None]
+        outside += [limit + 1 for limit in (declared.below, declared.at_most) if limit is not None]
+        outside += [float("nan"), "text", True] if outside else []
+        for wrong in outside if declared.choices is None else ["no such choice"]:
+            refusal = None
+            try:
+                replace(subject.mechanism, **{name: wrong})
+            except ParameterError as error:
+                refusal = error
             assert refusal is not None, f"{name}={wrong!r} is taken"
             assert refusal.field == (declared.key or name), f"{name}={wrong!r} is refused under {refusal.field}"
             assert declared.expected() in str(refusal), f"{refusal} does not say what {name} must be"
-
-
-def _refusal(plugin: Any, name: str, value: Any) -> ParameterError | None:
-    try:
-        replace(plugin, **{name: value})
-    except ParameterError as error:
-        return error
-    return None
-
-
-def _outside(declared: Parameter) -> list[Any]:
-    if declared.choices is not None:
-        return ["no such choice"]
-    wrong: list[Any] = [limit for limit in (declared.above, declared.below) if limit is not None]
-    wrong += [limit - 1 for limit in (declared.above, declared.at_least) if limit is not None]
-    wrong += [limit + 1 for limit in (declared.below, declared.at_most) if limit is not None]
-    return [*wrong, float("nan"), "text", True] if wrong else []
 
 
 def is_documented(subject: Subject) -> None:

@@ -114,7 +114,7 @@ def content(release: Release) -> tuple[Any, ...]:
 
 def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
     """Return the contents of releases in comparable form."""
-    return [content(release) for release in releases]
+    return list(map(content, releases))
 
 
 class Amnesiac:

@@ -16,7 +16,8 @@ from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.plugin import UnsupportedEvent, examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.testing.checks import check_documentation, check_parameters
+from penstock.testing import Subject, checks
+from penstock.testing.checks import check_documentation
 from penstock.testing.runs import Amnesiac, counts_for, facts_for
 
 STATUSES = ("provisional", "final")
@@ -190,7 +191,7 @@ def reads_what_it_says(accountant):
 
 
 def parameters_are_checked(accountant):
-    check_parameters(accountant)
+    checks.parameters_are_checked(Subject(accountant))
 
 
 def is_documented(accountant):
