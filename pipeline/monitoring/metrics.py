@@ -192,26 +192,22 @@ class RunMetrics(Listener):
     def _metric(self, measure: MetricDefinition, value: str = "") -> Any:
         """Return the counter, gauge or histogram of a measure, for one value of its label."""
         with self._lock:
-            metric = self._metrics.get(measure)
-            if metric is None:
-                metric = self._metrics[measure] = _new(measure)
+            if (metric := self._metrics.get(measure)) is None:
+                from prometheus_client import Counter, Gauge, Histogram
+
+                name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
+                if measure.kind == "histogram":
+                    metric = Histogram(name, measure.doc, labels, buckets=SECONDS, registry=None)
+                else:
+                    kind = Counter if measure.kind == "counter" else Gauge
+                    metric = kind(name, measure.doc, labels, registry=None)
+                for known in measure.values:  # at 0 from the beginning
+                    metric.labels(known)
+                self._metrics[measure] = metric
                 self.everything.register(metric)
                 if measure.public:
                     self.public.register(metric)
         return metric.labels(value) if value else metric
-
-
-def _new(measure: MetricDefinition) -> Counter | Gauge | Histogram:
-    """Create an unregistered metric, at 0 for every value of its label."""
-    from prometheus_client import Counter, Gauge, Histogram
-
-    name, labels = f"penstock_{measure.name}", [measure.label] if measure.label else []
-    if measure.kind == "histogram":
-        return Histogram(name, measure.doc, labels, buckets=SECONDS, registry=None)
-    metric = (Counter if measure.kind == "counter" else Gauge)(name, measure.doc, labels, registry=None)
-    for value in measure.values:
-        metric.labels(value)
-    return metric
 
 
 class Health(Listener):
@@ -271,21 +267,17 @@ def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
 @contextmanager
 def running() -> Iterator[None]:
     """Report the beginning of a run when the block starts, and its end when the block ends."""
-    _enter("running")
+    enter("running")
     try:
         yield
     except BaseException:
-        _enter("failed")
+        enter("failed")
         raise
-    _enter("ended")
+    enter("ended")
 
 
-def draining() -> None:
-    """Report that the run has been asked to stop and is completing the work in progress."""
-    _enter("draining")
-
-
-def _enter(state: str) -> None:
+def enter(state: str) -> None:
+    """Report the state of the run (`Listener.enter`)."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.enter(state)
 

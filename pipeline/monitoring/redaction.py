@@ -29,13 +29,10 @@ def redact_errors(deployment: bool) -> Iterator[None]:
     Traceback (most recent call last):
     pipeline.monitoring.redaction.UnforeseenError: ValueError at ...; a deployment does not repeat its words, ...
     """
-    if not deployment:
-        yield
-        return
     try:
         yield
     except Exception as error:
-        if (redacted := redact(error)) is error:
+        if not deployment or (redacted := redact(error)) is error:
             raise
         raise redacted from None
 
@@ -94,12 +91,11 @@ def redact(error: Exception) -> Exception:
         return error
     if isinstance(error, OSError) and (redacted := _of_disk(error)) is not None:
         return redacted
+    place, text = place_of(error), "a deployment does not repeat its words, which may quote a row; try made-up data"
     if isinstance(error, OSError) and error.errno:
-        text = f"{place_of(error)}: {os.strerror(error.errno)}"
-        return UnforeseenError(f"{text}; a deployment does not tell which file, since it may be named after a person")
-    return UnforeseenError(
-        f"{place_of(error)}; a deployment does not repeat its words, which may quote a row; try made-up data"
-    )
+        place = f"{place}: {os.strerror(error.errno)}"
+        text = "a deployment does not tell which file, since it may be named after a person"
+    return UnforeseenError(f"{place}; {text}")
 
 
 def place_of(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,39 +43,32 @@ def of_folder(folder: Path) -> Status:
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = lock_holder(folder), atomic.read_json(folder / "operator" / "manifest.json", {})
     public = atomic.read_json(folder / "public" / "manifest.json", {})
-    planned = public.get("windows")
     ending = manifest.get("exit", {})
     if ending.get("ended"):
-        state, detail = "ended", f"exit code {ending['code']}: {ending['reason']}"
-        released, end = _of_releases(folder / "public" / "releases.parquet")
+        state, detail, released, end = "ended", f"exit code {ending['code']}: {ending['reason']}", None, None
+        if (path := folder / "public" / "releases.parquet").exists():  # a run of traces has none
+            released, end = pl.scan_parquet(path).select(pl.col("window", "window_end").max()).collect().row(0)
         known = {name: manifest["rows"][name] for name in ("rows", "late")}
         code = ending["code"]
     else:
         state, detail = "running" if holder else "stopped", holder or "--resume continues it"
-        released, end = _of_parts(folder / "public" / "parts" / "releases")
+        parts = (folder / "public" / "parts" / "releases").glob("*.parquet")
+        released, end = None, None
+        if (latest := max(parts, key=lambda part: windows_of(part.stem).stop, default=None)) is not None:
+            released = windows_of(latest.stem).stop - 1
+            end = pl.Series(read_part(latest).column("window_end")).dt.max()
         known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released) or _of_cluster(folder)
         was_killed = (folder / LOCK).exists()  # with what it said before it went on
         code = DONE if holder else FAILED if was_killed else ending.get("code", FAILED)
     return Status(
-        state=state, exit_code=code, detail=detail, released=released, planned=planned, last_window_end=end, **known
+        state=state,
+        exit_code=code,
+        detail=detail,
+        released=released,
+        planned=public.get("windows"),
+        last_window_end=end.timestamp() if isinstance(end, datetime) else None,
+        **known,
     )
-
-
-def _of_releases(path: Path) -> tuple[int | None, float | None]:
-    """Return the latest released window and its end from a merged file. Both are None in a run of traces."""
-    if not path.exists():
-        return None, None
-    window, end = pl.scan_parquet(path).select(pl.col("window", "window_end").max()).collect().row(0)
-    return window, None if end is None else end.timestamp()
-
-
-def _of_parts(folder: Path) -> tuple[int | None, float | None]:
-    """Return the latest window and its end from the parts written so far."""
-    last = max(folder.glob("*.parquet"), key=lambda part: windows_of(part.stem).stop, default=None)
-    if last is None:
-        return None, None
-    ends = pl.Series(read_part(last).column("window_end"))
-    return windows_of(last.stem).stop - 1, ends.max().timestamp()  # type: ignore[union-attr]
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:

@@ -64,11 +64,11 @@ def verify(folder: Path) -> list[Check]:
 
 
 def _rows(manifest: dict[str, Any]) -> Check:
+    rows = manifest["rows"]
     try:
-        check_row_equation(manifest["rows"])
+        check_row_equation(rows)
     except RowEquationError as error:
         return Check("row equation", False, str(error))
-    rows = manifest["rows"]
     return Check("row equation", True, f"{rows['rows']} rows read, each with one outcome; {rows['used']} used")
 
 
