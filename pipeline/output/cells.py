@@ -49,11 +49,6 @@ def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
     return {"type": "MultiPolygon", "coordinates": polygons}
 
 
-def geometries(space: Space) -> dict[str, dict[str, Any] | None]:
-    """Return the geometry of each cell of a space."""
-    return {placed["cell"]: _geometry(placed) for placed in space.geometry()}
-
-
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
     """Read the geometry of each cell from the published file of a run, or return None if there is no such file."""
     if (collection := atomic.read_json(folder / "public" / CELLS)) is None:

@@ -12,11 +12,8 @@ import polars as pl
 from markupsafe import Markup
 
 from penstock.mechanisms.core.contract import ACTIONS
-from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline import atomic
-from penstock.pipeline.config.build import build_plugin, input_paths
-from penstock.pipeline.config.sections import add_folder
-from penstock.pipeline.output.cells import cell_names, geometries, read_cells, rings_of
+from penstock.pipeline.output.cells import cell_names, read_cells, rings_of
 from penstock.pipeline.output.maps import read_outlines
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
@@ -33,7 +30,6 @@ from penstock.pipeline.reporting.summary import (
     verdict,
     warnings,
 )
-from penstock.pipeline.spaces.base import Space
 
 STYLES = ("page.css", "charts.css")
 SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js", "frontier.js", "main.js")
@@ -83,9 +79,10 @@ def run_page(run: Run, live: bool = False) -> str:
     if counts is None:
         data["traces"] = _traces_json(run)
     else:
+        places = read_cells(run.folder) or {}
         data |= {
             "counts": _counts_json(counts, cell_names(run.folder)) | {"counted": run.counted},
-            "geometry": geometry(run, counts.cells),
+            "geometry": shown if any(shown := [_drawn(places.get(cell)) for cell in counts.cells]) else None,
             "outlines": _outlines(run),
             "accounts": charts(run.accounts, counts.windows["window"]),
             "utility": [] if utility is None else _utility_charts(run, utility, counts),
@@ -149,28 +146,11 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
     return metrics
 
 
-def geometry(run: Run, cells: tuple[str, ...]) -> list[dict[str, Any]] | None:
-    """Return the rings or the point of each displayed cell from the published file or else the configuration."""
-    places = read_cells(run.folder)
-    if not places:
-        try:
-            for folder in run.configuration.get("plugins") or ():
-                add_folder(folder)
-            space = build_plugin(Space, run.configuration["space"], "manifest.json", ("space",))
-            places = {} if input_paths(space) and run.public_only else geometries(space)
-        except (PenstockError, OSError):
-            return None
-    shown = [places.get(cell) for cell in cells]
-    if not any(shown):
-        return None
-    return [
-        {}
-        if place is None
-        else {"point": place["coordinates"]}
-        if place["type"] == "Point"
-        else {"rings": rings_of(place)}
-        for place in shown
-    ]
+def _drawn(place: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the rings or the point of a cell, or an empty dictionary for one that has no place on a map."""
+    if place is None:
+        return {}
+    return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:

@@ -12,7 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.pipeline.config.build import build_plugin
+from penstock.pipeline.output.cells import write_cells
 from penstock.pipeline.output.tables import ACCOUNTS, RELEASES, TRUTH, UTILITY
+from penstock.pipeline.spaces.base import Space
 
 START = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1000)
 HOUR = 3_600_000
@@ -71,6 +74,8 @@ def run_folder(
         rows = [metric | {"window": w, "value": 1.0} for w in range(1, n_windows + 1)]
         _write(folder / "operator" / "utility.parquet", rows, UTILITY)
     _manifests(folder, cells, n_windows, space, public or {}, operator or {}, configuration or {})
+    if space is not None:
+        write_cells(folder, build_plugin(Space, space, "space", ("space",)))
     return folder
 
 

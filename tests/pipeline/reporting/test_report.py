@@ -421,7 +421,7 @@ def test_where_negative_counts_leave_the_page_proposes_the_step_that_ends_them(s
     assert "negative" not in told
 
 
-def test_geometry_comes_from_the_configuration(tmp_path):
+def test_geometry_comes_from_the_published_cells(tmp_path):
     space = {"type": "grid", "south": 0, "north": 1, "west": 10, "east": 12, "rows": 1, "columns": 2}
     actual = data(page(run_folder(tmp_path, cells=("r00c00", "r00c01"), space=space)))["geometry"]
     assert [place["rings"][0][0] for place in actual] == [[10, 0], [11, 0]]
@@ -436,11 +436,6 @@ def test_a_map_needs_no_source(tmp_path):
 
 def test_cells_without_coordinates_have_no_geometry(tmp_path):
     assert data(page(run_folder(tmp_path)))["geometry"] is None
-
-
-def test_geometry_survives_a_lost_file(tmp_path):
-    space = {"type": "stations", "file": str(tmp_path / "gone.csv")}
-    assert data(page(run_folder(tmp_path, space=space)))["geometry"] is None
 
 
 def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
