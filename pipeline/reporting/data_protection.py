@@ -14,18 +14,11 @@ from penstock.pipeline.counting.bounding import over_time, unbounded
 from penstock.pipeline.output.cells import CELLS
 from penstock.pipeline.output.loss import DELTA, VERY_WEAK, caution, even_odds
 from penstock.pipeline.output.maps import OUTLINES
+from penstock.pipeline.reporting import summary
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import Table, document, number, plural
-from penstock.pipeline.reporting.summary import (
-    lateness_reason,
-    neighbours_in_words,
-    odds,
-    promises,
-    pure_epsilon,
-    released,
-)
 from penstock.pipeline.sources.reading.inputs import sha256
 
 STATEMENT = "data_protection.html"
@@ -67,18 +60,18 @@ def statement(run: Run) -> str:
         run=run,
         public=public,
         caution=caution(losses),
-        released=released(run),
+        released=summary.released(run),
         promised=[
             step
             | {
-                "odds": "" if (epsilon := pure_epsilon(step)) is None else odds(epsilon),
+                "odds": "" if (epsilon := summary.pure_epsilon(step)) is None else summary.odds(epsilon),
                 "settings": _settings(step["mechanism"], run.configuration),
             }
             for step in steps
-            if promises(step)
+            if summary.promises(step)
         ],
-        without_promise=", ".join(step["mechanism"] for step in steps if not promises(step)),
-        lateness_reason=lateness_reason(run),
+        without_promise=", ".join(step["mechanism"] for step in steps if not summary.promises(step)),
+        lateness_reason=summary.lateness_reason(run),
         bounds=_bounds(run),
         lost=[_loss_row(label, losses[name]) for name, label in periods.items()] if losses and is_bounded else [],
         at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
@@ -87,7 +80,7 @@ def statement(run: Run) -> str:
             (
                 f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
                 f"{number(figure.value)} {figure.unit}",
-                neighbours_in_words(figure, run.configuration),
+                summary.neighbours_in_words(figure, run.configuration),
                 "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
                 "final" if figure.final else "provisional",
             )

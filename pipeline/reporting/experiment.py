@@ -101,17 +101,13 @@ class ExperimentFolder:
         """Return notices of failed runs and reduced size, and the warning not to publish the results as data."""
         notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
-            text = (
-                "The words above describe the full size; sizes, settings and limits of this run are smaller or fewer."
-            )
+            text = "The words above describe the full size; this run has smaller or fewer sizes, settings and limits."
             notices.append(Notice("note", "reduced size", text))
         failed = self.manifest.get("failed", [])
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]
             more = f" and {len(failed) - MAX_FAILED:,} more" if len(failed) > MAX_FAILED else ""
-            notices.append(
-                Notice("danger", f"{plural(len(failed), 'failed run')}", "; ".join(shown[:MAX_FAILED]) + more)
-            )
+            notices.append(Notice("danger", plural(len(failed), "failed run"), "; ".join(shown[:MAX_FAILED]) + more))
         return by_level(notices)
 
     def pictures(self) -> list[dict[str, str]]:
@@ -127,9 +123,8 @@ class ExperimentFolder:
     @property
     def _figures(self) -> list[dict[str, Any]]:
         """The figures whose image file exists in a format that the page can embed."""
-        names = self.manifest.get("figures", [])
-        paths = [self.folder / figure["file"] for figure in names]
-        return [figure for figure, path in zip(names, paths) if path.suffix in PICTURES and path.is_file()]
+        figures = ((figure, self.folder / figure["file"]) for figure in self.manifest.get("figures", []))
+        return [figure for figure, path in figures if path.suffix in PICTURES and path.is_file()]
 
     def as_json(self) -> dict[str, Any]:
         """Return the data for the page's script, including the data of every figure."""
@@ -161,19 +156,13 @@ class ExperimentFolder:
             settings.setdefault(tuple(row[name] for name in varied), {})[row["measure"]] = _mean(row)
         measures = self.summary["measure"].unique(maintain_order=True).to_list()
         units = dict(self.summary.select("measure", "unit").iter_rows())
-        heads = [
-            f"{self.label(name)} ({units[name]})" if units[name] and name not in self.labels else self.label(name)
-            for name in measures
-        ]
-        rows = [
-            [*map(_cell, setting), *(values.get(name, "") for name in measures)] for setting, values in settings.items()
-        ]
+        heads = [*map(self.label, varied)]
+        for name in measures:
+            is_plain = not units[name] or name in self.labels
+            heads.append(self.label(name) if is_plain else f"{self.label(name)} ({units[name]})")
+        rows = [[*map(_cell, key), *(values.get(name, "") for name in measures)] for key, values in settings.items()]
         percent = f"{self.manifest.get('confidence', 0.95):.0%}"
-        return Table(
-            [*map(self.label, varied), *heads],
-            rows,
-            f"Means over seeds, with their {percent} interval, or ± half of it",
-        )
+        return Table(heads, rows, f"Means over seeds, with their {percent} interval, or ± half of it")
 
     def provenance(self) -> dict[str, Any]:
         """Return the configuration, versions, inputs and citation."""
@@ -250,14 +239,10 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
     if not binding:
         return ""
     name = binding["limit"]
-
-    def with_figure(row: Mapping[str, Any]) -> str:
-        """Describe a setting and its mean for the measure of the binding limit."""
-        return f"{setting(row)} ({number(row[f'mean {name}'])})"
-
+    rows = [row for row in (binding["setting"], binding["keeping"]) if row]
+    shown = [f"{setting(row)} ({number(row[f'mean {name}'])})" for row in rows]
     out = "it keeps out" if choice.get("best") else "it is missed even by"
-    keeping = f", and the nearest that keeps it is {with_figure(binding['keeping'])}" if binding["keeping"] else ""
-    return f"What binds is the limit on {label(name)}: {out} {with_figure(binding['setting'])}{keeping}."
+    return f"What binds is the limit on {label(name)}: {out} {', and the nearest that keeps it is '.join(shown)}."
 
 
 def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:

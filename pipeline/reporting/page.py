@@ -15,21 +15,12 @@ from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline import atomic
 from penstock.pipeline.output.cells import cell_names, read_cells, rings_of
 from penstock.pipeline.output.maps import read_outlines
+from penstock.pipeline.reporting import summary
 from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import terms_of
 from penstock.pipeline.reporting.markup import Table, content_hash, document, number, pack, package_text, plural
-from penstock.pipeline.reporting.summary import (
-    details,
-    figures_table,
-    headlines,
-    provenance,
-    released,
-    row_equation,
-    verdict,
-    warnings,
-)
 
 STYLES = ("page.css", "charts.css")
 SCRIPTS = ("base.js", "time.js", "chart.js", "map.js", "tables.js", "traces.js", "frontier.js", "main.js")
@@ -93,16 +84,16 @@ def run_page(run: Run, live: bool = False) -> str:
         str(run.public["name"]),
         data,
         kicker=kicker,
-        verdict=verdict(run),
-        released=released(run),
-        notices=warnings(run),
-        details=details(run),
-        headlines=headlines(run),
+        verdict=summary.verdict(run),
+        released=summary.released(run),
+        notices=summary.warnings(run),
+        details=summary.details(run),
+        headlines=summary.headlines(run),
         people=_people_table(run),
-        figures=figures_table(run),
-        provenance=provenance(run),
+        figures=summary.figures_table(run),
+        provenance=summary.provenance(run),
         terms_of=partial(terms_of, data.get("accounts"), data.get("utility")),
-        **row_equation(run),
+        **summary.row_equation(run),
     )
 
 
@@ -177,9 +168,8 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
     if truth is not None:
         # Rows of both files are the same points in the same order.
         released = released.with_columns(true_latitude=truth["latitude"], true_longitude=truth["longitude"])
-    longest = (
-        released.group_by("pseudonym", maintain_order=True).len().sort("len", descending=True, maintain_order=True)
-    )
+    lengths = released.group_by("pseudonym", maintain_order=True).len()
+    longest = lengths.sort("len", descending=True, maintain_order=True)
     people = longest["pseudonym"].head(MAX_PEOPLE).to_list()
     by_person = released.partition_by("pseudonym", as_dict=True)
     points = (by_person[(person,)] for person in people)
@@ -205,9 +195,8 @@ def _people_table(run: Run) -> Table | None:
         return None
     utility = run.utility
     errors = {} if utility is None else dict(utility.select("scope", "value").iter_rows())
-    grouped = released.group_by("pseudonym", maintain_order=True).agg(
-        pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")
-    )
+    counts = [pl.len(), pl.col("landmark").sum(), (pl.col("action") == "published").sum().alias("published")]
+    grouped = released.group_by("pseudonym", maintain_order=True).agg(counts)
     rows = []
     is_shown = pl.col("subject").is_in(grouped["pseudonym"].implode()) & pl.col("value").is_not_null()
     of_people = run.accounts if run.accounts.is_empty() else run.accounts.filter(is_shown)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
@@ -18,22 +17,10 @@ from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import VERY_WEAK, caution, even_odds, losses_in_words, short
 from penstock.pipeline.output.manifest import users_in_words
-from penstock.pipeline.output.utility_summary import (
-    ONE,
-    in_words,
-    is_better,
-    zeros_are_better,
-)
+from penstock.pipeline.output.utility_summary import ONE, in_words, is_better, zeros_are_better
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, citation, identity
-from penstock.pipeline.reporting.markup import (
-    Table,
-    moment,
-    number,
-    percent,
-    phrase,
-    plural,
-)
+from penstock.pipeline.reporting.markup import Table, moment, number, percent, phrase, plural
 
 #: Up to so many verdict numbers stand side by side, without headings.
 ONE_ROW = 4
@@ -58,8 +45,7 @@ Level = Literal["danger", "caution", "note"]
 Paragraph = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class Headline:
+class Headline(NamedTuple):
     """A headline number, with a note on its adversary or scope."""
 
     label: str
@@ -212,9 +198,9 @@ def odds(epsilon: float) -> str:
 
 
 def _costs(run: Run) -> list[Headline]:
-    by_accountant: dict[str, list[AccountFigure]] = {}
+    by_accountant: dict[str, dict[str, AccountFigure]] = {}
     for figure in run.figures:
-        by_accountant.setdefault(figure.accountant, []).append(figure)
+        by_accountant.setdefault(figure.accountant, {})[figure.name] = figure
     parts, losses = list[Headline](), run.losses
     if losses is not None and not math.isinf(losses["release"]):
         at_delta = f" at δ = {losses['delta']:g}" if "delta" in losses else ""
@@ -224,15 +210,11 @@ def _costs(run: Run) -> list[Headline]:
         )
         day = f"ε = {short(losses['day'])}"
         parts.append(Headline("What one person loses by a day", day, f"nats{at_delta}", note))
-    for accountant, rows in by_accountant.items():
-        named = {figure.name: figure for figure in rows}
-        wanted = treatment(accountant).headline
-        if wanted is None:
-            wanted = tuple((name,) for name in list(named)[:2])
-        baseline = treatment(accountant).baseline
+    for accountant, named in by_accountant.items():
+        wanted, baseline = treatment(accountant).headline, treatment(accountant).baseline
         if isinstance(baseline, str):
             baseline = named[baseline].value if baseline in named else None
-        for candidates in wanted:
+        for candidates in [[name] for name in list(named)[:2]] if wanted is None else wanted:
             present = [named[name] for name in candidates if name in named]
             parts += [_headline(figure, run, baseline) for figure in present[:1]]
     return parts
@@ -272,8 +254,7 @@ def _utility(run: Run) -> list[Headline]:
     return parts
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """A notice with a level, a title of a few words, and a sentence or two."""
 
     level: Level
@@ -308,8 +289,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
         yield Notice("danger", "unverified engine", f"The stream ran on {engine}.")
     if not public.get("distinct_people", True):
         text = (
-            "The source knows rows or trips, not people: a person who is in two counts twice, and each is protected by "
-            "itself."
+            "The source knows rows or trips, not people: a person in two counts twice, and each is protected by itself."
         )
         yield Notice("caution", "rows, not people", text)
     if public.get("total"):
@@ -438,11 +418,9 @@ def _rows(run: Run) -> Iterator[Notice]:
         ("clamped", "points outside the area", "outside the area: moved to its edge"),
     ):
         if rows.get(outcome) and outcome != remark:
-            share = percent(rows[outcome], rows["rows"])
+            share = f"{plural(rows[outcome], 'row')} ({percent(rows[outcome], rows['rows'])})"
             is_serious = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
-            yield Notice(
-                "caution" if is_serious else "note", title, f"{plural(rows[outcome], 'row')} ({share}) {text}."
-            )
+            yield Notice("caution" if is_serious else "note", title, f"{share} {text}.")
 
 
 def _display_notices(run: Run) -> Iterator[Notice]:
