@@ -101,8 +101,12 @@ def _run_alone(
     if finished_before is not None:
         return _done(plan, finished_before)
     if unverified is not None:
-        atomic.write_json(outcome.unverified_note(plan), unverified)
-        logs.caution(f"UNVERIFIED ENGINE: {outcome.unverified_in_words(unverified)}")
+        text = (
+            f"{unverified}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that "
+            "windows may have been released before all of their rows were read"
+        )
+        atomic.write_json(outcome.unverified_note(plan), text)
+        logs.caution(f"UNVERIFIED ENGINE: {text}")
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
     atomic.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
     if not plan.on_points:

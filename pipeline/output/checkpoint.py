@@ -174,7 +174,8 @@ def begin(plan: Plan) -> str | None:
 
 def holds_a_run(plan: Plan) -> ConfigError:
     """Return the error for a folder that holds another run; it suggests `--resume` if that run is unfinished."""
-    resumes = "continue it with --resume, or " if _read_mark(plan.folder) and finished(plan) is None else ""
+    begun = (plan.folder / "operator" / MARK).exists()
+    resumes = "continue it with --resume, or " if begun and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
 
 

@@ -52,11 +52,10 @@ def lock_holder(folder: Path) -> str | None:
     process, _, host = holder.removeprefix("process ").partition(" on ")
     if host == socket.gethostname() and process.isdigit():
         try:
-            os.kill(int(process), 0)
+            with suppress(PermissionError):  # it is there, and belongs to another user
+                os.kill(int(process), 0)
         except ProcessLookupError:
             return None
-        except PermissionError:
-            pass  # it is there, and belongs to another user
     return holder or None
 
 

@@ -107,15 +107,6 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
     }
 
 
-def _guarantees(plan: Plan) -> list[dict[str, Any]]:
-    """Return the guarantees of all steps. The guarantee of the mechanism is that of the run."""
-    reader = plan.traces.mechanism if plan.on_points else plan.chain.reader
-    return [
-        guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, plan.config.source)
-        for step in plan.config.mechanism
-    ]
-
-
 def ledger_head(plan: Plan) -> dict[str, Any]:
     """Return the head of the ledger's chain and the run's name in the ledger.
 
@@ -123,12 +114,8 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
     """
     path, run = ledger_path(plan), plan.keys.run_id
     entries = list(Ledger(path).entries())
-    head = {
-        "path": os.path.abspath(path),
-        "head": entries[-1].head if entries else "",
-        "entries": len(entries),
-        "run": run,
-    }
+    last = entries[-1].head if entries else ""
+    head = {"path": os.path.abspath(path), "head": last, "entries": len(entries), "run": run}
     if not run:
         return head
     postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
@@ -141,22 +128,14 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
     }
 
 
-def unverified_in_words(engine: str) -> str:
-    """Return a warning about a run on an unverified engine."""
-    return (
-        f"{engine}, unverified: it was never shown to hold the minimum of its readers' watermarks, so that windows may "
-        "have been released before all of their rows were read"
-    )
-
-
 def unverified_note(plan: Plan) -> Path:
-    """Return the path where a run notes that it used an engine whose watermarks have not been verified."""
+    """Return the path where a run warns of an engine whose watermarks have not been verified."""
     return parts_folder(plan, "engine") / "unverified.json"
 
 
 def _engine(plan: Plan) -> dict[str, str]:
-    engine = atomic.read_json(unverified_note(plan))
-    return {"engine": unverified_in_words(engine)} if engine else {}
+    warning = atomic.read_json(unverified_note(plan))
+    return {"engine": warning} if warning else {}
 
 
 def public_manifest(
@@ -176,6 +155,7 @@ def public_manifest(
         config["output"].pop(sink, None)
     # The others' books are the operator's, and their settings may name people.
     config["accountants"] = [section for section, a in zip(config["accountants"], plan.config.accountants) if a.public]
+    reader, source = plan.traces.mechanism if plan.on_points else plan.chain.reader, plan.config.source
     manifest = {
         "name": plan.config.name,
         "mode": plan.config.mode,
@@ -183,10 +163,13 @@ def public_manifest(
         "configuration": config,
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
-        "guarantee": _guarantees(plan),
+        "guarantee": [
+            guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, source)
+            for step in plan.config.mechanism
+        ],
         **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
-        "lateness": lateness_in_words(plan.config.source),
-        "distinct_people": plan.config.source.has_people,
+        "lateness": lateness_in_words(source),
+        "distinct_people": source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
         **_engine(plan),
     }

@@ -85,18 +85,10 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
         if not len(scales):  # no cell is active
             continue
         window, epsilon = by_index[release.window], pure_epsilon(charge)
-        rows.append(
-            (
-                window.end + plan.grid.lateness_ms if release.available_at is None else release.available_at,
-                wall_time(zone, window.start) // DAY,
-                wall_time(zone, window.end - 1) // DAY,
-                release.action == "published" and epsilon == 0,
-                epsilon,
-                concentrated_rho(charge),
-                release.noise,
-                scales[0],
-            )
-        )
+        available = window.end + plan.grid.lateness_ms if release.available_at is None else release.available_at
+        days = [wall_time(zone, moment) // DAY for moment in (window.start, window.end - 1)]
+        is_covered = release.action == "published" and epsilon == 0
+        rows.append((available, *days, is_covered, epsilon, concentrated_rho(charge), release.noise, scales[0]))
     return of_counts(Paid(*map(np.array, zip(*rows))), plan.chain.reader.guarantee.measure) if rows else None
 
 

@@ -35,17 +35,17 @@ class MessageSink(Sink):
     something to send.
     """
 
-    def __init__(self, releases: str | None, accounts: str | None) -> None:
-        self._releases, self._accounts = releases, accounts
+    def __init__(self, output: Any) -> None:
+        self.output = output
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
         """Send releases and return when every row has been delivered, or raise `DataError`."""
-        self._publish(self._releases, table, RELEASE_KEY)
+        self._publish(self.output.releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
         """Send rows of the public accounts in the same way as `releases`."""
-        self._publish(self._accounts, table, ACCOUNT_KEY)
+        self._publish(self.output.accounts, table, ACCOUNT_KEY)
 
     def _publish(self, topic: str | None, table: pa.Table, key: tuple[str, ...]) -> None:
         if topic is None:
@@ -87,9 +87,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 class Publisher(MessageSink):
     """A sink that sends a run's tables to the configured Kafka topics."""
 
-    def __init__(self, output: KafkaOutput) -> None:
-        super().__init__(output.releases, output.accounts)
-        self.output = output
+    output: KafkaOutput
 
     def _connect(self) -> Producer:
         return Producer(self.output.brokers, self.output.options)
@@ -108,9 +106,7 @@ class PubSub(MessageSink):
     with message ordering gets windows in order.
     """
 
-    def __init__(self, output: PubSubOutput) -> None:
-        super().__init__(output.releases, output.accounts)
-        self.output = output
+    output: PubSubOutput
 
     def _connect(self) -> Any:
         """Return the official client, or raise `MissingLibrary` with the name of the extra if it is not installed."""
@@ -128,9 +124,8 @@ class PubSub(MessageSink):
 
     def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
         try:
-            sent = [
-                self._client.publish(topic, text, ordering_key=name.partition("/")[0], id=name) for name, text in rows
-            ]
+            publish = self._client.publish
+            sent = [publish(topic, text, ordering_key=name.partition("/")[0], id=name) for name, text in rows]
             for answer in sent:
                 answer.result(timeout=PATIENCE)
         except Exception as error:
