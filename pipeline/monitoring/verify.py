@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,12 +17,13 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
 from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
 from penstock.pipeline.output.tables import ACCOUNTS, TRACES, releases_schema
-from penstock.pipeline.releasing.ledger import ROUNDING, Ledger
+from penstock.pipeline.releasing.ledger import ROUNDING, Ledger, Posting
 from penstock.pipeline.releasing.traces import budget_periods
 from penstock.pipeline.sources.base import LiveSource
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
@@ -40,52 +41,57 @@ class Check:
     detail: str
 
 
+class _Run(NamedTuple):
+    """The folder of a finished run, with its manifests and the configuration in them."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    public: dict[str, Any]
+    config: RunConfig
+
+
 def verify(folder: Path) -> list[Check]:
     """Run all checks on the folder of a finished run, whether of counts or of traces, or raise `DataError`."""
-    path = folder / "operator" / "manifest.json"
-    if not path.exists():
+    if (manifest := atomic.read_json(folder / "operator" / "manifest.json")) is None:
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
-    manifest = json.loads(path.read_text(encoding="utf-8"))
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
-    of_traces, recomputed = "points" in manifest, digest(_config(manifest)).hex()
+    # JSON is YAML, so the manifest's configuration loads as it stands.
+    config = loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
+    run, of_traces, recomputed = _Run(folder, manifest, public, config), "points" in manifest, digest(config).hex()
     same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
-    return [
-        _rows(manifest),
-        *_offsets(manifest),
-        _schema(folder, "traces", TRACES)
-        if of_traces
-        else _schema(folder, "releases", releases_schema(_config(manifest).mechanism)),
-        _schema(folder, "accounts", ACCOUNTS),
-        *(_traces(folder, manifest) if of_traces else _releases(folder, manifest)),
-        Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest"),
-        _chain(folder, manifest, public),
-        _inputs(manifest),
-    ]
+    table = ("traces", TRACES) if of_traces else ("releases", releases_schema(config.mechanism))
+    checks = [*_rows(run), *(_schema(folder, *of) for of in (table, ("accounts", ACCOUNTS)))]
+    checks += _traces(run) if of_traces else _releases(run)
+    checks.append(Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest"))
+    try:
+        digests = input_digests(config)
+    except PenstockError as error:
+        return [*checks, Check("input digests", True, f"not checked: {error}")]
+    changed = [name for name, value in manifest["inputs"].items() if digests.get(name) != value]
+    detail = f"{len(digests)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
+    return [*checks, Check("input digests", not changed, detail)]
 
 
-def _rows(manifest: dict[str, Any]) -> Check:
-    rows = manifest["rows"]
+def _rows(run: _Run) -> list[Check]:
+    """Check the row equation and, if the input has offsets, the counted ones against the brokers."""
+    rows, checks = run.manifest["rows"], list[Check]()
     try:
         check_row_equation(rows)
+        detail = f"{rows['rows']} rows read, each with one outcome; {rows['used']} used"
+        checks.append(Check("row equation", True, detail))
     except RowEquationError as error:
-        return Check("row equation", False, str(error))
-    return Check("row equation", True, f"{rows['rows']} rows read, each with one outcome; {rows['used']} used")
-
-
-def _offsets(manifest: dict[str, Any]) -> list[Check]:
-    """Check the counted offsets against the brokers, or return no checks if the input has no offsets."""
-    if "offsets" not in manifest:
-        return []
-    read, source = OffsetsRead.of_json(manifest["offsets"]), _config(manifest).source
+        checks.append(Check("row equation", False, str(error)))
+    if "offsets" not in run.manifest:
+        return checks
+    read, source = OffsetsRead.of_json(run.manifest["offsets"]), run.config.source
     assert isinstance(source, LiveSource)
     result = shortfall(source, read)
-    if result["shortfall"]:
-        return [Check("offsets", False, "; ".join(result["shortfall"][:5]))]
     records, n_offsets = sum(span.records for span in read.ranges), sum(span.end - span.first for span in read.ranges)
     detail = f"{n_offsets:,} of {len(read.ranges):,} partitions without a gap, {n_offsets - records:,} without a record"
     if result["unchecked"]:
         detail += f"; not held against the brokers: {result['unchecked']}"
-    return [Check("offsets", True, detail)]
+    short = "; ".join(result["shortfall"][:5])
+    return [*checks, Check("offsets", not short, short or detail)]
 
 
 def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
@@ -93,97 +99,80 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
     return Check(f"columns of {name}.parquet", names == schema.names, ", ".join(names))
 
 
-def _releases(folder: Path, manifest: dict[str, Any]) -> list[Check]:
+def _releases(run: _Run) -> list[Check]:
     """Check released counts: every window is in order, every cell appears once, and every charge is in the ledger."""
     columns = ["window", "epsilon", "available_at", "cell"]
-    releases = pl.read_parquet(folder / "public" / "releases.parquet", columns=columns)
+    releases = pl.read_parquet(run.folder / "public" / "releases.parquet", columns=columns)
     per_window = releases.group_by("window", maintain_order=True).agg(
         pl.col("epsilon", "available_at").first(), pl.len().alias("cells"), pl.col("cell").n_unique()
     )
-    planned, windows = manifest["windows"]["planned"], per_window["window"].to_list()
-    of = "" if planned is None else f" of {planned} planned"
-    in_order = windows == list(range(1, len(windows) + 1))
-    is_complete, flaw = manifest["exit"]["complete"], None
-    if not in_order or (is_complete and len(windows) != planned):  # a window without an active sensor is no gap
+    planned, n_windows = run.manifest["windows"]["planned"], len(per_window)
+    is_complete, problem = run.manifest["exit"]["complete"], ""
+    in_order = per_window["window"].to_list() == list(range(1, n_windows + 1))
+    if not in_order or (is_complete and n_windows != planned):  # a window without an active sensor is no gap
         try:
-            plan = outline(_config(manifest), NoiseKey.from_seed(0), folder)
-            check_windows(plan, per_window, is_complete)
+            check_windows(outline(run.config, NoiseKey.from_seed(0), run.folder), per_window, is_complete)
         except PenstockError as error:
-            flaw = str(error)
+            problem = str(error)
+    detail = f"{n_windows} released" + ("" if planned is None else f" of {planned} planned") + ", in order"
     twice = per_window.filter(pl.col("cells") != pl.col("cell"))
     # Windows of a block are available together; they show its charge, which is paid once.
     together = per_window.group_by("available_at", maintain_order=True)
     charges_due = list(together.agg("window", pl.col("epsilon").max()).select("window", "epsilon").iter_rows())
     return [
-        Check("windows", flaw is None, flaw or f"{len(windows)} released{of}, in order"),
+        Check("windows", not problem, problem or detail),
         Check("each cell once a window", twice.is_empty(), f"{len(twice)} windows with a repeated cell"),
-        _ledger(folder, manifest, charges_due, f"{{}} charges for {len(per_window)} windows"),
+        *_ledger(run, charges_due, f"{{}} charges for {n_windows} windows"),
     ]
 
 
-def _traces(folder: Path, manifest: dict[str, Any]) -> list[Check]:
+def _traces(run: _Run) -> list[Check]:
     """Check that each point is released once and in order, and that charges and budgets cover them."""
-    plan = make_plan(_config(manifest), folder)
+    plan = make_plan(run.config, run.folder)
     # What a budget in ρ has spent has no ε.
     measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
     columns = ["pseudonym", "time", "epsilon", "rho", "landmark", "action"]
-    points = pl.read_parquet(folder / "public" / "traces.parquet", columns=columns).with_columns(
+    points = pl.read_parquet(run.folder / "public" / "traces.parquet", columns=columns).with_columns(
         pl.col("pseudonym", "action").cast(pl.String), pl.col("time").dt.epoch("ms")
     )
-    in_order = points.select(
-        (pl.col("pseudonym") > pl.col("pseudonym").shift(1))
-        | ((pl.col("pseudonym") == pl.col("pseudonym").shift(1)) & (pl.col("time") > pl.col("time").shift(1)))
-    ).to_series()
-    expected = manifest["rows"]["used"] - manifest["rows"]["duplicates"]
+    user, time = pl.col("pseudonym"), pl.col("time")
+    follows = (user > user.shift(1)) | ((user == user.shift(1)) & (time > time.shift(1)))
+    in_order = points.select(follows).to_series()
+    expected = run.manifest["rows"]["used"] - run.manifest["rows"]["duplicates"]
     # The run is charged as a whole, for all that a user has in a unit: never less than any one point costs.
     charges_due = [([1], float(points[measure].max() or 0.0))]  # type: ignore[arg-type]
     return [
         Check("points", len(points) == expected, f"{len(points)} released, {expected} distinct ones read"),
         Check("order", bool(in_order[1:].all()), "each user's points once, in order of time"),
-        _ledger(folder, manifest, charges_due, "{} charge for all points", measure),
+        *_ledger(run, charges_due, "{} charge for all points", measure),
         _budget(points, plan),
     ]
 
 
 def _ledger(
-    folder: Path,
-    manifest: dict[str, Any],
-    charges_due: Iterable[tuple[list[Any], float]],
-    detail: str,
-    measure: str = "epsilon",
-) -> Check:
-    """Check that the ledger covers the charges for the releases. ``detail`` takes the number of charged windows."""
-    run, charged = manifest["ledger"]["run"], dict[int, float]()
+    run: _Run, charges_due: Iterable[tuple[list[Any], float]], detail: str, measure: str = "epsilon"
+) -> list[Check]:
+    """Check that the ledger covers the charges for the releases, and contains the heads recorded in both manifests.
+
+    ``detail`` takes the number of charged windows.
+    """
+    stated, charged = run.manifest["ledger"], dict[int, float]()
+    local_ledger, head = run.folder / "operator" / "ledger", stated["head"]
     try:
-        for posting in Ledger(_ledger_path(folder, manifest)).postings():
-            if posting.run == run and posting.charge.part in ("", "traces"):
-                charged[posting.charge.window] = getattr(posting.charge, measure)
+        entries = list(Ledger(local_ledger if local_ledger.exists() else Path(stated["path"])).entries())
     except PenstockError as error:
-        return Check("ledger", False, str(error))
+        return [Check(name, False, str(error)) for name in ("ledger", "ledger chain")]
+    for posting in (Posting.of(entry.values) for entry in entries if entry.kind == "charge"):
+        if posting.run == stated["run"] and posting.charge.part in ("", "traces"):
+            charged[posting.charge.window] = getattr(posting.charge, measure)
     due = ((windows[0], sum(charged.get(w, 0.0) for w in windows), epsilon) for windows, epsilon in charges_due)
     short = [window for window, paid, epsilon in due if not (paid >= epsilon * (1 - 1e-12) or paid == epsilon)]
-    text = detail.format(len(charged))
-    return Check("ledger", not short, text + (f"; charged too little: {short[:5]}" if short else ""))
-
-
-def _ledger_path(folder: Path, manifest: dict[str, Any]) -> Path:
-    """Return the path of a run's ledger, whether local or shared."""
-    local_ledger = folder / "operator" / "ledger"
-    return local_ledger if local_ledger.exists() else Path(manifest["ledger"]["path"])
-
-
-def _chain(folder: Path, manifest: dict[str, Any], public: dict[str, Any]) -> Check:
-    """Check that the ledger still contains the heads recorded in both manifests."""
-    head = manifest["ledger"]["head"]
-    try:
-        heads = Ledger(_ledger_path(folder, manifest)).heads()
-    except PenstockError as error:
-        return Check("ledger chain", False, str(error))
-    if public.get("ledger_head", head) != head:
-        return Check("ledger chain", False, "the heads in the two manifests differ")
-    is_recorded = head in heads or (not heads and not head)
-    text = f"{len(heads):,} entries" + ("" if is_recorded else "; the head at the end of the run is not among them")
-    return Check("ledger chain", is_recorded, text)
+    text = detail.format(len(charged)) + (f"; charged too little: {short[:5]}" if short else "")
+    is_recorded = head in [entry.head for entry in entries] or (not entries and not head)
+    chain = f"{len(entries):,} entries" + ("" if is_recorded else "; the head at the end of the run is not among them")
+    if run.public.get("ledger_head", head) != head:
+        is_recorded, chain = False, "the heads in the two manifests differ"
+    return [Check("ledger", not short, text), Check("ledger chain", is_recorded, chain)]
 
 
 def _budget(points: pl.DataFrame, plan: Plan) -> Check:
@@ -210,18 +199,3 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
     unit = " zCDP rho" if concentrated else ""
     detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"
     return Check("budget", largest <= budget * (1 + ROUNDING), detail)
-
-
-def _config(manifest: dict[str, Any]) -> RunConfig:
-    # JSON is YAML, so the manifest's configuration loads as it stands.
-    return loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
-
-
-def _inputs(manifest: dict[str, Any]) -> Check:
-    try:
-        digests = input_digests(_config(manifest))
-    except PenstockError as error:
-        return Check("input digests", True, f"not checked: {error}")
-    changed = [name for name, value in manifest["inputs"].items() if digests.get(name) != value]
-    detail = f"{len(digests)} inputs" + (f"; changed: {changed[:5]}" if changed else "")
-    return Check("input digests", not changed, detail)
