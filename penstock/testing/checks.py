@@ -20,21 +20,9 @@ from penstock.mechanisms.core.plugin import ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, StateFormat
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
+from penstock.testing import runs
 from penstock.testing.noise import noise_matches
-from penstock.testing.runs import (
-    Amnesiac,
-    OneReplica,
-    ScriptedNoise,
-    Subject,
-    content,
-    contents,
-    counts_for,
-    facts_for,
-    matrix_of,
-    released,
-    without_limits,
-    worlds,
-)
+from penstock.testing.runs import Subject, contents, counts_for, facts_for, matrix_of, released, worlds
 
 #: A check takes a subject and raises `AssertionError` where its promise is broken.
 Check = Callable[[Subject], None]
@@ -51,7 +39,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
     """Check that a run resumes from its encoded state at every window."""
     for facts, windows in worlds(subject):
         uninterrupted, end = released(subject, counts_for(), facts, windows)
-        restart, mechanism = lambda state: FORMAT.decode(FORMAT.encode(state)), Amnesiac(subject.mechanism)
+        restart, mechanism = lambda state: FORMAT.decode(FORMAT.encode(state)), runs.Amnesiac(subject.mechanism)
         cut, resumed = released(subject, counts_for(), facts, windows, restart, mechanism)
         assert contents(cut) == contents(uninterrupted), "releases differ after a restart"
         assert FORMAT.encode(resumed) == FORMAT.encode(end), "the last state differs"
@@ -110,7 +98,7 @@ def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
 def without_limits_gives_the_ideal(subject: Subject) -> None:
     """Check that an unlimited budget gives the same releases as `without_noise`."""
     for facts, windows in worlds(subject):
-        mechanism = without_limits(subject.mechanism)
+        mechanism = runs.without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
         ideal = np.asarray(without_noise(mechanism, counts_for()), np.float64)
         shown, n_published = np.zeros(facts.n_cells), 0
@@ -204,8 +192,8 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
     assert first.repeats is second.repeats is None, "the first window is published when it is far from empty"
     if first.noise == "none":
         return
-    runs = ((unchanged, counts), (other, changed))
-    noises = [noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0] for run, matrix in runs]
+    pairs = ((unchanged, counts), (other, changed))
+    noises = [noise_in(subject.mechanism, matrix_of(run, matrix), matrix)[0] for run, matrix in pairs]
     correlation = abs(np.corrcoef(*noises)[0, 1])
     assert correlation < 5 / np.sqrt(n_cells), "noise on counts that differ by one is not independent"
 
@@ -216,7 +204,8 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
     for facts, windows in worlds(subject):
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
         for number, counts in enumerate(matrices):
-            alone, _ = released(Subject(subject.mechanism, OneReplica(subject.source, number)), counts, facts, windows)
+            one = replace(subject, source=runs.OneReplica(subject.source, number))
+            alone, _ = released(one, counts, facts, windows)
             replica = contents(release.replica(number) for release in joint)
             assert replica == contents(alone), f"replica {number} releases something else than a run of its replica"
 
@@ -241,7 +230,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
     """Check that the noise a step draws, in queries and publications, is exactly the noise it charges for."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
-            script: Any = ScriptedNoise(first)
+            script: Any = runs.ScriptedNoise(first)
             steps = step_through(subject.mechanism, counts_for(), facts, windows, script)
             n_repeated, blocks = 0, dict[int, Block]()
             for number, (made, _) in enumerate(steps):
@@ -279,7 +268,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
     for (facts, windows), first in product(worlds(subject), (0, 1)):
         courses = []
         for counts in (counts_for(seed=1), counts_for(seed=2)[::-1] * 3):
-            script: Any = ScriptedNoise(first)
+            script: Any = runs.ScriptedNoise(first)
             steps = step_through(subject.mechanism, counts, facts, windows, script)
             courses.append([(contents(made), FORMAT.encode(state)) for made, state in steps])
         assert courses[0] == courses[1], "other counts, other decisions, though all releases were the same"
@@ -307,7 +296,7 @@ def reads_what_it_says(subject: Subject) -> None:
     def released_with(**changes: Any) -> list[tuple[Any, ...]]:
         facts = facts_for(**{"landmarks": ()} | changes)
         # The same noise whatever it is bound to: what differs then is read.
-        made, _ = released(replace(subject, source=ScriptedNoise()), counts_for(), facts)
+        made, _ = released(replace(subject, source=runs.ScriptedNoise()), counts_for(), facts)
         return contents([replace(release, landmark=False) for release in made])  # that one is a landmark is no secret
 
     mechanism = subject.mechanism
@@ -403,9 +392,9 @@ def reads_releases_alone(subject: Subject) -> None:
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
     state = step.start(facts)
     for release in released(subject, counts_for(), facts, windows, mechanism=DiscreteLaplace(epsilon=1.0))[0]:
-        before = [content(release), FORMAT.encode(state)]
+        before = [runs.content(release), FORMAT.encode(state)]
         shown, after = step.process(release, state)
-        assert [content(release), FORMAT.encode(state)] == before, "a release or the state was changed"
+        assert [runs.content(release), FORMAT.encode(state)] == before, "a release or the state was changed"
         of_counts = ("values", "standard_deviation", "alarm")
         kept = {name: value for name, value in vars(release).items() if name not in of_counts}
         assert all(getattr(shown, name) is value for name, value in kept.items()), "more than values was changed"

@@ -68,8 +68,7 @@ class Run:
     @property
     def configuration(self) -> dict[str, Any]:
         """The configuration from the operator's manifest, or else the redacted one from the public manifest."""
-        configuration: dict[str, Any] = (self.operator or self.public)["configuration"]
-        return configuration
+        return dict((self.operator or self.public)["configuration"])
 
     @property
     def counted(self) -> str:
@@ -187,10 +186,9 @@ class Run:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file, or raise a `DataError` that names the file if it is not valid JSON."""
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error})") from error
-    return value
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:

@@ -95,10 +95,8 @@ def draw_series(
 
 def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
     """Return the notebook markup of a result: a title, sentences, and a drawing if Matplotlib is installed."""
-    first, *others = lines
-    text = "".join(
-        f"<p>{one}</p>" for one in [f"<strong>{escape(title)}</strong>: {escape(first)}", *map(escape, others)]
-    )
+    first, *others = map(escape, lines)
+    text = "".join(f"<p>{line}</p>" for line in [f"<strong>{escape(title)}</strong>: {first}", *others])
     try:
         return text if plot is None else text + plot()._repr_html_()
     except MissingLibrary as error:

@@ -26,7 +26,7 @@ class LivePage:
         self.signature: tuple[tuple[str, int], ...] | None = None
         self.text = ""
         self.last_served = -FINAL_WAIT
-        self.is_over = self.served_end = False
+        self.served_end = False
 
     def get(self) -> str:
         """Return the current page, or raise `PenstockError` if the run has not begun."""
@@ -35,9 +35,8 @@ class LivePage:
             signature = tuple((str(path), path.stat().st_mtime_ns) for path in paths if path.is_file())
             if signature != self.signature:
                 run = Run(self.folder)
-                self.text, self.is_over, self.signature = run_page(run, live=True), run.is_over, signature
+                self.text, self.served_end, self.signature = run_page(run, live=True), run.is_over, signature
             self.last_served = time.monotonic()
-            self.served_end = self.is_over
             return self.text
 
 

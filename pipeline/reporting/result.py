@@ -48,8 +48,7 @@ class Result:
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The operator's manifest: row counts, digests of the input, timings and exit state."""
-        values: dict[str, Any] = json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8"))
-        return values
+        return dict(json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8")))
 
     @property
     def exit_code(self) -> int:
@@ -112,15 +111,12 @@ class Result:
         from penstock.pipeline.output.utility_summary import ONE, counted, in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        lines = [self.manifest["exit"]["reason"]]
-        lines += (
-            [in_words(self.manifest["utility_summary"], counted(self.manifest))]
-            if "utility_summary" in self.manifest
-            else []
-        )
-        one = ONE[counted(self.manifest)]
-        lines += [losses_in_words(self.manifest["loss"], one)] if "loss" in self.manifest else []
-        return shown_in_notebook(str(self.folder), lines, None if "points" in self.manifest else self.plot)
+        manifest, lines = self.manifest, [self.manifest["exit"]["reason"]]
+        if "utility_summary" in manifest:
+            lines.append(in_words(manifest["utility_summary"], counted(manifest)))
+        if "loss" in manifest:
+            lines.append(losses_in_words(manifest["loss"], ONE[counted(manifest)]))
+        return shown_in_notebook(str(self.folder), lines, None if "points" in manifest else self.plot)
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl
