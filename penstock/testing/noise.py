@@ -65,10 +65,7 @@ _WEIGHTS: dict[str, Callable[[NDArray[np.float64], float], NDArray[np.float64]]]
     "discrete_laplace": lambda z, scale: np.exp(-np.abs(z) / scale),
     "discrete_gaussian": lambda z, sigma: np.exp(-(z**2) / (2 * sigma**2)),
 }
-_CONTINUOUS = {
-    "laplace": lambda scale: stats.laplace(scale=scale),
-    "gaussian": lambda sigma: stats.norm(scale=sigma),
-}
+_CONTINUOUS = {"laplace": lambda scale: stats.laplace(scale=scale), "gaussian": lambda sigma: stats.norm(scale=sigma)}
 
 
 def _chi_square(

@@ -103,12 +103,7 @@ def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[An
 
 
 def _prior_scores(
-    plan: Plan,
-    truth: Array,
-    released: Array,
-    active: Mask,
-    windows: NDArray[Any],
-    starts: NDArray[np.int64],
+    plan: Plan, truth: Array, released: Array, active: Mask, windows: NDArray[Any], starts: NDArray[np.int64]
 ) -> tuple[dict[str, float | None], list[_Score]]:
     """Return the error and skill of the release relative to the prior, both empty if there is no prior."""
     n_training = max((accountant.training_windows or 0 for accountant in plan.accountants), default=0)

@@ -92,11 +92,7 @@ def utility_summary(truth: Array, released: Array) -> dict[str, float]:
 
 
 def usual_counts(
-    truth: Array,
-    active: NDArray[np.bool_],
-    starts: NDArray[np.int64],
-    time_zone: str,
-    training: NDArray[np.bool_],
+    truth: Array, active: NDArray[np.bool_], starts: NDArray[np.int64], time_zone: str, training: NDArray[np.bool_]
 ) -> Array:
     """Return the mean training count of each cell at the same local time of the week (n_windows, n_cells).
 

@@ -75,8 +75,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
     """
     frame = pl.DataFrame(table).with_columns(
-        pl.col(pl.Categorical).cast(pl.String),
-        pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
+        pl.col(pl.Categorical).cast(pl.String), pl.col(pl.Datetime).dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ")
     )
     keys = frame.select(pl.concat_str([pl.col(name).cast(pl.String).fill_null("") for name in key], separator="/"))
     lines = io.BytesIO()
