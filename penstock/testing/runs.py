@@ -144,8 +144,8 @@ class OneReplica:
 class ScriptedNoise:
     """A noise source with scripted releases and decisions that records every draw.
 
-    Vectors come out as a function of the window alone. Questions are answered with a number beyond any count, and coins
-    fall, so that every second window publishes: the odd ones, or with ``first`` 1 the even ones.
+    Vectors are a function of the window alone; answers and coins publish every second window: the odd ones, or with
+    ``first`` 1 the even ones.
     """
 
     def __init__(self, first: int = 0) -> None:

@@ -48,11 +48,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address is reachable only from this machine. Raise `ParameterError` if it is not an IP address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
-    (True, False)
-    """
+    """Return whether an IP address is reachable only from this machine, or raise `ParameterError` if it is none."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -106,10 +106,9 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Return the nonce of a deployment: a new one for a new run, or the stored one for a resumed run.
+    """Return the nonce of a deployment: a new one, or the stored one of a resumed run (`registration.resume_run`).
 
-    The noise of what a continued run has not charged yet takes others (`registration.resume_run`). Empty in a
-    simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
+    Empty in a simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
     """
     if config.mode == "deployment" and not resume:
         return secrets.token_bytes(32)

@@ -98,19 +98,15 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Return the name of a part, given its windows. A resumed run may be divided into different parts.
-
-    >>> part_name(3, 3), part_name(3, 12)
-    ('000000000003', '000000000003~000000000012')
-    """
+    """Return the name of a part, given its windows. A resumed run may be divided into different parts."""
     return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
 def windows_of(stem: str) -> range:
     """Return the windows of a part, as given by its name.
 
-    >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12))
-    (range(3, 4), range(3, 13))
+    >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12)), part_name(3, 12)
+    (range(3, 4), range(3, 13), '000000000003~000000000012')
     """
     first, _, last = stem.partition("~")
     return range(int(first), int(last or first) + 1)

@@ -73,11 +73,10 @@ def read_outlines(folder: Path) -> list[Line]:
 
 
 def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
-    """Simplify lines to the resolution of the map.
+    """Return the pieces of lines that are on the map, simplified to its resolution (Douglas, Peucker 1973).
 
-    ``lines``: shape (n, 2) each: longitude and latitude. ``minimum``, ``maximum``: south-western and north-eastern
-    corner of the map. Returns the pieces on the map, without positions within a 2000th of its extent from the line
-    without them (Douglas, Peucker 1973); coarser if more than `MAX_POSITIONS` would be left.
+    Positions within a 2000th of its extent from the line without them are left out, and more if more than
+    `MAX_POSITIONS` would be left.
 
     >>> bend = np.array([[0.0, 0.0], [0.5, 0.0001], [1.0, 0.0], [1.0, 1.0], [9.0, 1.0], [9.0, 2.0]])
     >>> [line.tolist() for line in simplified([bend], np.zeros(2), np.ones(2))]
@@ -107,17 +106,13 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
 
     Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
     ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty if none can be stated),
-    ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84). Numbers of people: three decimals.
+    ``landmark``, ``action``, and the geometry as longitude and latitude (WGS 84), which CSV does without if need be.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
 
-    Memory: some hundred thousand rows at a time.
-
-    ``form``: ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, geometry as well-known binary) or ``csv``
-    (geometry as well-known text; without that column where the cells have no place on a map). Without ``out`` the file
-    is ``public/releases`` with the ending of the format; it appears whole or not at all. Raises `DataError` if there
-    are no released counts in the folder, or no geometry for a format that needs one. Raises `ParameterError` if there
-    is no such format.
+    ``form``: ``geojson`` (RFC 7946, times as text), ``geoparquet`` (1.1, well-known binary) or ``csv`` (well-known
+    text). Without ``out`` the file is ``public/releases`` with the ending of the format. Raises `DataError` without
+    released counts or a needed geometry, and `ParameterError` for any other format.
     """
     if form not in FORMATS:
         raise ParameterError("format", form, f"one of {', '.join(FORMATS)}")

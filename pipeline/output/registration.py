@@ -353,8 +353,8 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 class KnownLedgers:
     """The ledgers, by event source, that deployments have used with a key or on a machine.
 
-    They are noted beside the key file and in the state folder, where either can be written: who deletes a ledger, or
-    names a new one, is told that its budget is not all that was spent.
+    Noted beside the key file and in the state folder: who deletes a ledger, or names a new one, is told that its budget
+    is not all that was spent.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -403,11 +403,8 @@ class KnownLedgers:
         return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
     def check(self) -> None:
-        """Raise `DataError` if an older copy has replaced the ledger, or `ConfigError` if the ledger is a copy
-        alongside the original.
-
-        An older copy lacks entries that were noted when a run began, went on or ended. A copy is one whatever event
-        source it is said to be of; one that lacks nothing may be acknowledged.
+        """Raise `DataError` if an older copy has replaced the ledger: it lacks entries that were noted when a run began,
+        went on or ended. Raise `ConfigError` for an unacknowledged copy beside the original, whatever source it states.
         """
         identity, n_entries = identity_of(self.ledger), len(Ledger(self.ledger).checked_entries())
         for file in self.files:

@@ -90,12 +90,7 @@ def releases_table(
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
-    """Return the schema of the releases table for a chain of mechanism steps.
-
-    >>> from penstock.mechanisms import get
-    >>> releases_schema([get("laplace")(epsilon=1.0), get("filter")()]).names[-1]
-    'alarm'
-    """
+    """Return the schema of the releases table for a chain of mechanism steps, with ``alarm`` if one raises alarms."""
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
 
 

@@ -50,12 +50,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Return the lower and upper ends of a count's interval, both truncated at 0.
-
-    >>> low, high = ends(np.array([9.0, 1.0, -5.0]), np.array([2.0, 2.0, 2.0]))
-    >>> low.tolist(), high.tolist()
-    ([7.0, 0.0, 0.0], [11.0, 3.0, 0.0])
-    """
+    """Return the lower and upper ends of a count's interval, both truncated at 0."""
     return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
 
 

@@ -46,8 +46,8 @@ def sinks_of(plan: Plan) -> list[Sink]:
 class RunWriter:
     """The single writer of a run's files, which every runner uses.
 
-    Every method is idempotent. A part is durable when its method returns, and the first write of a part wins, so that
-    steps may be executed again after a failure. Row counts, memberships and summaries are replaced whole.
+    Every method is idempotent. A part is durable when its method returns, and its first write wins; row counts,
+    memberships and summaries are replaced whole.
     """
 
     def __init__(

@@ -167,10 +167,10 @@ def _chunk_slice(number: int, first: int, last: int) -> slice:
 
 
 class SlotCharge(NamedTuple):
-    """The amount charged to consecutive slots.
+    """The amount charged to consecutive slots, where all of them are in a unit; ``in_part`` where only some are.
 
-    ``amount`` counts where all of them are in a unit, ``in_part`` where only some are: more, where contribution
-    bounding chooses among a person's events in all of them, so that others are counted in place of those that go.
+    That is more where contribution bounding chooses among a person's events in all of them, so that others are counted
+    in place of those that go.
     """
 
     first: int

@@ -295,10 +295,9 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[Ledger]:
-        """Lock and read the ledger, and on exit append the new entries, sync and unlock. If an error is raised, nothing
-        has been charged.
+        """Lock and read the ledger, and on exit append the new entries, sync and unlock.
 
-        While the block runs, `check` before a step and `charge` after it.
+        `check` before a step and `charge` after it. If an error is raised, nothing has been charged.
         """
         make_folder(self.path.parent)
         with open(self.path, "ab+", opener=private_opener) as self._file:
@@ -343,11 +342,10 @@ class Ledger:
         return known.nonces.get(known.made_under.get(slot, newest), "")
 
     def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget, without writing
-        anything.
+        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget.
 
-        A window that was charged before is settled, and so is one that was refused: what is decided of a window is the
-        same whenever it is repeated, whatever others have charged since.
+        A window that was charged or refused before is settled: what is decided of it is the same whenever it is
+        repeated, whatever others have charged since.
         """
         posting, data = self._look_up(charge)
         if not data:
@@ -463,10 +461,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every stored head belongs to an entry or precedes the first one.
-
-        One that is gone was lost, but for that of a run which has not charged yet.
-        """
+        """Raise `DataError` unless every stored head belongs to an entry. One that is due and missing was lost."""
         heads = {None, "", before, *(entry.head for entry in entries)}
         for path, head in zip(self._heads, kept):
             if head not in heads:

@@ -29,8 +29,7 @@ FORMAT = StateFormat("release_loop")
 class Batch:
     """Releases of consecutive windows, the charges to store durably beforehand, and the reason if releasing stopped.
 
-    ``known`` are operator-only facts of the windows that went in, where an accountant needs them; a block's releases
-    come later than its windows. ``budget_left`` is what the current budget period has left, where there is a budget.
+    ``known`` are operator-only facts of the windows that went in; ``budget_left`` is of the current budget period.
     """
 
     releases: tuple[Release, ...]

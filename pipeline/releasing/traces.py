@@ -250,11 +250,9 @@ class TraceBatch:
 
 
 class TraceLoop:
-    """Loop that releases all traces of a shard through the mechanism and accounts for them. Nothing persists between
-    calls.
+    """Loop that releases all traces of a shard through the mechanism and accounts for them.
 
-    `release` is a pure function of the shard's traces; a user's releases depend on that user's trace only, whatever
-    shard it is in.
+    A user's releases depend on that user's trace only, whatever shard it is in. Nothing persists between calls.
     """
 
     def __init__(self, plan: CoreSpec) -> None:

@@ -104,11 +104,7 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
 
 
 def treatment(accountant: str) -> Treatment:
-    """Return the presentation of an accountant, or a default one if it is unknown.
-
-    >>> treatment("landmark_budget").title, treatment("my_own").title
-    ('Budget', 'My own')
-    """
+    """Return the presentation of an accountant, or a default one if it is unknown."""
     return KNOWN.get(accountant) or Treatment(title=accountant.replace("_", " ").capitalize())
 
 

@@ -31,9 +31,6 @@ def write_statement(folder: str | Path) -> Path:
     """Write a run's printable statement for its data-protection officer to ``public/data_protection.html``.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
-
-    ``public/`` in the folder is enough. Returns the page's path. Raises `DataError` if there is no run in the folder,
-    or a file of it cannot be read.
     """
     folder = Path(folder)
     if is_experiment(folder):

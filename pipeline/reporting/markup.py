@@ -124,8 +124,7 @@ def plural(n: int, noun: str) -> str:
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
     """Encode an array, including any NaN and infinities, for the page's ``unpack``, which decodes it to a typed array.
 
-    In 64-bit floating point if ``exact`` (times), else in the smallest of 1, 2 and 4 byte integers that holds all
-    values, or 32-bit floating point.
+    As 64-bit floats if ``exact`` (times), else as the smallest integers that hold all values, or 32-bit floats.
 
     >>> pack([1, 2, 300])["type"], pack([0.5, 2])["type"], pack([True, False])["type"]
     ('i2', 'f4', 'i1')

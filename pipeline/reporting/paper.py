@@ -29,12 +29,10 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
     """Return the figures of a run or an experiment as a tidy data frame with one figure per row.
 
     Columns: of a run ``kind`` (utility or account) and ``accountant``, of an experiment its varied parameters; then
-    ``measure``, ``value``, ``low``, ``high``, ``unit``, and in each row what decides the result: ``name``, ``version``,
+    ``measure``, ``value``, ``low``, ``high``, ``unit``, and what decides the result: ``name``, ``version``,
     ``configuration`` (digest) and ``seed``, empty for a deployment.
 
     **Privacy**: of a simulation utility is measured against true counts; the frame is the operator's.
-
-    Raises `DataError` if there is neither in the folder, or a file of it cannot be read.
     """
     folder = Path(folder)
     name, manifest = _manifest(folder)

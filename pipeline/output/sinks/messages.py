@@ -98,11 +98,10 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """A sink that sends a run's tables to the configured Pub/Sub topics.
+    """A sink that sends a run's tables to the configured Pub/Sub topics, as JSON objects with the columns of the file.
 
-    A row is a JSON object with the columns of its file. The attribute ``id`` says which row it is, as a key of Kafka
-    does, so that who reads can drop a repeat: it has the same bytes. The ordering key is the stream: a subscription
-    with message ordering gets windows in order.
+    The attribute ``id`` says which row it is, so that readers can drop a repeat: it has the same bytes. The ordering
+    key is the stream: a subscription with message ordering gets windows in order.
     """
 
     output: PubSubOutput
