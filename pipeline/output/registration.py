@@ -403,7 +403,7 @@ class KnownLedgers:
         return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
     def check(self) -> None:
-        """Raise `DataError` if an older copy has replaced the ledger: it lacks entries that were noted when a run began,
+        """Raise `DataError` if an older copy has replaced the ledger: it lacks entries noted when a run began,
         went on or ended. Raise `ConfigError` for an unacknowledged copy beside the original, whatever source it states.
         """
         identity, n_entries = identity_of(self.ledger), len(Ledger(self.ledger).checked_entries())
