@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,8 +93,7 @@ def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
 VERSION = 2
 
 
-@dataclass(frozen=True)
-class Area:
+class Area(NamedTuple):
     """A circle that is centred on a space, contains all of its cells, and confines the released traces.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
@@ -132,20 +131,15 @@ def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tu
         clamped=int((inside != points).any(axis=1).sum()),
         rejected=rejected_by_reason(block),
     )
-    return counts, _split(frame, inside, plan)
-
-
-def _split(frame: Any, points: Points, plan: CoreSpec) -> Iterator[tuple[int, State]]:
     if frame.is_empty():
-        return
+        return counts, iter(())
     codes, table = user_codes(frame["user"], plan.keys.pseudonyms)
     users = table.astype("<i8").view(">u8").astype(np.uint64)[codes]
     # The pseudonym's leading bits choose the shard, so that shards in order hold pseudonyms in order.
     shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.batching.n_shards)) >> np.uint64(32)
-    times = frame["time"].to_numpy()
-    for number in np.unique(shard).tolist():
-        in_shard = shard == number
-        yield int(number), {"user": users[in_shard], "time": times[in_shard], "point": points[in_shard]}
+    columns = {"user": users, "time": frame["time"].to_numpy(), "point": inside}
+    masks = [(int(number), shard == number) for number in np.unique(shard).tolist()]
+    return counts, ((number, {name: column[mask] for name, column in columns.items()}) for number, mask in masks)
 
 
 def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
@@ -168,16 +162,10 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
         kept = _thin(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.traces.gap)
         users, times, points = users[kept], times[kept], points[kept]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
-    return Traces(
-        users=users[starts].view(np.int64),
-        starts=starts,
-        times=times,
-        points=points,
-        landmarks=landmark_mask(
-            plan.traces.landmarks, plan.traces.time_zone, times, points, starts, users[starts].view(np.int64)
-        ),
-        periods=budget_periods(plan, times),
-    )
+    people, zone = users[starts].view(np.int64), plan.traces.time_zone
+    landmarks = landmark_mask(plan.traces.landmarks, zone, times, points, starts, people)
+    periods = budget_periods(plan, times)
+    return Traces(users=people, starts=starts, times=times, points=points, landmarks=landmarks, periods=periods)
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
