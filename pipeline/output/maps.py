@@ -90,7 +90,8 @@ def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray
         pieces += [line[first : end + 1] for first, end in edges.reshape(-1, 2)]
     tolerance = extent * _COARSE
     while True:
-        shapes = shapely.simplify([shapely.LineString(piece * squeeze) for piece in pieces], tolerance, False)
+        shapes = [shapely.LineString(piece * squeeze) for piece in pieces]
+        shapes = shapely.simplify(shapes, tolerance, preserve_topology=False)
         kept = [np.asarray(shapely.get_coordinates(shape) / squeeze) for shape in shapes]
         kept = [piece for piece in kept if (np.ptp(piece * squeeze, axis=0) > tolerance).any()]
         if sum(map(len, kept)) <= MAX_POSITIONS:
