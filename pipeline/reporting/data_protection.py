@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.experiment import is_experiment
 from penstock.pipeline.reporting.markup import Table, document, number, plural
-from penstock.pipeline.sources.reading.inputs import sha256
 
 STATEMENT = "data_protection.html"
 STYLES = ("page.css", "statement.css")
@@ -47,7 +47,10 @@ def statement(run: Run) -> str:
     is_bounded = losses is not None and not math.isinf(losses["release"])
     delta = losses.get("delta") if losses else None
     folder = run.folder / "public"
-    digests = sha256([str(folder / name) for name in SIGNED if (folder / name).is_file()], str(folder))
+    digests = list[tuple[str, str]]()
+    for path in (folder / name for name in SIGNED if (folder / name).is_file()):
+        with path.open("rb") as file:
+            digests.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
     by_one = "By one release" if run.traces is None else "By one point"
     periods = {"release": by_one, "day": "By a day", "run": "By the whole run"}
     return document(
@@ -90,7 +93,7 @@ def statement(run: Run) -> str:
             "configuration (SHA-256)": public["configuration_digest"],
             **({"ledger head": public["ledger_head"]} if "ledger_head" in public else {}),
         },
-        digests=Table(["Published file", "SHA-256"], list(digests.items()), "The files that this page is about"),
+        digests=Table(["Published file", "SHA-256"], digests, "The files that this page is about"),
         versions=", ".join(f"{name} {version}" for name, version in public["versions"].items() if name != "penstock"),
     )
 
