@@ -21,7 +21,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.traces import TraceLoop, check_budget, gather, points_of, pseudonyms
+from penstock.pipeline.releasing.traces import TraceLoop, area_of, check_budget, gather, points_of, pseudonyms
 from tests.tools.checkout import ROOT
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.small_configuration import walk_source
@@ -117,7 +117,7 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
             points += [piece for _, piece in points_of(block, plan)[1]]
     traces = gather(points, plan)
     loop = TraceLoop(plan)
-    schedule = PointSchedule(traces, loop.origin)
+    schedule = PointSchedule(traces, area_of(plan.space).centre)
     expected = collect(release_traces(plan.traces.mechanism, schedule, loop.noise), len(traces.times))
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), expected.values)
