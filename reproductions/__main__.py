@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.kinds import find
@@ -58,8 +58,7 @@ def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
         begun = time.monotonic()
         print(f"== {path.stem}", flush=True)
         try:
-            data = input_of(path, given.reduced)
-            overrides = _elsewhere(data) if data and not data.exists else []
+            overrides = data_overrides(path, given.reduced)
             if overrides is None:
                 ending = "skipped"
             else:
@@ -73,19 +72,15 @@ def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
     return 1 if ended["FAILED"] else 0
 
 
-class Input(NamedTuple):
-    """The input of an experiment: the configuration key that names it, its path, and whether it exists."""
+def data_overrides(path: Path, reduced: bool = False) -> list[str] | None:
+    """Return the overrides that point an experiment to the alternative data folder if its data are only there, or None
+    if they are nowhere.
 
-    key: str
-    path: str
-    exists: bool
-
-
-def input_of(path: Path, reduced: bool = False) -> Input | None:
-    """Return the input of an experiment or study, or None if it has none. The loader reports any errors in the file."""
+    The loader reports any errors in the file.
+    """
     root, problems = parse(read_text(path), str(path))
     if not isinstance(root, Mapping):
-        return None
+        return []
     folder = include_base(root, path.parent, problems)
     if reduced:
         reduce(root, problems)
@@ -95,20 +90,17 @@ def input_of(path: Path, reduced: bool = False) -> Input | None:
             section = section.get(step) if isinstance(section, dict) else None
         if isinstance(section, dict):
             named = section.get("path")
-            return Input(key, named, find(named, folder) is not None) if isinstance(named, str) else None
-    return None
-
-
-def _elsewhere(data: Input) -> list[str] | None:
-    """Return the override that points a data set to the alternative data folder, or None if it is not there either."""
-    # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
-    parts = Path(data.path).parts
-    below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
-    elsewhere = Path(os.environ.get(DATA, "data"), *below)
-    if find(str(elsewhere), None) is None:
-        print(f"its data set is not here: {data.path}; unpack it there, or name the folder above it in {DATA}")
-        return None
-    return [f"{data.key}={elsewhere}"]
+            if not isinstance(named, str) or find(named, folder) is not None:
+                return []
+            # Written as data/cabspotting/new_e*.txt: what follows data/ is looked up there.
+            parts = Path(named).parts
+            below = parts[parts.index("data") + 1 :] if "data" in parts else parts[-1:]
+            elsewhere = Path(os.environ.get(DATA, "data"), *below)
+            if find(str(elsewhere), None) is not None:
+                return [f"{key}={elsewhere}"]
+            print(f"its data set is not here: {named}; unpack it there, or name the folder above it in {DATA}")
+            return None
+    return []
 
 
 def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:

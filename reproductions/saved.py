@@ -22,16 +22,11 @@ SHOWN = ROOT / "shown"
 
 def written(path: Path) -> dict[str, Any]:
     """Return the content of an experiment file, including how the pages present it."""
-    return _content(path) | _page_settings(path.stem)
-
-
-def _page_settings(name: str) -> dict[str, Any]:
-    path = SHOWN / f"{name}.yaml"
-    return _content(path) if path.exists() else {}
+    return _content(path) | _content(SHOWN / path.name)
 
 
 def _content(path: Path) -> dict[str, Any]:
-    root, _ = parse(read_text(path), path.name)
+    root, _ = parse(read_text(path), path.name) if path.exists() else (None, [])
     return plain(root) if root is not None else {}
 
 
@@ -49,7 +44,11 @@ def save(folder: Path, results: Path) -> None:
     if "tables" in manifest:
         copied = {table: table for table in manifest["tables"]}
     else:
-        _save_summary(folder, results / f"{name}.csv", shown_measures(manifest["configuration"] | _page_settings(name)))
+        _save_summary(
+            folder,
+            results / f"{name}.csv",
+            shown_measures(manifest["configuration"] | _content(SHOWN / f"{name}.yaml")),
+        )
         copied = {"expected.csv": f"{name}-expected.csv"} if (folder / "expected.csv").exists() else {}
     for source, saved in copied.items():
         with atomic.replacing(results / saved) as temporary:

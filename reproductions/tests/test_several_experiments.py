@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproductions.__main__ import input_of, main
+from reproductions.__main__ import data_overrides, main
 from tests.tools.experiment_cases import BASE, GRID
 
 SMALL = GRID.replace("[1, 9]", "[1]") + "reduced: {seeds: 1}\n"
@@ -52,30 +52,22 @@ def test_one_that_fails_or_has_no_data_does_not_stop_the_others(folder, capsys, 
     assert "4 done (2 of them before)" in capsys.readouterr().out
 
 
-def test_data_sets_are_found_by_their_names(folder, capsys, monkeypatch):
-    (folder / "sets" / "cabspotting").mkdir(parents=True)
+def test_a_part_of_a_data_set_is_found_below_its_folder(folder, monkeypatch):
     monkeypatch.setenv("PENSTOCK_DATA", str(folder / "sets"))
-    write(folder, "cabs", NEEDS_DATA)
-    assert ran(folder) == 1
-    # It is there, and has nothing in it.
-    assert "skipped: cabs" not in capsys.readouterr().out
-
-
-def test_a_part_of_a_data_set_is_found_below_its_folder(folder, capsys, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_DATA", str(folder / "sets"))
-    write(folder, "cabs", NEEDS_DATA.replace("data/cabspotting", "data/cabspotting/new_e*.txt"))
-    assert ran(folder) == 0
-    assert "skipped: cabs" in capsys.readouterr().out
+    cabs = write(folder, "cabs", NEEDS_DATA.replace("data/cabspotting", "data/cabspotting/new_e*.txt"))
     (folder / "sets" / "cabspotting").mkdir(parents=True)
+    assert data_overrides(cabs) is None
     (folder / "sets" / "cabspotting" / "new_ea.txt").touch()
-    ran(folder)
-    assert "skipped: cabs" not in capsys.readouterr().out
+    assert data_overrides(cabs) == [f"base.source.path={folder / 'sets' / 'cabspotting' / 'new_e*.txt'}"]
 
 
-def test_what_an_experiment_reads(folder):
+def test_what_an_experiment_reads(folder, monkeypatch):
+    monkeypatch.setenv("PENSTOCK_DATA", str(folder / "sets"))
     needs = write(folder, "cabs", NEEDS_DATA + "reduced: {set: {source: {type: synthetic, seed: 1}}}\n")
-    assert input_of(needs) == ("base.source.path", "data/cabspotting", False)
-    assert input_of(needs, reduced=True) is None
+    assert data_overrides(needs) is None
+    assert data_overrides(needs, reduced=True) == []
+    assert data_overrides(write(folder, "small", SMALL)) == []
+    (folder / "sets" / "cabspotting").mkdir(parents=True)
+    assert data_overrides(needs) == [f"base.source.path={folder / 'sets' / 'cabspotting'}"]
     (folder / "files" / "data" / "cabspotting").mkdir(parents=True)
-    assert input_of(needs) == ("base.source.path", "data/cabspotting", True)
-    assert input_of(write(folder, "small", SMALL)) is None
+    assert data_overrides(needs) == []
