@@ -7,12 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec
+from types import ModuleType
+from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError, PluginError, installed, load
+from penstock.mechanisms.core.plugin import (
+    ParameterError,
+    PluginError,
+    installed,
+    load_entry,
+    place_of,
+    taken,
+)
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -129,7 +137,8 @@ class Metric:
         values = np.asarray(self.values(*pair, *options, **named), np.float64)
         expected = {"window": pair[0].shape[:1], "cell": pair[0].shape[1:]}.get(self.scope)
         if values.ndim != 1 or expected not in (None, values.shape):
-            raise ParameterError(f"metric {self.name}", values.shape, f"the shape of one value for each {self.scope}")
+            text = f"metric {self.name} returns values of shape {values.shape}; it must be one for each {self.scope}"
+            raise PluginError(f"{place_of(self.values)}: {text}")
         where = np.flatnonzero(~np.isnan(values))
         return where, values[where]
 
@@ -158,9 +167,21 @@ def metric_called(name: str) -> Metric | None:
     >>> metric_called("mae").unit, metric_called("mea")
     ('people', None)
     """
-    if name not in METRICS and name in installed(GROUP):
-        load(installed(GROUP)[name].module)
+    entry = installed(GROUP).get(name)
+    if entry is not None:
+        if name in METRICS and METRICS[name].values.__module__ != entry.module:
+            raise taken(entry, place_of(METRICS[name].values))
+        check_metric(load_entry(entry, name))
     return METRICS.get(name)
+
+
+def check_metric(module: ModuleType) -> None:
+    """Check that a plug-in's file has registered the metric of its name, and no other."""
+    name = module.__name__.rpartition(".")[2]
+    registered = [metric.name for metric in METRICS.values() if metric.values.__module__ == module.__name__]
+    if registered != [name]:
+        text = f"the file must register the metric {name}, and no other: @metric({name!r}, …) above its function"
+        raise PluginError(f"{module.__file__}:1: {text}")
 
 
 def metric(
@@ -180,6 +201,9 @@ def metric(
     >>> doubled_people([[1, 2]], [[1, 3]]), METRICS.pop("doubled_people").scope
     (0.5, 'window')
     """
+
+    if scope not in get_args(Scope):
+        raise ParameterError("scope", scope, f"one of {', '.join(get_args(Scope))}")
 
     def enter(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
         """Register a metric under its name."""

@@ -23,7 +23,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.plugin import ParameterError, PluginError, file_of
+from penstock.mechanisms.core.plugin import ParameterError, PluginError, place_of
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -163,7 +163,8 @@ class Chain(Mechanism):
         for release in made:
             if np.shape(release.values) != coarse.shape:
                 text = f"{type(self.reader).__name__} releases values of shape {np.shape(release.values)}"
-                raise PluginError(f"{text}; they must have that of the counts, {coarse.shape}")
+                place = place_of(type(self.reader), ["step"])
+                raise PluginError(f"{place}: {text}; they must have that of the counts, {coarse.shape}")
             dated = replace(release, day_type=window.day_type, time_of_day=window.time_of_day)
             shown, state = self._process(self._in_cells(dated), state)
             releases += self._in_windows(shown, state)
@@ -229,7 +230,8 @@ class Chain(Mechanism):
             release, after = step.process(release, part(f"after{number}", state))
             if np.shape(release.values) != shape:
                 text = f"{type(step).__name__} makes values of shape {np.shape(release.values)} from {shape}"
-                raise PluginError(f"{file_of(type(step))}: {text}; it must keep the shape")
+                place = place_of(type(step), ["transform", "process"])
+                raise PluginError(f"{place}: {text}; it must keep the shape")
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
 

@@ -286,6 +286,8 @@ class Release:
         """Build the release of one window, with inactive sensors masked. Its other fields come from ``charge`` and
         ``further``.
         """
+        if not all(isinstance(event, Event) for event in charge):
+            raise TypeError(f"charge: {charge} is not allowed; it must be a tuple of privacy events")
         public = np.asarray(values, np.float64)
         if window.active is not None:
             public = np.where(window.active, public, np.nan)

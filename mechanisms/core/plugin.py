@@ -8,6 +8,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import math
 import operator
 import pkgutil
@@ -387,16 +388,15 @@ class Registry(Generic[T]):
         PluginError
             If its file cannot be imported, or does not hold the class.
         """
-        if name in self.internal or name not in _files(self.package):
-            entry = None if name in self.internal else installed(self.group).get(name)
-            if entry is None:
-                raise UnknownPlugin(self.kind, name, self.names())
-            if entry.module.rpartition(".")[2] != name or entry.attr != class_name(name):
-                text = f"{entry.module.rpartition('.')[0] or 'package'}.{name}:{class_name(name)}"
-                raise PluginError(f"entry point {name} = {entry.value} of {self.group}: it must be {text}")
-            module = load(entry.module)
-        else:
+        entry = None if name in self.internal else installed(self.group).get(name)
+        if name not in self.internal and name in _files(self.package):
             module = load(f"{self.package}.{name}")
+            if entry is not None:
+                raise taken(entry, module.__file__)
+        elif entry is not None:
+            module = load_entry(entry, class_name(name))
+        else:
+            raise UnknownPlugin(self.kind, name, self.names())
         return self._check_class(module, class_name(name))
 
     def _check_class(self, module: ModuleType, name: str) -> type[T]:
@@ -429,12 +429,16 @@ def _lacks(plugin: type) -> str:
     return plugin.lacks() if hasattr(plugin, "lacks") else ""
 
 
-def file_of(plugin: type) -> str:
-    """Return the file that defines a class, or its module if there is none, as in a notebook."""
-    try:
-        return inspect.getfile(plugin)
-    except (OSError, TypeError):
-        return plugin.__module__
+def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
+    """Return the file and line of a class or function, or of a method of the class that one of the names is.
+
+    Without a file, as in a notebook, it is the module.
+    """
+    methods = [vars(plugin)[name] for name in names if isinstance(plugin, type) and name in vars(plugin)]
+    for code in (*(getattr(method, "fget", method) for method in methods), plugin):
+        with contextlib.suppress(OSError, TypeError):
+            return f"{inspect.getfile(code)}:{inspect.getsourcelines(code)[1]}"
+    return str(plugin.__module__)
 
 
 def _is_bare(field: dataclasses.Field[Any]) -> bool:
@@ -453,7 +457,7 @@ def load(module: str) -> ModuleType:
         OUTSIDE.add(spec.origin)
     try:
         return importlib.import_module(module)
-    except PenstockError:
+    except (PluginError, MissingLibrary):
         raise
     except Exception as error:  # the file may hold anything
         raise PluginError(raised_outside(error) or f"{module}: {type(error).__name__}: {error}") from error
@@ -462,8 +466,8 @@ def load(module: str) -> ModuleType:
 def raised_outside(error: BaseException) -> str | None:
     """Describe an error by the line of the third-party plug-in that raised it: ``fading.py:7: NameError: …``.
 
-    A method that returns the wrong thing raises nothing itself: if a line of penstock failed, every such plug-in is
-    named as a possible cause. None if there are no such plug-ins.
+    A method that returns the wrong thing raises nothing itself: if a line of penstock failed, the plug-in that was in
+    use there is named as a possible cause. None if there is no such plug-in.
     """
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
@@ -471,12 +475,47 @@ def raised_outside(error: BaseException) -> str | None:
     text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     if lines:
         return f"{lines[-1].filename}:{lines[-1].lineno}: {text}"
-    if not OUTSIDE or not isinstance(error, TypeError | ValueError | LookupError | AttributeError):
+    places = ", ".join(_in_use(error))
+    if not places or isinstance(error, RuntimeError):
         return None
     last = traceback.extract_tb(error.__traceback__)[-1]
-    files = ", ".join(f"{file}:1" for file in sorted(OUTSIDE))
     cause = "a method may take or return something else than it must, or this is a fault of penstock"
-    return f"{files}: {cause}: {text} ({last.filename}:{last.lineno})"
+    return f"{places}: {cause}: {text} ({last.filename}:{last.lineno})"
+
+
+def _in_use(error: BaseException) -> list[str]:
+    """Return the places of the third-party plug-ins that were at work.
+
+    They are those of which the innermost such line calls a method, or else those that the innermost frame holds.
+    """
+    innermost: list[Any] = []
+    for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
+        called = set(re.findall(r"\.(\w+)", linecache.getline(frame.f_code.co_filename, number)))
+        held, outside = list(frame.f_locals.values()), []
+        for _ in range(4):  # locals, their attributes, the attributes of those, and tuples in between
+            kinds = {value if inspect.isfunction(value) else type(value) for value in held}
+            outside.append([kind for kind in kinds if _file_of(kind) in OUTSIDE])
+            held = [part for value in held for part in _parts(value)]
+        named = [kind for level in outside for kind in level if called & vars(kind).keys()]
+        if named:
+            return sorted({place_of(kind, called) for kind in named})
+        innermost = innermost or next(filter(None, outside), [])
+    return sorted(map(place_of, innermost))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the entries of a tuple, or the attributes of an object of penstock's."""
+    if type(value) is tuple:
+        return value
+    return getattr(value, "__dict__", {}).values() if type(value).__module__.startswith("penstock.") else ()
+
+
+def _file_of(plugin: Any) -> str:
+    """Return the file that defines a class or function, or nothing if there is none, as in a notebook."""
+    try:
+        return inspect.getfile(plugin)
+    except (OSError, TypeError):
+        return ""
 
 
 @cache
@@ -484,7 +523,26 @@ def installed(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group, by name."""
     from importlib.metadata import entry_points  # loads a dozen modules, where most runs name built-in plug-ins only
 
-    return {entry.name: entry for entry in entry_points(group=group)}
+    entries: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if entries.setdefault(entry.name, entry).value != entry.value:
+            raise taken(entry, f"{entries[entry.name].value}, of another package")
+    return entries
+
+
+def load_entry(entry: EntryPoint, attribute: str) -> ModuleType:
+    """Import the file of an entry point that names the plug-in as it must."""
+    folder, _, file = entry.module.rpartition(".")
+    if (file, entry.attr) != (entry.name, attribute):
+        text = f"{folder or 'package'}.{entry.name}:{attribute}"
+        raise PluginError(f"entry point {entry.name} = {entry.value} of {entry.group}: it must be {text}")
+    return load(entry.module)
+
+
+def taken(entry: EntryPoint, owner: object) -> PluginError:
+    """Return the error of an entry point whose name is that of another plug-in."""
+    text = f"its name is that of {owner}; rename it with its file"
+    return PluginError(f"entry point {entry.name} = {entry.value} of {entry.group}: {text}")
 
 
 def class_name(name: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
-from penstock.evaluation.metrics import GROUP
+from penstock.evaluation.metrics import GROUP, check_metric
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import Checked, ParameterError, PluginError, Registry, load, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES
@@ -34,23 +34,23 @@ def add_folder(folder: str) -> None:
 
     Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
     ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here. Raises `PluginError` if the
-    file of a metric cannot be imported, or the name of a file is taken.
+    file of a metric cannot be imported or does not register it, or the name of a file is taken.
     """
     packages = {family.package: family.group for family in UNIONS.values()} | {"penstock.evaluation": GROUP}
     for package, group in packages.items():
         inside = os.path.abspath(os.path.join(folder, group.rpartition(".")[2]))
         path = importlib.import_module(package).__path__
         if os.path.isdir(inside) and inside not in path:
-            taken = {file.stem: file for file in Path(path[0]).glob("[!_]*.py")}
-            for file in sorted(Path(inside).glob("[!_]*.py")):
-                if file.stem in taken:
-                    text = f"its name is that of {taken[file.stem]}; rename the file and its class"
-                    raise PluginError(f"{file}:1: {text}")
+            names = {file.stem: file for place in path for file in Path(place).glob("[!_]*.py")}
+            files = sorted(Path(inside).glob("[!_]*.py"))
+            for file in files:
+                if other := names.get(file.stem):
+                    raise PluginError(f"{file}:1: its name is that of {other}; rename the file and its class")
             path.append(inside)
             refresh()
             if group == GROUP:
-                for file in sorted(Path(inside).glob("[!_]*.py")):
-                    load(f"{package}.{file.stem}")
+                for file in files:
+                    check_metric(load(f"{package}.{file.stem}"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import PluginError, file_of
+from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.users import with_digests
@@ -88,7 +88,8 @@ def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
     is_whole = cells.shape == (frame.height,) and cells.dtype.kind in "iu"
     if not is_whole or cells.max(initial=-1) >= n_cells or cells.min(initial=-1) < -1:
         text = f"place must return a whole number for each event, from −1 (outside) to {n_cells - 1:,}"
-        raise PluginError(f"{file_of(type(plan.space))}: the space {type(plan.space).__name__}: {text}")
+        place = place_of(type(plan.space), ["place"])
+        raise PluginError(f"{place}: the space {type(plan.space).__name__}: {text}")
     return cells.astype(np.int64, copy=False)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from penstock.accountants.core.accountant import AccountRow
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountRow
 from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
-from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.traces import Traces
 from penstock.pipeline.counting.spec import STREAM
@@ -127,15 +127,17 @@ def _user_and_time(traces: Traces) -> dict[str, Any]:
     return {"pseudonym": names, "time": _times(traces.times)}
 
 
-def accounts_table(rows: Sequence[AccountRow], accountant: str) -> pa.Table:
+def accounts_table(rows: Sequence[AccountRow], accountant: Accountant) -> pa.Table:
     """Return a table of the rows of one accountant."""
-    fixed = {"stream": [STREAM] * len(rows), "accountant": [accountant] * len(rows)}
+    kind = type(accountant)
+    fixed = {"stream": [STREAM] * len(rows), "accountant": [ACCOUNTANTS.name_of(kind)] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
     columns = zip(*map(attrgetter(*names), rows)) if rows else ([] for _ in names)
     try:
         return pa.table(fixed | dict(zip(names, columns)), schema=ACCOUNTS)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise DataError(f"accountant {accountant}: a row holds what is neither a number nor text: {error}") from error
+        text = f"a row of {kind.__name__} holds what is neither a number nor text: {error}"
+        raise PluginError(f"{place_of(kind, ['charge', 'finish'])}: {text}") from error
 
 
 class _Rows(NamedTuple):

@@ -101,7 +101,7 @@ class RunWriter:
         if not rows:
             return
         accountant = self.plan.accountants[number]
-        table = accounts_table(rows, ACCOUNTANTS.name_of(type(accountant)))
+        table = accounts_table(rows, accountant)
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
         if accountant.public and not self.plan.on_points:

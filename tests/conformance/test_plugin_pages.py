@@ -96,23 +96,26 @@ def test_a_folder_has_a_plug_in_of_every_kind(town):
     assert '"line": 241' in reject
 
 
+def install(site, groups):
+    """Write what an installer makes of the entry points of the package ``town``."""
+    information = site / "town-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: town\nVersion: 1.0\n")
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in groups[group].items()) for group in groups
+    ]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+
+
 def test_an_installed_package_needs_no_folder(town, tmp_path):
     folder, _ = town
-    # What an installer makes of the page's pyproject.toml.
     declared = tomllib.loads((folder / "pyproject.toml").read_text())
     project = declared["project"]
     kinds = ("accountants", "mechanisms", "metrics", "sources", "spaces")
     packages = find_namespace_packages(str(folder), **declared["tool"]["setuptools"]["packages"]["find"])
     assert sorted(packages) == ["town", *(f"town.{kind}" for kind in kinds)]
     shutil.copytree(folder / "town", tmp_path / "site/town")
-    information = tmp_path / "site" / "town-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: town\nVersion: 1.0\n")
-    groups = project["entry-points"].items()
-    lines = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in named.items()) for group, named in groups
-    ]
-    (information / "entry_points.txt").write_text("\n".join(lines))
+    install(tmp_path / "site", project["entry-points"])
     shutil.copy(folder / "events.jsonl", tmp_path)
     text = (folder / "town.yaml").read_text()
     assert "plugins: town\n" in text
@@ -138,8 +141,28 @@ MISTAKES = {
     "dataclass": ("nearest_ten", "@dataclass(frozen=True, kw_only=True)", "", r"py:\d+: .* must be a frozen dataclass"),
     "method": ("nearest_ten", "np.rint", "np.rind", "py:19: AttributeError: module 'numpy' has no attribute 'rind'"),
     "metric": ("empty_streets", "truth == 0", "truths == 0", "py:11: NameError: name 'truths' is not defined"),
-    "shape": ("empty_streets", " np.nan)\n", " np.nan).mean()\n", r" \(\) .* the shape of one value for each window"),
-    "row": ("costliest_window", "float(largest[0])", "largest", " a row holds what is neither a number nor"),
+    "shape": (
+        "empty_streets",
+        " np.nan)\n",
+        " np.nan).mean()\n",
+        r"py:8: .* shape \(\); it must be one for each",
+    ),
+    "another name": (
+        "empty_streets",
+        '("empty_streets",',
+        '("empty_roads",',
+        "py:1: the file must register the",
+    ),
+    "scope": ("empty_streets", '"window"', '"windows"', "py:8: .* it must be one of cell, window, day"),
+    "row": (
+        "costliest_window",
+        "float(largest[0])",
+        "largest",
+        "py:19: a row of CostliestWindow holds what is",
+    ),
+    "spans": ("json_lines", "[Span(0, (self.path,))]", "None", "py:26: a method may take or return something else"),
+    "arguments": ("nearest_ten", "transform(self, values)", "transform(self)", "py:17: a method may take or return"),
+    "names": ("bands", 'f"band {number}"', "number", "py:19: a method may take or return something else"),
     "accountant": ("costliest_window", "def charge(", "def cost(", "py:11: the class CostliestWindow must have charge"),
     "space": ("bands", "np.floor", "np.flor", "py:27: AttributeError: module 'numpy' has no attribute 'flor'"),
     "nothing": (
@@ -152,13 +175,13 @@ MISTAKES = {
         "nearest_ten",
         "(values / 10)",
         "(values / 10)[..., :1]",
-        r"py: NearestTen makes values of shape \(1,\)",
+        r"py:17: NearestTen makes values of shape \(1,\)",
     ),
     "cells": (
         "bands",
         "np.floor",
         "9 + np.floor",
-        "py: the space Bands: place must return a whole number for each event",
+        "py:24: the space Bands: place must return a whole number for each event",
     ),
     "taken": ("empty_streets", 'metric("empty_streets"', 'metric("mae"', r"py:\d+: the metric mae is there already"),
     "field": (
@@ -171,7 +194,7 @@ MISTAKES = {
         "costliest_window",
         ', {"largest": largest}',
         "",
-        r"py:1.*: a method may take or return something else",
+        "py:19: a method may take or return something else",
     ),
     "source": ("json_lines", "(FileSource)", "", "py:16: the class JsonLines must derive from "),
 }
@@ -180,29 +203,65 @@ MISTAKES = {
 KINDS = ("nothing", "one value", "cells", "taken", "method", "metric", "shape", "row", "accountant", "space", "source")
 
 
-@pytest.mark.parametrize("mistake", [*KINDS, *slow(sorted(MISTAKES.keys() - set(KINDS)))])
-def test_a_mistake_is_one_line_with_file_line_and_cure(town, tmp_path, mistake):
+@pytest.fixture
+def copied(town, tmp_path):
+    """A folder with the plug-ins of the page and what they read."""
     folder, _ = town
-    name, before, after, expected = MISTAKES[mistake]
     shutil.copytree(folder / "town", tmp_path / "town")
-    [path] = (tmp_path / "town").rglob(f"{name}.py")
+    for file in ("town.yaml", "events.jsonl"):
+        shutil.copy(folder / file, tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", [*KINDS, *slow(sorted(MISTAKES.keys() - set(KINDS)))])
+def test_a_mistake_is_one_line_with_file_line_and_cure(copied, mistake):
+    name, before, after, expected = MISTAKES[mistake]
+    [path] = (copied / "town").rglob(f"{name}.py")
     text = path.read_text()
     assert before in text
     path.write_text(text.replace(before, after))
-    for file in ("town.yaml", "events.jsonl"):
-        shutil.copy(folder / file, tmp_path)
-    code, log = run(tmp_path, "penstock run town.yaml --runner local")
+    code, log = run(copied, "penstock run town.yaml --runner local")
     assert code in (1, 2)
     assert re.search(rf"{name}[.:]{expected}", log), log
     assert "Traceback" not in log
 
 
-def test_a_file_with_a_taken_name_is_refused(town, tmp_path):
-    folder, _ = town
-    shutil.copytree(folder / "town", tmp_path / "town")
-    (tmp_path / "town/mechanisms/clip.py").write_text("")
-    for file in ("town.yaml", "events.jsonl"):
-        shutil.copy(folder / file, tmp_path)
-    code, log = run(tmp_path, "penstock validate town.yaml")
+def test_a_file_with_a_taken_name_is_refused(copied):
+    (copied / "town/mechanisms/clip.py").write_text("")
+    code, log = run(copied, "penstock validate town.yaml")
     assert code == 2
     assert re.search(r"town/mechanisms/clip\.py:1: its name is that of .*rename the file and its class", log), log
+
+
+def test_a_second_folder_with_a_taken_name_is_refused(copied):
+    shutil.copytree(copied / "town/metrics", copied / "village/metrics")
+    code, log = run(copied, "penstock validate town.yaml --set 'plugins=[town, village]'")
+    assert code == 2
+    assert re.search(r"village/metrics/empty_streets\.py:1: its name is that of .*town/metrics/empty_streets", log), log
+
+
+@pytest.mark.parametrize(
+    ("entry", "owner"),
+    [
+        ("mechanisms laplace = town.mechanisms.laplace:Laplace", "penstock/mechanisms/laplace.py"),
+        ("mechanisms nearest_ten = town.mechanisms.nearest_ten:NearestTen", "town/mechanisms/nearest_ten.py"),
+        ("metrics mae = town.metrics.mae:mae", r"penstock/evaluation/utility.py:\d+"),
+        ("metrics empty_streets = town.metrics.empty_streets:empty_streets", "town/metrics/empty_streets.py:8"),
+    ],
+)
+def test_an_entry_point_with_a_taken_name_is_refused(copied, entry, owner):
+    group, _, line = entry.partition(" ")
+    install(copied / "site", {f"penstock.{group}": dict([line.split(" = ")])})
+    code, log = run(copied, "penstock run town.yaml --runner local", PYTHONPATH=str(copied / "site"))
+    assert code in (1, 2)
+    text = f"entry point {line} of penstock.{group}: its name is that of .*{owner}; rename it with its file"
+    assert re.search(text, log), log
+
+
+def test_an_entry_point_of_a_metric_is_called_as_its_file(copied):
+    entry = {"penstock.metrics": {"empty_streets": "town.metrics:empty_streets"}}
+    install(copied / "site", entry)
+    shutil.rmtree(copied / "town/metrics")
+    code, log = run(copied, "penstock run town.yaml --runner local", PYTHONPATH=str(copied / "site"))
+    assert code == 1
+    assert "it must be town.empty_streets:empty_streets" in log, log
