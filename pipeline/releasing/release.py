@@ -126,11 +126,7 @@ class ReleaseLoop:
                     of_release = window if index == window.index else self.plan.grid.windows(index, index)[0]
                     rows, budget = self.guard.charge(release, of_release, {}, self.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
-                if release.action == "published":
-                    values = release.values
-                    if release.active is not None:
-                        values = np.where(release.active, values, shown["shown"])
-                    shown = shown | {"shown": values, "shown_window": np.asarray(release.window)}
+                shown = shown | self._remember_shown(release, shown)
                 if release.available_at is not None:  # it waited for later windows, whose late rows are counted too
                     release = replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
                 releases.append(release)
@@ -184,6 +180,13 @@ class ReleaseLoop:
             repeats=shown,
             active=window.active,
         )
+
+    @staticmethod
+    def _remember_shown(release: Release, shown: State) -> State:
+        if release.action != "published":
+            return {}
+        values = release.values if release.active is None else np.where(release.active, release.values, shown["shown"])
+        return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
         """Return the charges of a step. A step that costs nothing is recorded as well, together with its input."""
