@@ -11,8 +11,6 @@ import numpy as np
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, duration, parameter
 from penstock.pipeline.windows.calendar import DAY, Calendar, check_time_zone, instants, wall_time
 
-__all__ = ["WINDOWS", "Calendar", "Windows"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Windows(Checked, ABC):
@@ -45,19 +43,10 @@ class Windows(Checked, ABC):
     per_event = False
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the calendar that numbers the windows of a run.
+        """Return the calendar that numbers the windows of a run, which begins at ``from_ms`` or else at ``origin``.
 
-        Parameters
-        ----------
-        from_ms
-            Begin of the run (inclusive), in milliseconds since 1970 UTC; None: at ``origin``.
-        until_ms
-            End of the run (exclusive); every window that starts before it is covered. None: endless.
-
-        Raises
-        ------
-        ParameterError
-            If neither ``from_ms`` nor ``origin`` is known, or the run ends before it begins.
+        ``until_ms``: end of the run (exclusive); every window that starts before it is covered. None: endless. Raises
+        `ParameterError` if no begin is known, or the run ends before it.
         """
         known = from_ms if self.origin is None else self.origin
         if known is None:

@@ -1,4 +1,8 @@
-"""Calendar of windows: numbering, boundaries and local time."""
+"""Calendar of windows: numbering, boundaries and local time.
+
+All instants are milliseconds since 1970 UTC; a *wall time* is the reading of a local clock, counted in milliseconds
+since it showed 1970-01-01 00:00.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,6 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import ParameterError, nearest
 
-# Local time: clock changes of a zone, and the instants that a wall clock shows.
-#
-# All instants are milliseconds since 1970 UTC; a *wall time* is the reading of a local clock, counted in milliseconds
-# since it showed 1970-01-01 00:00.
-
-
 DAY = 86_400_000
 #: Clocks are put forward or back by no more than this within a day, dates that a zone leaves out apart.
 CLOCK_CHANGE = 3 * 3_600_000
@@ -29,8 +27,7 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone of an IANA name, or raise `ParameterError` for ``field`` and suggest a similar name if there
-    is one.
+    """Return the time zone of an IANA name, or raise `ParameterError` for ``field``, with a similar name.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -49,7 +46,7 @@ def format_time(milliseconds: int) -> str:
     >>> format_time(1211155200000), format_time(1211155200250)
     ('2008-05-19T00:00:00Z', '2008-05-19T00:00:00.250Z')
     """
-    moment = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
+    moment = _EPOCH + timedelta(milliseconds=milliseconds)
     precision = "milliseconds" if milliseconds % 1000 else "seconds"
     return moment.isoformat(timespec=precision).replace("+00:00", "Z")
 
@@ -122,8 +119,6 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
 
-    `wall`: wall times, shape (n,).
-
     >>> shown_twice = np.array([1_604_194_200_000])  # 2020-11-01 01:30
     >>> (shown_twice - instants("America/New_York", shown_twice)) // 3_600_000  # summer time is 4 hours behind UTC
     array([-4])
@@ -138,24 +133,16 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
     return shown
 
 
-# Window numbers from instants and back, without a table of windows.
-
-
-_GROWTH = 366 * DAY
-
-
 @dataclass(frozen=True)
 class Pieces:
     """All window starts up to a given time, as a few segments of equal steps. Clock changes may begin new segments."""
 
-    # `starts`, `indices`: first window start of every stretch, and its 1-based index; shape (n_pieces,)
-    starts: NDArray[np.int64]
-    indices: NDArray[np.int64]
+    starts: NDArray[np.int64]  # first window start of every segment, shape (n_pieces,)
+    indices: NDArray[np.int64]  # its 1-based index
     n_windows: int  # windows that start before ``until``
     until: int  # instant up to which the starts are known
-    # `offset`, `reached`: UTC offset at ``until``, and the latest multiple of the step that the clock has shown
-    offset: int
-    reached: int
+    offset: int  # UTC offset at ``until``
+    reached: int  # latest multiple of the step that the clock has shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,16 +224,11 @@ class Calendar:
         return starts
 
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the exclusive end times of windows ``first`` to ``last``, both inclusive, shape (last − first +
-        1,).
-        """
+        """Return the exclusive end times of windows ``first`` to ``last``, both inclusive."""
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the window that contains each instant, or 0 for an instant outside the run.
-
-        `times`: milliseconds since 1970 UTC, shape (n,).
-        """
+        """Return the index of the window that contains each instant, or 0 for an instant outside the run."""
         times = np.asarray(times, np.int64)
         if times.size == 0:
             return np.zeros(0, np.int64)
@@ -274,9 +256,7 @@ class Calendar:
         """Return the local date of each window, or NaT unless all windows of that date are in the run and were given.
 
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
-        begins no later and ends no earlier.
-
-        `windows`: different window numbers, ascending, shape (n,).
+        begins no later and ends no earlier. ``windows``: different window numbers, ascending.
         """
         if self.step > DAY:
             raise ParameterError("windows", f"{self.step} ms", "at most a day long, to add up to days")
@@ -286,13 +266,12 @@ class Calendar:
         begin, end = self.start(int(windows[0])), self.end(int(windows[-1]))
         around = replace(self, from_ms=begin - 2 * DAY, until_ms=end + 2 * DAY)
         starts = around.starts(1, around.n_windows or 0)
-        dates = self._dates(starts)
         begins = self.starts(1, int(windows[-1]))[windows - 1]
+        dates, days = ((self.wall_times(times) // DAY).astype("M8[D]") for times in (starts, begins))
         inside = begins >= self.from_ms
         if self.until_ms is not None:
             inside &= self.starts(2, int(windows[-1]) + 1)[windows - 1] <= self.until_ms
         held = np.isin(starts, begins[inside])
-        days: NDArray[np.datetime64] = self._dates(begins)
         days[np.isin(days, dates[~held])] = np.datetime64("NaT")
         return days
 
@@ -303,10 +282,6 @@ class Calendar:
         wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
         return wall
 
-    def _dates(self, instants_: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Return the local dates of ascending instants."""
-        return (self.wall_times(instants_) // DAY).astype("M8[D]")
-
     def first_from(self, instant: int) -> int:
         """Return the index of the first window that starts at or after a given instant."""
         if instant <= self.start(1):
@@ -316,11 +291,10 @@ class Calendar:
 
     @property
     def _pieces(self) -> Pieces:
-        known: Pieces | None = self.__dict__.get("_known")
-        return self._first_pieces() if known is None else known
-
-    def _first_pieces(self) -> Pieces:
-        """Compute the window starts up to just after ``from_ms``, numbered so that window 1 contains ``from_ms``."""
+        """The window starts that are known: first those up to just after ``from_ms``, which is in window 1."""
+        if "_known" in self.__dict__:
+            known: Pieces = self.__dict__["_known"]
+            return known
         begin = self.from_ms - self.step - 3 * DAY  # early enough to have left any repeated stretch behind
         offset = utc_offset(self.time_zone, begin)
         reached = (begin + offset - self.anchor) // self.step
@@ -334,14 +308,13 @@ class Calendar:
         first = int(pieces.indices[piece]) + skipped
         starts, indices = pieces.starts[piece:].copy(), np.maximum(pieces.indices[piece:] - first + 1, 1)
         starts[0] += skipped * self.step
-        return self._remember(replace(pieces, starts=starts, indices=indices, n_windows=pieces.n_windows - first + 1))
+        known = replace(pieces, starts=starts, indices=indices, n_windows=pieces.n_windows - first + 1)
+        self.__dict__["_known"] = known  # one assignment of an immutable value: safe between threads
+        return known
 
     def _grow(self, pieces: Pieces, until: int) -> Pieces:
-        return self._remember(self._extend(pieces, until + _GROWTH))
-
-    def _remember(self, pieces: Pieces) -> Pieces:
-        self.__dict__["_known"] = pieces  # one assignment of an immutable value: safe between threads
-        return pieces
+        self.__dict__["_known"] = grown = self._extend(pieces, until + _YEAR)
+        return grown
 
     def _extend(self, pieces: Pieces, until: int) -> Pieces:
         """Extend the known window starts up to ``until``."""

@@ -16,11 +16,6 @@ class Fixed(Windows):
     ones follow the wall clock too: when clocks go forward the skipped windows do not exist, when they go back the
     repeated windows exist twice; a window longer than the change gets shorter or longer by it.
 
-    Parameters
-    ----------
-    size, offset, origin, time_zone, holidays, allowed_lateness
-        As in `Windows`; ``offset`` is below ``size``.
-
     Examples
     --------
     >>> import numpy as np

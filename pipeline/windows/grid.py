@@ -1,6 +1,4 @@
-"""Grid of windows: public facts about each window (landmarks, periods, sensors, deadlines), known before any data is
-read.
-"""
+"""Grid of windows: public facts about each window, known before any data is read."""
 
 from __future__ import annotations
 
@@ -36,27 +34,7 @@ class WindowGrid:
     left of it, never below 0: a landmark over the maximum still says that it is one, and the mechanism must not
     publish it.
 
-    Parameters
-    ----------
-    calendar
-        The windows.
-    landmarks
-        Which of them are landmarks; None: none.
-    budget_period_ms
-        Length of a budget period in milliseconds, at least one step of the calendar; None: the whole run.
-    time_zone
-        IANA time zone of periods of whole days; None: that of the windows.
-    lateness_ms
-        How long after its end a window accepts events, in milliseconds.
-    sensors
-        Cells that publish in each window; None: nothing is known of cells.
-    holidays
-        Local dates that are as Sundays.
-
-    Raises
-    ------
-    ParameterError
-        If a listed landmark is not in the run, or a period is shorter than a window's step.
+    Raises `ParameterError` if a listed landmark is not in the run, or a period is shorter than a window's step.
 
     Notes
     -----
@@ -75,11 +53,11 @@ class WindowGrid:
 
     calendar: Calendar
     landmarks: Landmarks | None = None
-    budget_period_ms: int | None = None
-    time_zone: str | None = None
-    lateness_ms: int = 0
-    sensors: SensorSchedule | None = None
-    holidays: tuple[str, ...] = ()
+    budget_period_ms: int | None = None  # at least one step of the calendar; None: the whole run
+    time_zone: str | None = None  # of periods of whole days; None: that of the windows
+    lateness_ms: int = 0  # how long after its end a window accepts events
+    sensors: SensorSchedule | None = None  # cells that publish in each window; None: nothing is known of cells
+    holidays: tuple[str, ...] = ()  # local dates that are as Sundays
 
     def __post_init__(self) -> None:
         if self.landmarks is not None:
@@ -124,7 +102,14 @@ class WindowGrid:
         while first <= last:
             begin, end, facts = self._facts_around(first)
             until = min(last, end)
-            windows += self._cut(facts, begin, first, until)
+            columns: dict[str, Iterable[Any]] = {
+                "index": range(first, until + 1),
+                "start": self.calendar.starts(first, until).tolist(),
+                "end": self.calendar.ends(first, until).tolist(),
+            }
+            for name, column in facts.items():
+                columns[name] = repeat(None) if column is None else column[first - begin : until - begin + 1].tolist()
+            windows += [Window(**dict(zip(columns, row))) for row in zip(*columns.values())]
             first = until + 1
         if self.sensors is None or self.sensors.all_active or not windows:
             return windows
@@ -143,9 +128,7 @@ class WindowGrid:
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the fraction, below 1, of the budget period or of the run that has elapsed at the start of each
-        window.
-        """
+        """Return the fraction, below 1, of its budget period or the run that is over as each window starts."""
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -189,68 +172,28 @@ class WindowGrid:
     def _endless_calendar(self) -> Calendar:
         return replace(self.calendar, until_ms=None)
 
-    def _cut(self, facts: Facts, begin: int, first: int, last: int) -> list[Window]:
-        """Select windows ``first`` to ``last`` from facts that begin with window ``begin``."""
-        piece = slice(first - begin, last - begin + 1)
-        columns: dict[str, Iterable[Any]] = {
-            "index": range(first, last + 1),
-            "start": self.calendar.starts(first, last).tolist(),
-            "end": self.calendar.ends(first, last).tolist(),
-        }
-        for name, column in facts.items():
-            columns[name] = repeat(None) if column is None else column[piece].tolist()
-        return [Window(**dict(zip(columns, row))) for row in zip(*columns.values())]
-
     @cached_property
     def _periods(self) -> Calendar:
         """The calendar of the budget periods."""
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
-    @cached_property
-    def _n_landmarks(self) -> int | None:
-        """The number of landmarks in a run with a single period, or None if it is unknown."""
-        if self.landmarks is None:
-            return 0
-        declared = self.landmarks.declared
-        return self.landmarks.count(self.calendar) if declared is None else declared
-
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
-        """Return the first and last window of whole periods around a window, and their facts. The latest result is
-        cached.
-        """
+        """Return some whole periods around a window, or a block of an endless one, with their facts; kept till next."""
         known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
-        if not known[0] <= index <= known[1]:
-            first, last = self._whole_periods(index)
-            known = first, last, self._facts(first, last)
-            self.__dict__["_known"] = known
-        return known
-
-    def _whole_periods(self, index: int) -> tuple[int, int]:
-        """Return the first and last window of some whole periods around a window, or of a block if the period is
-        endless.
-        """
+        if known[0] <= index <= known[1]:
+            return known
         n_windows = self.calendar.n_windows
         if self.budget_period_ms is None:
-            return (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
-        first = self.calendar.first_from(self._period_ends(index)[0])
-        last = self.calendar.first_from(self._period_ends(index + _BLOCK - 1)[1]) - 1
-        return first, last if n_windows is None else min(last, n_windows)
-
-    def _period_ends(self, index: int) -> tuple[int, int]:
-        """Return the start and end of the budget period that a window belongs to."""
-        period = int(self._periods.index(self.calendar.starts(index, index))[0])
-        return self._periods.start(period), self._periods.end(period)
-
-    def _times_of_day(self, first: int, last: int) -> Facts:
-        """Return the day type and local time of day of each window."""
-        if last < first:
-            return {"day_type": np.zeros(0, np.int64), "time_of_day": np.zeros(0, np.int64)}
-        date, time_of_day = np.divmod(self.calendar.wall_times(self.calendar.starts(first, last)), DAY)
-        # 1970-01-01 was a Thursday.
-        day_type = np.maximum((date + 3) % 7 - 4, 0)
-        is_holiday = np.isin(date.astype("M8[D]"), np.array(self.holidays, "M8[D]"))
-        return {"day_type": np.where(is_holiday, len(DAY_TYPES) - 1, day_type), "time_of_day": time_of_day}
+            first, last = (index, index + _BLOCK - 1) if n_windows is None else (1, n_windows)
+        else:
+            ends = np.concatenate([self.calendar.starts(at, at) for at in (index, index + _BLOCK - 1)])
+            begin, end = self._periods.index(ends).tolist()
+            first = self.calendar.first_from(self._periods.start(begin))
+            last = self.calendar.first_from(self._periods.end(end)) - 1
+            last = last if n_windows is None else min(last, n_windows)
+        self.__dict__["_known"] = known = first, last, self._facts(first, last)
+        return known
 
     def _facts(self, first: int, last: int) -> Facts:
         """Return the facts of whole periods, or of a block of an endless period, whose future is not known."""
@@ -258,9 +201,15 @@ class WindowGrid:
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
             landmark = self.landmarks.mask(self.calendar, first, last)
-        facts: Facts = {"landmark": landmark, "period": period, **self._times_of_day(first, last)}
+        date, time_of_day = np.divmod(self.calendar.wall_times(self.calendar.starts(first, last)), DAY)
+        is_holiday = np.isin(date.astype("M8[D]"), np.array(self.holidays, "M8[D]"))
+        # 1970-01-01 was a Thursday.
+        day_type = np.where(is_holiday, len(DAY_TYPES) - 1, np.maximum((date + 3) % 7 - 4, 0))
+        facts: Facts = {"landmark": landmark, "period": period, "day_type": day_type, "time_of_day": time_of_day}
         if self.budget_period_ms is None and self.calendar.n_windows is None:
-            n_landmarks = self._n_landmarks
+            n_landmarks = 0 if self.landmarks is None else self.landmarks.declared
+            if self.landmarks is not None and n_landmarks is None:
+                n_landmarks = self.landmarks.count(self.calendar)
             facts["n_landmarks"] = None if n_landmarks is None else np.full(len(period), n_landmarks)
             return facts | dict.fromkeys(("landmarks_to_come", "regulars_to_come", "n_windows", "period_last"))
         n = len(period)

@@ -71,15 +71,6 @@ _EPOCH_WEEKDAY = 3  # 1970-01-01 was a Thursday
 Intervals = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class DailyRange:
-    """A time range on some weekdays. It ends on the next day if ``end`` exceeds one day."""
-
-    weekdays: tuple[int, ...]
-    begin: int
-    end: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class Landmarks(Checked):
     """The landmark windows: those listed, and those that contain a listed time or overlap a listed range.
@@ -165,10 +156,8 @@ class Landmarks(Checked):
         for begins, stops in self._intervals(calendar.time_zone, int(starts[0]), int(ends[-1])):
             low, high = np.searchsorted(ends, begins, "right"), np.searchsorted(starts, stops, "left")
             inside = low < high
-            change = np.bincount(low[inside], minlength=len(mask) + 1) - np.bincount(
-                high[inside], minlength=len(mask) + 1
-            )
-            mask |= np.cumsum(change[:-1]) > 0
+            opened, closed = (np.bincount(ends[inside], minlength=len(mask) + 1) for ends in (low, high))
+            mask |= np.cumsum((opened - closed)[:-1]) > 0
         return mask
 
     def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
@@ -204,19 +193,13 @@ class Landmarks(Checked):
         """Return the starts and ends of listed ranges that may overlap [begin, end), as one pair of arrays per kind."""
         listed = [_interval(entry, time_zone) for entry in self.times]
         pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
-        stretches = segments(time_zone, begin, end) if self.recurring else []
-        for daily in map(_daily_range, self.recurring):
-            pairs += [_occurrences(daily, *stretch) for stretch in stretches]
+        for start, stop, offset in segments(time_zone, begin, end) if self.recurring else ():
+            for weekdays, first, last in map(_daily_range, self.recurring):
+                days = np.arange((start + offset) // DAY - 1, (stop + offset) // DAY + 1)
+                days = days[np.isin((days + _EPOCH_WEEKDAY) % 7, weekdays)] * DAY - offset
+                begins, stops = np.maximum(days + first, start), np.minimum(days + last, stop)
+                pairs.append((begins[begins < stops], stops[begins < stops]))
         return pairs  # type: ignore[return-value]
-
-
-def _occurrences(daily: DailyRange, start: int, stop: int, offset: int) -> tuple[Intervals, Intervals]:
-    """Return the starts and ends of a daily range within one segment of constant UTC offset."""
-    days = np.arange((start + offset) // DAY - 1, (stop + offset) // DAY + 1)
-    days = days[np.isin((days + _EPOCH_WEEKDAY) % 7, daily.weekdays)]
-    begins = np.maximum(days * DAY + daily.begin - offset, start)
-    ends = np.minimum(days * DAY + daily.end - offset, stop)
-    return begins[begins < ends], ends[begins < ends]
 
 
 def _interval(entry: str, time_zone: str) -> tuple[int, int]:
@@ -244,33 +227,20 @@ def _point(text: str, time_zone: str) -> tuple[int, int]:
     return begin, begin + 1 if len(text) > len("2024-01-01") else next_day
 
 
-def _daily_range(entry: str) -> DailyRange:
-    """Parse one recurring range."""
+def _daily_range(entry: str) -> tuple[list[int], int, int]:
+    """Parse one recurring range into weekdays, Monday as 0, and its begin and end, maybe on the next day."""
     match = _RANGE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or not entry.strip():
         raise ParameterError("recurring", entry, _RECURRING)
-    begin, end = _clock(match["begin"] or "00:00", entry), _clock(match["end"] or "24:00", entry)
-    if begin == end or begin >= DAY:
+    clock = [int(part) for text in (match["begin"] or "00:00", match["end"] or "24:00") for part in text.split(":")]
+    begin, end = (60_000 * (60 * hour + minute) for hour, minute in (clock[:2], clock[2:]))
+    if max(clock[1], clock[3]) > 59 or max(begin, end) > DAY or begin in (end, DAY):
         raise ParameterError("recurring", entry, _RECURRING)
-    return DailyRange(_weekdays(match["days"], entry), begin, end if begin < end else end + DAY)
-
-
-def _clock(text: str, entry: str) -> int:
-    hour, minute = map(int, text.split(":"))
-    if minute > 59 or hour * 60 + minute > 24 * 60:
-        raise ParameterError("recurring", entry, _RECURRING)
-    return (hour * 60 + minute) * 60_000
-
-
-def _weekdays(text: str | None, entry: str) -> tuple[int, ...]:
-    """Parse weekdays such as ``Mon-Fri`` or ``Sat,Sun`` into numbers, with Monday as 0. None means all weekdays."""
-    if text is None:
-        return tuple(range(7))
     days: set[int] = set()
-    for part in text.split(","):
+    for part in (match["days"] or "mon-sun").split(","):
         names = [name.strip().lower() for name in part.split("-")]
         if len(names) > 2 or any(name not in _WEEKDAYS for name in names):
             raise ParameterError("recurring", entry, _RECURRING)
-        begin, end = _WEEKDAYS.index(names[0]), _WEEKDAYS.index(names[-1])
-        days.update((begin + k) % 7 for k in range((end - begin) % 7 + 1))
-    return tuple(sorted(days))
+        first, last = _WEEKDAYS.index(names[0]), _WEEKDAYS.index(names[-1])
+        days.update((first + k) % 7 for k in range((last - first) % 7 + 1))
+    return sorted(days), begin, end if begin < end else end + DAY

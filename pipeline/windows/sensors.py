@@ -39,9 +39,7 @@ class SensorSchedule:
         return mask
 
     def masks(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Return which cells are active in windows ``first`` to ``last``, both inclusive, shape (last − first + 1,
-        n_cells).
-        """
+        """Return which cells are active in windows ``first`` to ``last``, shape (last − first + 1, n_cells)."""
         n_windows = last - first + 1
         if self.kind == "all":
             return np.ones((n_windows, self.n_cells), bool)
@@ -66,9 +64,8 @@ class SensorSchedule:
         SplitMix64 (Steele, Lea, Flood 2014) of seed and window, modulo the number of cells: uniform up to
         n_cells/2⁶⁴, the same everywhere, and known to everybody who knows the seed.
         """
-        with np.errstate(over="ignore"):
-            windows = np.arange(first, last + 1, dtype=np.uint64)
-            hashed = _split_mix(_split_mix(np.full_like(windows, self.seed % 2**64)) + windows)
+        windows = np.arange(first, last + 1, dtype=np.uint64)
+        hashed = _split_mix(_split_mix(np.full_like(windows, self.seed % 2**64)) + windows)
         return (hashed % np.uint64(self.n_cells)).astype(np.int64)
 
 
@@ -85,11 +82,6 @@ class Sensors(Checked):
     schedule
         CSV file with the columns ``window`` (1-based) and ``cell``, one row for each active cell; in windows that it
         does not name no sensor publishes.
-
-    Raises
-    ------
-    ParameterError
-        If more than one of the three is given.
 
     Examples
     --------
