@@ -47,7 +47,7 @@ class Space(Checked, ABC):
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the list of cells is derived from private data. Deployments reject such a list."""
+        """Whether the list of cells is derived from private data. Deployments reject such a list."""
         return False
 
     @property

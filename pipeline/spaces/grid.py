@@ -28,18 +28,7 @@ class Grid(Space):
     is in the cell that the edge begins, unless rounding puts it just before. The box's own northern and eastern edges
     belong to the last row and column.
 
-    Parameters
-    ----------
-    south, north
-        Latitudes of the box, in degrees.
-    west, east
-        Longitudes of the box, in degrees; a box across the 180th meridian has an ``east`` above 180.
-    rows, columns
-        Cells from south to north, and from west to east.
-
-    Notes
-    -----
-    O(1) a row.
+    A box across the 180th meridian has an ``east`` above 180.
 
     Examples
     --------
@@ -77,11 +66,6 @@ class Grid(Space):
         tall, wide = (max(2, len(str(n - 1))) for n in (self.rows, self.columns))
         return tuple(f"r{row:0{tall}}c{column:0{wide}}" for row in range(self.rows) for column in range(self.columns))
 
-    @cached_property
-    def _edges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The edges of the rows, shape (rows + 1,), and of the columns, shape (columns + 1,)."""
-        return _edges(self.south, self.north, self.rows), _edges(self.west, self.east, self.columns)
-
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Return the cell index of each row, shape (n_rows,), or −1 for a row outside the box."""
         return in_chunks(self._place, frame, _CHUNK)
@@ -101,19 +85,16 @@ class Grid(Space):
 
     def geometry(self) -> list[dict[str, Any]]:
         """Return the polygon of every cell, as a closed ring of [longitude, latitude]."""
-        row_edges, column_edges = (edges.tolist() for edges in self._edges)
         polygons = [
             [[west, south], [east, south], [east, north], [west, north], [west, south]]
-            for south, north in pairwise(row_edges)
-            for west, east in pairwise(column_edges)
+            for south, north in pairwise(_edges(self.south, self.north, self.rows))
+            for west, east in pairwise(_edges(self.west, self.east, self.columns))
         ]
         return [{"cell": cell, "polygon": polygon} for cell, polygon in zip(self.cells, polygons)]
 
 
-def _edges(low: float, high: float, n: int) -> NDArray[np.float64]:
-    edges = np.round(np.linspace(low, high, n + 1), 12)
-    edges[0], edges[-1] = low, high
-    return edges
+def _edges(low: float, high: float, n: int) -> list[float]:
+    return [low, *np.round(np.linspace(low, high, n + 1), 12).tolist()[1:-1], high]
 
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:

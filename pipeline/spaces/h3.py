@@ -43,13 +43,6 @@ class H3(Space):
     south, north, west, east
         Box in degrees, in place of a list: every cell that it touches, in order of name.
 
-    Raises
-    ------
-    ParameterError
-        Unless exactly one of list, file and box is given, or if a cell is not one of this resolution.
-    MissingLibrary
-        If the library is not installed.
-
     Notes
     -----
     One call into the library, about half a microsecond, for a row of a small block, and in large blocks for a row in a
@@ -72,32 +65,39 @@ class H3(Space):
         check_one_of({"list": self.list_, "file": self.file, "south": self.south})
         if self.list_:
             self._check_names(self.list_)
+        if missing:
+            return
         for low, high in (("south", "north"), ("west", "east")):
-            if not missing and getattr(self, high) <= getattr(self, low):
+            if getattr(self, high) <= getattr(self, low):
                 cure = "; of a box across the 180th meridian list the cells" if high == "east" else ""
                 raise ParameterError(high, getattr(self, high), f"above {low} ({getattr(self, low):g}){cure}")
-        if not missing and (n_cells := self._about()) > MAX_CELLS:
-            raise ParameterError(
-                "resolution", self.resolution, f"coarser: at most {MAX_CELLS:,} cells, not {n_cells:,}"
-            )
-
-    def _about(self) -> int:
-        """Estimate the number of cells in the box from the fraction of the sphere that it covers."""
         south, north, west, east = (math.radians(getattr(self, name)) for name in _BOX)
-        share = (math.sin(north) - math.sin(south)) * (east - west) / (4 * math.pi)
-        return round(share * (2 + 120 * 7.0**self.resolution))
+        share = (math.sin(north) - math.sin(south)) * (east - west) / (4 * math.pi)  # of the sphere
+        n_cells = round(share * (2 + 120 * 7.0**self.resolution))
+        if n_cells > MAX_CELLS:
+            expected = f"coarser: at most {MAX_CELLS:,} cells, not {n_cells:,}"
+            raise ParameterError("resolution", self.resolution, expected)
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
         """The names of the cells, in the order listed, or sorted if a box is given."""
-        if self.south is not None:
-            return self._cells_of_box()
-        if self.file is None:
+        if self.file is not None:
+            try:
+                return self._check_names(tuple(read_table(self.file, "cell")["cell"]))
+            except ParameterError as error:
+                raise DataError(f"{self.file}: {error}") from error
+        if self.south is None:
             return self.list_
-        try:
-            return self._check_names(tuple(read_table(self.file, "cell")["cell"]))
-        except ParameterError as error:
-            raise DataError(f"{self.file}: {error}") from error
+        library = _library()
+        # The library takes a polygon that is wider than 180 degrees for the other side of the world.
+        begin, end = float(self.west or 0), float(self.east or 0)
+        pieces = np.linspace(begin, end, 1 + math.ceil((end - begin) / _WIDEST)).tolist()
+        cells: set[str] = set()
+        for west, east in pairwise(pieces):
+            corners = [(self.south, west), (self.south, east), (self.north, east), (self.north, west)]
+            box = library.LatLngPoly(corners)
+            cells.update(library.h3shape_to_cells_experimental(box, self.resolution, contain="overlap"))
+        return tuple(sorted(cells))
 
     def _check_names(self, names: tuple[str, ...]) -> tuple[str, ...]:
         library = _library()
@@ -112,18 +112,6 @@ class H3(Space):
             cells[cell] = name
         return tuple(cells)
 
-    def _cells_of_box(self) -> tuple[str, ...]:
-        library = _library()
-        # The library takes a polygon that is wider than 180 degrees for the other side of the world.
-        begin, end = float(self.west or 0), float(self.east or 0)
-        pieces = np.linspace(begin, end, 1 + math.ceil((end - begin) / _WIDEST)).tolist()
-        cells: set[str] = set()
-        for west, east in pairwise(pieces):
-            corners = [(self.south, west), (self.south, east), (self.north, east), (self.north, west)]
-            box = library.LatLngPoly(corners)
-            cells.update(library.h3shape_to_cells_experimental(box, self.resolution, contain="overlap"))
-        return tuple(sorted(cells))
-
     @cached_property
     def _positions(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """The cells as sorted integers, and the position of each in `cells`."""
@@ -132,18 +120,13 @@ class H3(Space):
         return numbers[order], order
 
     @cached_property
-    def _borders(self) -> NDArray[np.float64]:
-        """The latitude and longitude of both endpoints of every side of every cell, shape (n, 4)."""
-        rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
-        return np.concatenate([np.hstack([ring, np.roll(ring, -1, axis=0)]) for ring in rings])
-
-    @cached_property
     def _raster(self) -> Raster | None:
         """A raster over the cells, or None if they surround a pole or cross the 180th meridian."""
+        rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
+        sides = np.concatenate([np.hstack([ring, np.roll(ring, -1, axis=0)]) for ring in rings])
         # A side is a great circle's arc: cut into chords that bend from it by less than the slack, in squares.
-        ends = (unit_vectors(*self._borders[:, i : i + 2].T) for i in (0, 2))
+        begin, end = (unit_vectors(*sides[:, i : i + 2].T) for i in (0, 2))
         weight = np.linspace(0, 1, _CHORDS + 1)[:, None, None]
-        begin, end = ends
         x, y, z = np.moveaxis(begin * (1 - weight) + end * weight, -1, 0)
         longitude, latitude = np.degrees(np.arctan2(y, x)), np.degrees(np.arctan2(z, np.hypot(x, y)))
         if np.ptp(longitude) > _WIDEST or np.abs(latitude).max() > _POLAR:

@@ -38,13 +38,6 @@ class Places(Space):
     elsewhere
         Add a last cell named ``elsewhere`` for every other place; without it they are out of the area.
 
-    Raises
-    ------
-    ParameterError
-        Unless exactly one of ``list``, ``file`` and ``top`` is given, or if a name is empty or given twice.
-    DataError
-        If the file cannot be read.
-
     Notes
     -----
     One hash join a block. `resolve` with ``top`` reads the source once; memory O(places).
@@ -131,9 +124,12 @@ class Places(Space):
             return self
         seen = pl.DataFrame(schema={"place": pl.String, "n": pl.UInt64})
         position, one = pl.col("^l(ong|at)itude$"), pl.lit(1, pl.UInt64).alias("n")
+        end = 2**62 if source.until is None else source.until - 1
+        in_time = pl.col("time").is_between(-(2**62) if source.from_ is None else source.from_, end)
         for block in source.all_blocks():
-            in_time = block.frame.filter(_in_time(source))
-            events = in_time.select("place", one, position.name.prefix("least_"), position.name.prefix("most_"))
+            events = block.frame.filter(in_time).select(
+                "place", one, position.name.prefix("least_"), position.name.prefix("most_")
+            )
             together = pl.concat([seen, events], how="diagonal").group_by("place")
             seen = together.agg(pl.col("n").sum(), pl.col("^least_.*$").min(), pl.col("^most_.*$").max())
         if self.elsewhere:
@@ -163,33 +159,16 @@ class Places(Space):
 
     def geometry(self) -> list[dict[str, Any]]:
         """Return the point or outline of every place, read from the file or derived from the observed positions."""
-        if self.busiest_at:
-            placed: list[dict[str, Any]] = [
-                {"cell": cell, "point": list(point)} for cell, point in zip(self._names, self.busiest_at)
-            ]
-            return placed + [{"cell": cell} for cell in self.cells[len(placed) :]]
         if self.file is not None and self._has_areas:
             return [*outlines(self._zones), *([{"cell": ELSEWHERE}] if self.elsewhere else [])]
-        if self.file is None or "latitude" not in self._table.columns:
-            return super().geometry()
-        points = dict(zip(self._table["place"], self._table.select("longitude", "latitude").rows()))
-        named = self._table.filter(pl.col("stop_name") != "") if "stop_name" in self._table.columns else pl.DataFrame()
-        names = dict(named.select("place", "stop_name").rows()) if len(named) else {}
-        return [
-            {"cell": cell}
-            | ({"point": list(points[cell])} if cell in points else {})
-            | ({"name": names[cell]} if cell in names else {})
-            for cell in self.cells
-        ]
-
-
-def _in_time(source: Source) -> pl.Expr:
-    condition = pl.lit(True)
-    if source.from_ is not None:
-        condition &= pl.col("time") >= source.from_
-    if source.until is not None:
-        condition &= pl.col("time") < source.until
-    return condition
+        known: dict[str, dict[str, Any]] = {cell: {"cell": cell} for cell in self.cells}
+        table = pl.DataFrame() if self.file is None else self._table
+        places = table.select("longitude", "latitude").rows() if "latitude" in table.columns else self.busiest_at
+        for cell, point in zip(self._names, places):
+            known[cell]["point"] = list(point)
+        for cell, name in table.select("place", "stop_name").rows() if "stop_name" in table.columns else ():
+            known[cell] |= {"name": name} if name else {}
+        return list(known.values())
 
 
 def _spelling() -> pl.Expr:

@@ -48,21 +48,30 @@ class _Wrong(Exception):
 def read_zones(path: str, name: str) -> list[Zone]:
     """Read the named polygons of a GeoJSON (RFC 7946), GeoParquet (1.0, 1.1; well-known binary) or GeoPackage file.
 
-    `path`: the file; its positions are longitude and latitude in degrees (WGS 84), heights are left out.
+    Positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
     zones: list[Zone] = []
     numbers: dict[str, int] = {}
     for number, (label, geometry) in enumerate(_features(path, name), 1):
         try:
-            zone = Zone(_label(label, name), [_check_polygon(polygon) for polygon in _polygons(geometry)])
+            if not isinstance(label, str | int) or isinstance(label, bool) or not str(label).strip():
+                raise _Wrong(f"{name} is {label!r}; it must be a text or a whole number")
+            shape = _shape(geometry)
+            if shape.geom_type not in ("Polygon", "MultiPolygon"):
+                raise _Wrong(f"its geometry is {shape.geom_type}; it must be a Polygon or a MultiPolygon")
+            polygons: list[shapely.Polygon] = shapely.get_parts(shape).tolist()
+            if not polygons or any(polygon.is_empty for polygon in polygons):
+                raise _Wrong("it has no ring; a polygon needs an outline")
+            for polygon in polygons:
+                _check_polygon(polygon)
         except _Wrong as error:
             raise DataError(f"{path}: feature {number}: {error}") from error
-        if (first := numbers.setdefault(spelling(zone.name), number)) != number:
+        if (first := numbers.setdefault(spelling(str(label)), number)) != number:
             raise DataError(
-                f"{path}: feature {number}: {name} is {zone.name!r} like that of feature {first}; every zone needs a "
+                f"{path}: feature {number}: {name} is {str(label)!r} like that of feature {first}; every zone needs a "
                 "name of its own: make them one MultiPolygon, or choose another property"
             )
-        zones.append(zone)
+        zones.append(Zone(str(label), polygons))
     if not zones:
         raise DataError(f"{path}: there is no feature in it; one polygon or multipolygon for each zone is needed")
     return zones
@@ -70,33 +79,16 @@ def read_zones(path: str, name: str) -> list[Zone]:
 
 def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
     """Return the geometry of zones in the form of `Space.geometry`."""
-    return [
-        {
-            "cell": zone.name,
-            "polygons": [
-                [shapely.get_coordinates(ring).tolist() for ring in shapely.get_rings(polygon)]
-                for polygon in zone.polygons
-            ],
-        }
-        for zone in zones
-    ]
+    rings = [[shapely.get_rings(polygon) for polygon in zone.polygons] for zone in zones]
+    shapes = [[[shapely.get_coordinates(ring).tolist() for ring in part] for part in parts] for parts in rings]
+    return [{"cell": zone.name, "polygons": polygons} for zone, polygons in zip(zones, shapes)]
 
 
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
     """Read lines and polygon rings from any file that `read_zones` accepts. Features need no names.
 
-    Parameters
-    ----------
-    path
-        The file; of GeoJSON also a feature or a geometry by itself.
-    corners
-        Positions of cells, shape (n, 2), where they are known: some line must be on their map.
-
-    Raises
-    ------
-    DataError
-        If the file is neither GeoJSON nor GeoParquet, a feature is a point, or not in longitude and latitude, or
-        nothing of it is near the cells.
+    ``path``: of GeoJSON also a feature or a geometry by itself. ``corners``: positions of cells, shape (n, 2), where
+    they are known: some line must be on their map.
     """
     lines: list[NDArray[np.float64]] = []
     for number, (_, geometry) in enumerate(_features(path, None), 1):
@@ -110,20 +102,17 @@ def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[ND
             raise DataError(f"{path}: feature {number}: {error}") from error
     if not any(map(len, lines)):
         raise DataError(f"{path}: there is no feature in it; polygons or lines are needed")
-    if corners is not None:
-        _check_on_map(path, lines, corners)
-    return lines
-
-
-def _check_on_map(path: str, lines: list[NDArray[np.float64]], corners: NDArray[np.float64]) -> None:
-    box = around(corners)
-    if not any(sides_near(line, *box).any() for line in lines):
-        swapped = any(sides_near(line[:, ::-1], *box).any() for line in lines)
-        why = "longitude and latitude are swapped" if swapped else f"is it in other coordinates? {CONVERT}"
-        is_on_map, cells = (_extent(np.concatenate(several)) for several in (lines, [corners]))
-        raise DataError(
-            f"{path}: it lies in {is_on_map}, and the cells in {cells}, so nothing of it is on the map: {why}"
-        )
+    if corners is None or any(sides_near(line, *around(corners)).any() for line in lines):
+        return lines
+    swapped = any(sides_near(line[:, ::-1], *around(corners)).any() for line in lines)
+    why = "longitude and latitude are swapped" if swapped else f"is it in other coordinates? {CONVERT}"
+    extents = []
+    for positions in (np.concatenate(lines), corners):
+        (west, south), (east, north) = positions.min(axis=0), positions.max(axis=0)
+        extents.append(f"longitude {west:.6g} to {east:.6g} and latitude {south:.6g} to {north:.6g}")
+    raise DataError(
+        f"{path}: it lies in {extents[0]}, and the cells in {extents[1]}, so nothing of it is on the map: {why}"
+    )
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -142,11 +131,6 @@ def sides_near(
     return np.asarray(((low <= maximum) & (high >= minimum)).all(axis=1))
 
 
-def _extent(positions: NDArray[np.float64]) -> str:
-    (west, south), (east, north) = positions.min(axis=0), positions.max(axis=0)
-    return f"longitude {west:.6g} to {east:.6g} and latitude {south:.6g} to {north:.6g}"
-
-
 def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Yield the name and geometry of every feature in a file."""
     try:
@@ -162,15 +146,6 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 def is_binary(head: bytes) -> bool:
     """Return whether the first bytes of a file mark it as GeoParquet or GeoPackage."""
     return head[:4] in (_PARQUET, _SQLITE)
-
-
-def _label(value: Any, name: str) -> str:
-    if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
-        raise _Wrong(f"{name} is {value!r}; it must be a text or a whole number")
-    return str(value)
-
-
-# GeoJSON.
 
 
 def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
@@ -197,17 +172,6 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
             known = ", ".join(sorted(map(str, properties))) or "none"
             raise WrongName(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
         yield properties.get(name), feature.get("geometry")
-
-
-def _polygons(geometry: Any) -> list[shapely.Polygon]:
-    """Return the polygons of a geometry, or raise `_Wrong` if it has any other shape."""
-    shape = _shape(geometry)
-    if shape.geom_type not in ("Polygon", "MultiPolygon"):
-        raise _Wrong(f"its geometry is {shape.geom_type}; it must be a Polygon or a MultiPolygon")
-    parts: list[shapely.Polygon] = shapely.get_parts(shape).tolist()
-    if not parts or any(part.is_empty for part in parts):
-        raise _Wrong("it has no ring; a polygon needs an outline")
-    return parts
 
 
 def _lines(shape: Any) -> list[NDArray[np.float64]]:
@@ -248,9 +212,6 @@ def _shape(geometry: Any) -> Any:
     return shapely.force_2d(shape)
 
 
-# GeoParquet.
-
-
 def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Yield the name and geometry of every row in GeoParquet."""
     import pyarrow as pa
@@ -276,9 +237,6 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     yield from zip(table[name or column].to_pylist(), table[column].to_pylist())
 
 
-# GeoPackage.
-
-
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Yield the name and geometry of every row in the first layer that has the name column."""
     try:
@@ -287,9 +245,8 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
                 "SELECT table_name, column_name, organization || ':' || organization_coordsys_id "
                 "FROM gpkg_geometry_columns JOIN gpkg_spatial_ref_sys USING (srs_id)"
             ).fetchall()
-            known = {
-                layer: [row[1] for row in file.execute(f"PRAGMA table_info({_quote(layer)})")] for layer, *_ in layers
-            }
+            queries = {layer: f"PRAGMA table_info({_quote(layer)})" for layer, *_ in layers}
+            known = {layer: [row[1] for row in file.execute(query)] for layer, query in queries.items()}
             fitting = [one for one in layers if name is None or name in known[one[0]]]
             if not fitting:
                 raise WrongName(f"{path}: no layer has a column {name!r}; they have: {known}")
@@ -301,7 +258,9 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
             rows = file.execute(f"SELECT {_quote(name or column)}, {_quote(column)} FROM {_quote(layer)}").fetchall()
     except sqlite3.Error as error:
         raise DataError(f"{path}: cannot be read as GeoPackage ({error}); {CONVERT}") from error
-    yield from ((label, _without_header(geometry)) for label, geometry in rows)
+    for label, content in rows:
+        has_header = isinstance(content, bytes) and len(content) >= 8
+        yield label, content[8 + _BOXES.get(content[3] >> 1 & 7, 0) :] if has_header else None
 
 
 def _quote(name: str) -> str:
@@ -310,16 +269,8 @@ def _quote(name: str) -> str:
     return f'"{doubled}"'
 
 
-def _without_header(geometry: Any) -> Any:
-    """Strip the GeoPackage header from a geometry, and return the remaining well-known binary."""
-    if not isinstance(geometry, bytes) or len(geometry) < 8:
-        return None
-    return geometry[8 + _BOXES.get(geometry[3] >> 1 & 7, 0) :]
-
-
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or else by its
-    name.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, by its identifier or else its name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)
@@ -336,11 +287,8 @@ def _is_wgs84(crs: Any) -> bool:
     return letters.endswith(_WGS84) or letters in ("WGS84CRS84", "OGCCRS84")
 
 
-# Checks.
-
-
-def _check_polygon(polygon: shapely.Polygon) -> shapely.Polygon:
-    """Return the polygon, or raise `_Wrong` if its rings do not bound an unambiguous area."""
+def _check_polygon(polygon: shapely.Polygon) -> None:
+    """Raise `_Wrong` if the rings of a polygon do not bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)
@@ -354,13 +302,11 @@ def _check_polygon(polygon: shapely.Polygon) -> shapely.Polygon:
                 "ring is that"
             )
     # Rings may touch themselves and each other: repairing moves no area then. Where sides cross it does.
-    if (
-        not polygon.is_valid
-        and abs(shapely.make_valid(polygon, method="structure").area - polygon.area) > _SAME_AREA * polygon.area
-    ):
-        where = shapely.is_valid_reason(polygon).rpartition("[")[2].rstrip("]").replace(" ", ", ")
-        raise _Wrong(f"its sides cross near [{where}]; cut it there into a MultiPolygon, or repair it in a GIS")
-    return polygon
+    if not polygon.is_valid:
+        repaired = shapely.make_valid(polygon, method="structure")
+        if abs(repaired.area - polygon.area) > _SAME_AREA * polygon.area:
+            where = shapely.is_valid_reason(polygon).rpartition("[")[2].rstrip("]").replace(" ", ", ")
+            raise _Wrong(f"its sides cross near [{where}]; cut it there into a MultiPolygon, or repair it in a GIS")
 
 
 def _check_degrees(line: NDArray[np.float64]) -> None:
@@ -378,8 +324,7 @@ def _check_degrees(line: NDArray[np.float64]) -> None:
         at = int(long.argmax())
         raise _Wrong(
             f"its side from {_point_in_words(line[at])} to {_point_in_words(line[at + 1])} is more than 180 degrees "
-            "long: cut it at the 180th "
-            "meridian into a MultiPolygon, or put a position halfway along it"
+            "long: cut it at the 180th meridian into a MultiPolygon, or put a position halfway along it"
         )
 
 

@@ -1,6 +1,4 @@
-"""Raster over a space. Only points in squares that an edge crosses need an exact test; other squares have a known
-cell.
-"""
+"""Raster over a space: only points in squares that an edge crosses need an exact test."""
 
 from __future__ import annotations
 
@@ -26,39 +24,20 @@ FEW_POINTS = 1 << 14
 
 @dataclass(frozen=True)
 class Raster:
-    """A grid of equal squares in longitude and latitude that covers a space and a margin, with the cell of each square.
+    """A grid of equal squares in longitude and latitude that covers a space and a margin, with the cell of each."""
 
-    Parameters
-    ----------
-    west, south
-        Corner of the first square, degrees.
-    width, height
-        Size of a square, degrees.
-    answers
-        Shape (n_rows, n_columns), from south to north and west to east: a cell index, −1 outside of all cells, −2 where
-        it differs within the square.
-    """
-
-    west: float
+    west: float  # corner of the first square, in degrees
     south: float
-    width: float
+    width: float  # size of a square, in degrees
     height: float
-    answers: NDArray[np.int32]
+    answers: NDArray[np.int32]  # by row and column: a cell index, −1 outside of all cells, −2 where it differs within
 
     @classmethod
     def over(cls, edges: Floats, n_cells: int, locate: Locate, slack: float = 1e-6) -> Raster:
         """Rasterise the edges of all cells, and locate one point in each connected region that no edge crosses.
 
-        Parameters
-        ----------
-        edges
-            Straight sides of all cells, shape (n, 4): longitude and latitude of both ends.
-        n_cells
-            Number of cells, which decides the number of squares.
-        locate
-            Exact cell of points.
-        slack
-            How far from its place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
+        ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``slack``: how far
+        from its place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
         """
         from scipy.ndimage import label  # loaded with the first space that has a raster
 
@@ -78,9 +57,7 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return the cell index of each point, shape (n,). ``locate`` is called for points in squares that an edge
-        crosses.
-        """
+        """Return the cell index of each point, shape (n,), by ``locate`` in squares that an edge crosses."""
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))

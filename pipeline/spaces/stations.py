@@ -32,11 +32,6 @@ class Stations(Space):
     radius
         Distance in metres up to which (inclusive) an event belongs to a station; beyond, it is out of the area.
 
-    Raises
-    ------
-    DataError
-        If the file cannot be read, is empty, or names a station twice; names the file and the line.
-
     Notes
     -----
     O(log n_cells) a row in a k-d tree on the unit sphere, where the nearest point by chord is the nearest by great
@@ -52,20 +47,14 @@ class Stations(Space):
         table = read_table(self.file, "station", "required", self.column)
         if table.is_empty():
             raise DataError(f"{self.file}: no station is listed")
-        twice = table["station"].is_first_distinct().arg_min()
-        if twice is not None and not table["station"].is_first_distinct()[twice]:
-            raise DataError(f"{self.file}:{twice + 2}: station {table['station'][twice]!r} is listed twice")
+        if len(twice := (~table["station"].is_first_distinct()).arg_true()):
+            raise DataError(f"{self.file}:{twice[0] + 2}: station {table['station'][twice[0]]!r} is listed twice")
         return table
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
         """The names of the stations, in file order."""
         return tuple(self._table["station"])
-
-    @cached_property
-    def groups(self) -> tuple[str, ...] | None:
-        """The group of each station, in the order of the cells, or None if the file has no groups."""
-        return tuple(self._table["group"].fill_null("")) if "group" in self._table.columns else None
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
@@ -91,7 +80,7 @@ class Stations(Space):
     def geometry(self) -> list[dict[str, Any]]:
         """Return the point and the group of each station."""
         points = self._table.select("longitude", "latitude").rows()
-        groups = self.groups or (None,) * len(points)
+        groups = self._table["group"] if "group" in self._table.columns else [None] * len(points)
         return [
             {"cell": cell, "point": list(point)} | ({"group": group} if group else {})
             for cell, point, group in zip(self.cells, points, groups)

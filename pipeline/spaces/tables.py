@@ -8,7 +8,7 @@ import json
 import math
 import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -44,6 +44,9 @@ def read_table(
 ) -> pl.DataFrame:
     """Read a table of named places as text columns, with the names in the column ``name``.
 
+    Raises `DataError` if the file cannot be read, or is not what it is read as: with what it looks like, and what would
+    be right.
+
     Parameters
     ----------
     path
@@ -56,53 +59,40 @@ def read_table(
         Whether ``latitude`` and ``longitude`` must be there; they become degrees and are checked.
     column
         Heading of the names.
-
-    Raises
-    ------
-    DataError
-        If the file cannot be read, or is not what it is read as; says what it looks like and what would be right.
     """
-    text = _text(path)
+    text, is_placed = _text(path), coordinates == "required"
     if text.lstrip()[:1] in ("{", "["):
         table, is_feed = _of_gbfs(path, text), True
     else:
         header = [_heading(name) for name in next(csv.reader([text.partition("\n")[0]]), [])]
         is_feed = "stop_id" in header and name not in header
-        if not is_feed and coordinates != "required" and (column or name) not in header:
-            return _of_list(path, name, column, text)
-        wanted = (column or name, *(("latitude", "longitude") if coordinates == "required" else ()))
-        table = _of_csv(path, text, header, () if is_feed else wanted)
+        if not is_feed and not is_placed and (column or name) not in header:
+            if column is not None:
+                first = text[:200].splitlines()[0]
+                raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {first})")
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            _check_list(path, name, lines)
+            return pl.DataFrame({name: lines}, schema={name: pl.String})
+        wanted = () if is_feed else (column or name, *(("latitude", "longitude") if is_placed else ()))
+        for heading in wanted:
+            if heading not in header:
+                raise DataError(
+                    f"{path}:1: the header must name the columns {', '.join(wanted)}; {heading} is missing (it has "
+                    f"{', '.join(header)[:200]})"
+                )
+        try:
+            table = pl.read_csv(text.encode(), infer_schema=False)
+        except pl.exceptions.PolarsError as error:
+            raise DataError(f"{path}: {error}") from error
+        table = table.rename(_heading).with_columns(pl.all().str.strip_chars())
     if is_feed:
-        table = _stops(path, table, name, coordinates == "required", column)
+        table = _stops(path, table, name, is_placed, column)
     elif column not in (None, name):
         table = table.drop(name, strict=False).rename({str(column): name})
-    _no_gaps(path, table, name)
+    if len(gaps := (table[name].is_null() | (table[name] == "")).arg_true()):
+        raise DataError(f"{path}:{gaps[0] + 2}: {name} is empty")
     has_degrees = coordinates != "none" and {"latitude", "longitude"} <= set(table.columns)
     return _degrees(path, table) if has_degrees else table
-
-
-def _of_list(path: str, name: str, column: str | None, text: str) -> pl.DataFrame:
-    """Parse a text as a list of names, one per line."""
-    lines = [line.strip() for line in text.splitlines()]
-    if column is not None:
-        raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {text[:200].splitlines()[0]})")
-    _check_list(path, name, lines)
-    return pl.DataFrame({name: [line for line in lines if line]}, schema={name: pl.String})
-
-
-def _of_csv(path: str, text: str, header: list[str], wanted: tuple[str, ...]) -> pl.DataFrame:
-    """Parse a CSV table with all columns as text, or raise `DataError` if a required column is missing."""
-    for heading in wanted:
-        if heading not in header:
-            raise DataError(
-                f"{path}:1: the header must name the columns {', '.join(wanted)}; {heading} is missing (it has "
-                f"{', '.join(header)[:200]})"
-            )
-    try:
-        table = pl.read_csv(text.encode(), infer_schema=False)
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: {error}") from error
-    return table.rename(_heading).with_columns(pl.all().str.strip_chars())
 
 
 def _heading(name: str) -> str:
@@ -138,11 +128,13 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
     kind = root.get("type") if isinstance(root, dict) else None
     if kind in ("FeatureCollection", "Feature"):
         raise DataError(f"{path}: is GeoJSON; areas make a space of type: zones, with path and name")
+    rows = []
     try:
-        rows = [
-            [str(station["station_id"]), _text_of(station.get("name")), str(station["lat"]), str(station["lon"])]
-            for station in root["data"]["stations"]
-        ]
+        for station in root["data"]["stations"]:
+            name = station.get("name")
+            if isinstance(name, list) and name and isinstance(name[0], dict):  # from version 3 on, its translations
+                name = name[0].get("text")
+            rows.append([str(station["station_id"]), str(name or ""), str(station["lat"]), str(station["lon"])])
     except (LookupError, TypeError, AttributeError) as error:
         raise DataError(
             f"{path}: is JSON, but not station_information.json of a GBFS feed, with station_id, lat and lon of all "
@@ -152,18 +144,8 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
     return pl.DataFrame(rows, dict.fromkeys(columns, pl.String), orient="row")
 
 
-def _text_of(name: Any) -> str:
-    """Return a name from a GBFS feed: plain text or, from version 3 on, the first of its translations."""
-    if isinstance(name, list) and name and isinstance(name[0], dict):
-        name = name[0].get("text")
-    return str(name or "")
-
-
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return the stops of a feed that have a position, keeping the first of those that share a value of ``column``.
-
-    ``placed``: only what people wait at.
-    """
+    """Return the stops of a feed that have a position, the first of each ``column``; ``placed``: where people wait."""
     column = {"station_id": "stop_id", "name": "stop_name"}.get(column or "", column)
     needed = [*(("stop_lat", "stop_lon") if placed else ()), *([column] if column is not None else [])]
     for heading in needed:
@@ -186,21 +168,17 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if the lines look like rows of a table instead of one name per line.
-
-    They are where all have as many semicolons, tabs or bars, or as many commas and numbers between them.
-    """
-    rows = [line for line in lines if line]
-    for separator in ";\t|,":
-        fields = [line.split(separator) for line in rows]
-        n_fields = len(fields[0]) if rows else 1
+    """Raise `DataError` if lines have as many semicolons, tabs or bars, or as many commas and numbers between them."""
+    for separator in ";\t|," if lines else "":
+        fields = [line.split(separator) for line in lines]
+        n_fields = len(fields[0])
         equal_rows = [row for row in fields if len(row) == n_fields]
-        if n_fields == 1 or len(equal_rows) < max(2, _TABLE_SHARE * len(rows)):
+        if n_fields == 1 or len(equal_rows) < max(2, _TABLE_SHARE * len(lines)):
             continue
-        n_numbers = max(sum(is_number(row[i]) for row in equal_rows) for i in range(n_fields))
+        n_numbers = max(sum(map(is_number, column)) for column in zip(*equal_rows))
         if separator != "," or n_numbers >= max(1, _TABLE_SHARE * (len(equal_rows) - 1)):
             raise DataError(
-                f"{path}:1: looks like a table of {n_fields} columns ({rows[0][:100]}), not one {name} a line: put "
+                f"{path}:1: looks like a table of {n_fields} columns ({lines[0][:100]}), not one {name} a line: put "
                 f"commas between columns, and head the one with the names {name}"
             )
 
@@ -213,20 +191,11 @@ def is_number(text: str) -> bool:
         return False
 
 
-def _no_gaps(path: str, table: pl.DataFrame, column: str) -> None:
-    missing = (table[column].is_null() | (table[column] == "")).arg_max() if len(table) else None
-    if missing is not None and not table[column][missing]:
-        raise DataError(f"{path}:{missing + 2}: {column} is empty")
-
-
 def _degrees(path: str, table: pl.DataFrame) -> pl.DataFrame:
     for name, limit in (("latitude", 90), ("longitude", 180)):
         degrees = table[name].cast(pl.Float64, strict=False)
-        wrong = degrees.is_null() | ~degrees.is_between(-limit, limit).fill_null(False)
-        if wrong.any():
-            line = int(wrong.arg_max() or 0)
-            raise DataError(
-                f"{path}:{line + 2}: {name} {table[name][line]!r} must be a number from -{limit} to {limit}"
-            )
+        if len(wrong := (~degrees.is_between(-limit, limit).fill_null(False)).arg_true()):
+            value = table[name][wrong[0]]
+            raise DataError(f"{path}:{wrong[0] + 2}: {name} {value!r} must be a number from -{limit} to {limit}")
         table = table.with_columns(degrees.alias(name))
     return table

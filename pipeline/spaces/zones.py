@@ -34,12 +34,6 @@ class Zones(Space):
     name
         Property, or column, that names the zones.
 
-    Raises
-    ------
-    DataError
-        If the file is neither, or a zone is no area, is open, crosses itself, or has no name of its own; names the
-        file, the feature and what would be right.
-
     Notes
     -----
     A row in a square of a raster that no side touches is looked up there, any other in the zones whose box it is in:
@@ -104,9 +98,7 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the exact cell of each point: that of the first polygon in the file that contains it, border
-        included.
-        """
+        """Return the exact cell of each point: of the first polygon in the file that contains it, border included."""
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])
@@ -115,7 +107,5 @@ class Zones(Space):
         return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the polygons of each zone as lists of closed rings of [longitude, latitude], the outline first and
-        then the holes.
-        """
+        """Return the polygons of each zone as lists of closed rings of [longitude, latitude], the outline first."""
         return outlines(self._zones)

@@ -60,12 +60,12 @@ def test_of_two_stations_at_one_point_the_first_wins(tmp_path):
 def test_groups_and_points(tmp_path):
     space = stations(tmp_path, "latitude,group,station,longitude\n40.5,north,s1,-74\n40.25,,s2,-74.5\n")
     assert space.cells == ("s1", "s2")
-    assert space.groups == ("north", "")
     assert space.geometry() == [
         {"cell": "s1", "point": [-74.0, 40.5], "group": "north"},
         {"cell": "s2", "point": [-74.5, 40.25]},
     ]
-    assert stations(tmp_path, "station,latitude,longitude\ns1,1,1\n").groups is None
+    without = stations(tmp_path, "station,latitude,longitude\ns1,1,1\n")
+    assert without.geometry() == [{"cell": "s1", "point": [1.0, 1.0]}]
 
 
 @pytest.mark.parametrize(
