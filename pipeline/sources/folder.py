@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,13 @@ from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
     EventBlock,
-    Integers,
     LiveInput,
     LiveSource,
     MicroBatch,
     Source,
 )
 from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
+from penstock.pipeline.sources.reading.inputs import PathSource
 from penstock.pipeline.sources.reading.kafka_progress import Journal
 from penstock.pipeline.sources.reading.services import Outage, check_options
 
@@ -97,12 +98,12 @@ class Folder(LiveSource):
     idle_after: int = duration(60_000, doc="delay of the clock: most time from a file's modification to its appearance")
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.of, "path") and hasattr(self.of, "files")) or isinstance(self.of, LiveSource):
+        if not isinstance(self.of, PathSource):
             raise ParameterError("of", type(self.of).__name__.lower(), "a source of files, such as csv or parquet")
         if self.of.has_user_names:  # a checkpoint has the names of files
             raise ParameterError("of", type(self.of).__name__.lower(), "one whose files are not named after people")
         check_options(self.options or {})
-        if self.options and not is_url(str(self.of.path)):  # type: ignore[attr-defined]
+        if self.options and not is_url(self.of.path):
             raise ParameterError("options", self.options, "left out if files are on a disk")
         for name in ("from_", "until"):
             if getattr(self, name) is None:
@@ -130,7 +131,13 @@ class Folder(LiveSource):
         """The configuration of the folder without the options for watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
-    def reading(self, columns: Collection[str]) -> Source:
+    @property
+    def files(self) -> PathSource:
+        """The source that reads the files."""
+        assert isinstance(self.of, PathSource)
+        return self.of
+
+    def reading(self, columns: Collection[str]) -> Folder:
         """Return the folder with its file source limited to the columns that are used."""
         return replace(self, of=self.of.reading(columns))
 
@@ -158,29 +165,18 @@ class Folder(LiveSource):
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 digest of the folder's path, because its content is unbounded."""
-        path = str(self.of.path)  # type: ignore[attr-defined]
-        return {"folder": hashlib.sha256(path.encode()).hexdigest()}
+        return {"folder": hashlib.sha256(self.files.path.encode()).hexdigest()}
 
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """The content of one micro-batch: a block of a file, or an advance of the clock.
+    """The content of one micro-batch: a block of a file, or an advance of the clock."""
 
-    Parameters
-    ----------
-    number
-        Of the micro-batch.
-    clock
-        Clock after the micro-batch.
-    file, block, is_last
-        The file, number of the block in it, and whether nothing follows it there; no file: none was read.
-    """
-
-    number: int
-    clock: int
-    file: File | None = None
-    block: int = 0
-    is_last: bool = True
+    number: int  # of the micro-batch
+    clock: int  # after the micro-batch
+    file: File | None = None  # None: none was read
+    block: int = 0  # number of the block in the file
+    is_last: bool = True  # whether nothing follows it there
 
     def encode(self) -> str:
         """Encode the entry as one line."""
@@ -198,55 +194,37 @@ class FolderEntry:
         return cls(number, clock, file and File(*file), block, is_last)
 
 
+_COLUMNS = {"time": pl.Int64, "user": pl.String, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
 #: A block without rows, for micro-batches in which only time passes.
-_NOTHING = EventBlock(
-    pl.DataFrame(
-        schema={
-            "time": pl.Int64,
-            "user": pl.String,
-            "latitude": pl.Float64,
-            "longitude": pl.Float64,
-            "place": pl.String,
-        }
-    ),
-    0,
-)
+_NOTHING = EventBlock(pl.DataFrame(schema=_COLUMNS), 0)
 
 
 class _Opened:
     """An open file, read block by block with a look-ahead of one block, so that the last block is recognised."""
 
-    def __init__(self, file: File, files: Files, of: Source) -> None:
+    def __init__(self, file: File, files: Files, of: PathSource) -> None:
         self.file, self.number = file, 0
-        self._held = ExitStack()
-        path = self._held.enter_context(files.local(file))
-        self._blocks = _original_names(replace(of, path=path), path, file.name)  # type: ignore[call-arg]
-        self._next, self._following = next(self._blocks, None), next(self._blocks, None)
+        self.held = ExitStack()
+        path = self.held.enter_context(files.local(file))
+        self._blocks = self._original_names(replace(of, path=path), path)
+        self._next = next(self._blocks, None)
+        self.following = next(self._blocks, None)
 
-    @property
-    def at_last(self) -> bool:
-        """Whether the next block is the last one. An empty file has a single empty block."""
-        return self._following is None
+    def _original_names(self, of: PathSource, path: str) -> Iterator[EventBlock]:
+        """Yield the blocks of the file, using its original name in rejects and errors."""
+        try:
+            for block in of.all_blocks():
+                names = (reject.file.replace(path, self.file.name) for reject in block.rejects)
+                rejects = tuple(replace(reject, file=name) for reject, name in zip(block.rejects, names))
+                yield replace(block, rejects=rejects)
+        except DataError as error:
+            raise DataError(str(error).replace(path, self.file.name)) from error
 
     def take(self) -> EventBlock:
-        """Return the next block."""
-        block, self._next, self._following = self._next, self._following, next(self._blocks, None)
+        """Return the next block. An empty file has a single empty block."""
+        block, self._next, self.following = self._next, self.following, next(self._blocks, None)
         self.number += 1
         return _NOTHING if block is None else block
-
-    def close(self) -> None:
-        """Close the file, even if it was not read to its end."""
-        self._held.close()
-
-
-def _original_names(source: Source, path: str, name: str) -> Iterator[EventBlock]:
-    """Yield the blocks of a file, using the file's original name in rejects and errors."""
-    try:
-        for block in source.all_blocks():
-            rejects = tuple(replace(reject, file=reject.file.replace(path, name)) for reject in block.rejects)
-            yield replace(block, rejects=rejects)
-    except DataError as error:
-        raise DataError(str(error).replace(path, name)) from error
 
 
 @dataclass
@@ -266,16 +244,15 @@ class _FileReader:
     _now: int = MIN_EVENT_TIME
 
     def __post_init__(self) -> None:
-        of = self.source.of
-        on_disk = not is_url(str(of.path))  # type: ignore[attr-defined]
-        self._outage = Outage(str(of.path))  # type: ignore[attr-defined]
-        self._files: Files = LocalFiles(of) if on_disk else RemoteFiles(of, self.source.options or {})
-        if "names" in self.start:
-            files = zip(*(self.start[column].tolist() for column in ("written", "names", "sizes")))
+        of, start = self.source.files, self.start
+        self._outage = Outage(of.path)
+        self._files: Files = RemoteFiles(of, self.source.options or {}) if is_url(of.path) else LocalFiles(of)
+        if "names" in start:
+            files = zip(*(start[column].tolist() for column in ("written", "names", "sizes")))
             self.done = {file.name: file for file in map(File._make, files)}
-        if "open" in self.start and str(self.start["open"]):
-            file = File(int(self.start["open_written"]), str(self.start["open"]), int(self.start["open_size"]))
-            self._open(file, int(self.start["block"]))
+        if "open" in start:
+            file = File(int(start["open_written"]), str(start["open"]), int(start["open_size"]))
+            self._open(file, int(start["block"]))
         over = self.run.grid.over
         self.end = None if over is None else over + self.source.disorder
 
@@ -288,24 +265,39 @@ class _FileReader:
         """Return the next entry, or None if there is no new input and no window has ended."""
         if self.opened is None and not self._waiting:
             self._look_for_files()
-        if self.opened is None and self._waiting and not self._open_next():
-            return None
-        if self.opened is not None:
-            file, is_last = self.opened.file, self.opened.at_last
-            clock = self._by_clock() if is_last else min(self._by_clock(), file.arrival)
-            return FolderEntry(number, max(self.clock, clock), file, self.opened.number, is_last)
-        clock = self._by_clock()
-        return FolderEntry(number, clock) if self._passes(clock) else None
+        if self.opened is None and self._waiting:
+            if not self._outage.asks:
+                return None
+            try:
+                self._open(self._waiting[0], 0)
+            except Unanswered as error:
+                self._outage.goes_on(str(error))
+                return None
+            self._waiting.popleft()
+            self._outage.over()
+        # No unknown or waiting file is earlier than the clock once the open file is read.
+        clock = min([self._now - self.source.idle_after, *(file.arrival for file in islice(self._waiting, 1))])
+        clock = max(self.clock, clock if self.end is None else min(clock, self.end))
+        if self.opened is None:
+            before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
+            return FolderEntry(number, clock) if after > before else None
+        file, is_last = self.opened.file, self.opened.following is None
+        clock = clock if is_last else max(self.clock, min(clock, file.arrival))
+        return FolderEntry(number, clock, file, self.opened.number, is_last)
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
         """Return the rows of an entry as a micro-batch, in which lateness is decided by each row's arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
-            if self.opened is None:  # a run that goes on
-                self._open(entry.file, entry.block)
-            block, arrival = self._next_block()
+            opened = self.opened or self._open(entry.file, entry.block)  # where a run goes on
+            block = opened.take()
+            arrival = np.full(block.frame.height, opened.file.arrival, np.int64)
+            if "arrival" in block.frame.columns:
+                arrival = block.frame["arrival"].to_numpy()
+                block = replace(block, frame=block.frame.drop("arrival"))
             if entry.is_last:
-                self._close(entry.file)
+                opened.held.close()
+                self.done[entry.file.name], self.opened = entry.file, None
         self.clock = max(self.clock, entry.clock)
         passed = MIN_EVENT_TIME if before == MIN_EVENT_TIME else before - self.source.disorder
         return MicroBatch(
@@ -340,51 +332,12 @@ class _FileReader:
         self._waiting = deque(sorted(file for name, file in files.items() if name not in self.done))
         self._now = now
 
-    def _by_clock(self) -> int:
-        """Return the time that the clock reaches once the open file is read. No unknown or waiting file is earlier."""
-        clock = self._now - self.source.idle_after
-        if self._waiting:
-            clock = min(clock, self._waiting[0].arrival)
-        return max(self.clock, clock if self.end is None else min(clock, self.end))
-
-    def _passes(self, clock: int) -> bool:
-        """Return whether the clock, advancing to the given time, passes the end of a window or of the run."""
-        before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.clock, clock))
-        return after > before
-
-    def _open_next(self) -> bool:
-        """Open the next file, or return False if it cannot be read yet."""
-        if not self._outage.asks:
-            return False
-        try:
-            self._open(self._waiting[0], 0)
-        except Unanswered as error:
-            self._outage.goes_on(str(error))
-            return False
-        self._waiting.popleft()
-        self._outage.over()
-        return True
-
-    def _open(self, file: File, block: int) -> None:
+    def _open(self, file: File, block: int) -> _Opened:
         """Open a file and skip to one of its blocks."""
-        self.opened = _Opened(file, self._files, self.source.of)
+        self.opened = opened = _Opened(file, self._files, self.source.files)
         for _ in range(block):
-            self.opened.take()
-
-    def _close(self, file: File) -> None:
-        """Close a file that has been read completely."""
-        assert self.opened is not None
-        self.opened.close()
-        self.done[file.name], self.opened = file, None
-
-    def _next_block(self) -> tuple[EventBlock, Integers]:
-        """Return the next block of the open file and the arrival times of its rows."""
-        assert self.opened is not None
-        block = self.opened.take()
-        if "arrival" in block.frame.columns:
-            arrival = block.frame["arrival"].to_numpy()
-            return replace(block, frame=block.frame.drop("arrival")), arrival
-        return block, np.full(block.frame.height, self.opened.file.arrival, np.int64)
+            opened.take()
+        return opened
 
     def _as_state(self) -> State:
         files = sorted(self.done.values())

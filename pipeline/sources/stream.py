@@ -111,9 +111,7 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Return the flaw that the clock comes from the events alone, or None if they are in time order (see
-        `LiveSource`).
-        """
+        """The flaw that the clock comes from the events alone (see `LiveSource`); None if they are sorted by it."""
         if self.clock is not None:
             return None
         if self.until is None:
@@ -122,12 +120,12 @@ class Stream(LiveSource):
 
     @property
     def endless(self) -> bool:
-        """Return whether the source is unbounded."""
+        """Whether the source is unbounded."""
         return bool(getattr(self.of, "endless", False))
 
     @property
     def has_people(self) -> bool:
-        """Return whether the replayed source identifies people (its `has_people`)."""
+        """Whether the replayed source identifies people."""
         return self.of.has_people
 
     @property
@@ -144,7 +142,7 @@ class Stream(LiveSource):
         events are sorted, otherwise one block.
         """
         *begin, begin_row = (int(start.get(name, 0)) for name in _POSITION)
-        chunks = (_sort_chunks if self.clock else _arriving)(self, run, folder, begin[0])
+        chunks = (_sort_chunks if self.clock else _chunks)(self, run, folder, begin[0])
         with closing(chunks):  # now and not some time later, when a run that goes on may have a folder of the same name
             for chunk, blocks in chunks:
                 for index, block in enumerate(blocks):
@@ -188,9 +186,6 @@ class Stream(LiveSource):
         return self.of.digests()
 
 
-# Cutting a source into micro-batches.
-
-
 #: Pieces that a stream is sorted in: each has to fit into memory.
 _PIECES = 64
 #: Windows that one micro-batch covers at most: what is due is released soon, and a stream can be stopped soon.
@@ -199,10 +194,6 @@ _MAX_WINDOWS = 64
 
 #: Position in a stream: whole chunks, whole blocks of the next chunk, rows of the next block.
 _POSITION = ("chunk", "block", "row")
-
-
-def _position(*counts: int) -> State:
-    return {name: np.asarray(count) for name, count in zip(_POSITION, counts)}
 
 
 def _cut(
@@ -225,27 +216,29 @@ def _cut(
     for begin, end in pairwise(edges):
         rejects = block.rejects if begin == 0 and first == 0 else ()
         piece = frame[first + begin : first + end] if end - begin < frame.height else frame
+        counts = (position[0], position[1] + 1, 0) if end == len(clock) else (*position, first + end)
         yield MicroBatch(
             number=0,
             block=EventBlock(piece, piece.height + len(rejects), rejects),
             before=int(latest[begin]),
             after=int(latest[end]),
             watermarks=watermarks[begin:end],
-            end=_position(position[0], position[1] + 1, 0) if end == len(clock) else _position(*position, first + end),
+            end={name: np.asarray(count) for name, count in zip(_POSITION, counts)},
             starts=int(clock[begin]) if source.clock and end > begin else None,
         )
 
 
-def _arriving(source: Stream, run: LiveInput, spool: Path, first: int) -> Generator[tuple[int, Iterator[EventBlock]]]:
+Chunks = Generator[tuple[int, Iterator[EventBlock]]]
+
+
+def _chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
     """Yield one chunk for each span, in the order of the source."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
 
 
-def _sort_chunks(
-    source: Stream, run: LiveInput, spool: Path, first: int
-) -> Generator[tuple[int, Iterator[EventBlock]]]:
+def _sort_chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
     """Yield the chunks in the order of the clock. Rows with equal times keep the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
@@ -256,7 +249,16 @@ def _sort_chunks(
     shutil.rmtree(spool, ignore_errors=True)
     make_folder(spool)
     try:
-        empty, rejects = _share_out(source, run, spool, begin, width)
+        empty = None
+        rejects: tuple[Reject, ...] = ()
+        for number, block in enumerate(map(run.ingest, source.all_blocks())):  # of a deployment without ids
+            empty = block.frame.clear()
+            rejects += block.rejects
+            position = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
+            for piece in np.unique(position).tolist():
+                path = spool / f"{piece:02d}-{number:09d}.arrow"
+                with open(path, "wb", opener=opener) as output:
+                    block.frame.filter(position == piece).write_ipc(output)
         if empty is not None:
             yield 0, iter([EventBlock(empty, len(rejects), rejects)])
         files: list[Path] = []
@@ -272,22 +274,3 @@ def _sort_chunks(
                 yield begun + 1, (EventBlock(part, part.height) for part in frame.iter_slices(source.of.block_rows))
     finally:
         shutil.rmtree(spool, ignore_errors=True)
-
-
-def _share_out(
-    source: Stream, run: LiveInput, spool: Path, begin: int, width: int
-) -> tuple[pl.DataFrame | None, tuple[Reject, ...]]:
-    """Write the rows of every block to pieces on disk, and return an empty frame with the same columns and all
-    rejected rows.
-    """
-    empty = None
-    rejects: list[Reject] = []
-    for number, block in enumerate(map(run.ingest, source.all_blocks())):  # what is on disk of a deployment has no ids
-        empty = block.frame.clear()
-        rejects += block.rejects
-        piece = np.clip((block.frame[str(source.clock)].to_numpy() - begin) // width, 0, _PIECES - 1)
-        for name in np.flatnonzero(np.bincount(piece, minlength=_PIECES)).tolist():
-            path = spool / f"{name:02d}-{number:09d}.arrow"
-            with open(path, "wb", opener=opener) as file:
-                block.frame.filter(piece == name).write_ipc(file)
-    return empty, tuple(rejects)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, PenstockError
-from penstock.pipeline.sources.reading.inputs import ARCHIVES, matches
+from penstock.pipeline.sources.reading.inputs import ARCHIVES, PathSource, matches
 from penstock.pipeline.sources.reading.services import resolved_value
 from penstock.pipeline.sources.reading.text import TextSource
 
@@ -39,18 +39,22 @@ def is_url(path: str) -> bool:
 
 
 def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
-    """Return Beam's file system for a path.
+    """Return Beam's file system for a path; raise `MissingLibrary` or `ConfigError` if there is none.
 
     ``options`` are Beam's; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the path in the
-    configuration, for errors. Raises `MissingLibrary` if what the file system needs is not installed. Raises
-    `ConfigError` if Beam has no file system of that scheme.
+    configuration, for errors.
     """
     from apache_beam.io import filesystems  # registers those that are installed
     from apache_beam.io.filesystem import FileSystem
     from apache_beam.options.pipeline_options import PipelineOptions
 
     scheme = filesystems.FileSystems.get_scheme(path)
-    _check_installed(scheme)
+    if scheme in _NEEDED:
+        module, extra = _NEEDED[scheme]
+        try:
+            importlib.import_module(module)
+        except ImportError:
+            raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None
     kinds = {kind.scheme(): kind for kind in FileSystem.get_all_subclasses()}
     if scheme not in kinds:
         known = ", ".join(f"{name}://" for name in sorted({*_NEEDED, *kinds} - {None}))
@@ -65,20 +69,6 @@ def opened(how: Any, place: str) -> io.IOBase:
 
     file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
     return file
-
-
-def _check_installed(scheme: str | None) -> None:
-    """Raise `MissingLibrary` if the library that a URL scheme needs is not installed."""
-    if scheme not in _NEEDED:
-        return
-    module, extra = _NEEDED[scheme]
-    try:
-        importlib.import_module(module)
-    except ImportError:
-        raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None
-
-
-# Files that keep arriving.
 
 
 class File(NamedTuple):
@@ -102,12 +92,10 @@ class LocalFiles:
     """Files on a local disk.
 
     A folder that is unmounted leaves an empty one behind. So the file system that it is on has to stay the same.
-
-    ``source``: a source of files, whose path is a folder, a pattern or a file.
     """
 
-    def __init__(self, source: Any) -> None:
-        self._path, self._patterns = str(source.path), _patterns(source)
+    def __init__(self, source: PathSource) -> None:
+        self._path, self._patterns = source.path, _patterns(source)
         fixed = Path(*takewhile(lambda part: not glob.has_magic(part), Path(self._path).parts))
         self._is_folder = not glob.has_magic(self._path) and not fixed.is_file()
         self._folder = fixed.parent if fixed.is_file() else fixed
@@ -118,7 +106,12 @@ class LocalFiles:
         listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
-            for name in self._names():
+            if self._is_folder:
+                below = (str(file) for file in self._folder.rglob("*") if file.is_file())
+                names = [name for name in below if matches(name, self._patterns)]
+            else:
+                names = [name for name in glob.glob(self._path, recursive=True) if os.path.isfile(name)]
+            for name in names:
                 try:
                     listed[name] = self._status(name)
                 except FileNotFoundError:
@@ -130,8 +123,7 @@ class LocalFiles:
     def local(self, file: File) -> Iterator[str]:
         """Yield the local path of a file, or of a copy of it.
 
-        Raises `Unanswered` if it cannot be read. Raises `DataError` if the file is gone, or is not what it was when it
-        was found.
+        Raises `Unanswered` if it cannot be read, `DataError` if it is gone or is not what it was when it was found.
         """
         with _translate_errors(file.name, "read"):
             try:
@@ -140,12 +132,6 @@ class LocalFiles:
                 self._check_mounted()
                 raise _missing_file(file) from None
         yield file.name
-
-    def _names(self) -> list[str]:
-        if not self._is_folder:
-            return [name for name in glob.glob(self._path, recursive=True) if os.path.isfile(name)]
-        below = (str(file) for file in self._folder.rglob("*") if file.is_file())
-        return [name for name in below if matches(name, self._patterns)]
 
     def _check_mounted(self) -> None:
         device = os.stat(self._folder).st_dev
@@ -163,12 +149,11 @@ class LocalFiles:
 class RemoteFiles:
     """Files on a Beam file system, which are copied to a temporary folder for reading.
 
-    ``source``: a source of files, whose path is a URL: of a folder, or a pattern. ``options``: as `file_system` takes
-    them. Raises `ConfigError` if Beam would date the objects wrongly on this machine.
+    Raises `ConfigError` if Beam would date the objects wrongly on this machine.
     """
 
-    def __init__(self, source: Any, options: Mapping[str, str]) -> None:
-        self._path = str(source.path)
+    def __init__(self, source: PathSource, options: Mapping[str, str]) -> None:
+        self._path = source.path
         # As on a disk: a pattern says itself what is wanted, and leaves out only hidden names and those of folders.
         self._patterns = ("?*",) if glob.has_magic(self._path) else _patterns(source)
         if self._path.startswith("gs://") and time.daylight:
@@ -220,10 +205,9 @@ def _translate_errors(path: str, action: str) -> Iterator[None]:
 Files = LocalFiles | RemoteFiles
 
 
-def _patterns(source: Any) -> tuple[str, ...]:
+def _patterns(source: PathSource) -> tuple[str, ...]:
     """Return the file name patterns of a source, including those of archives if the source unpacks them."""
-    patterns: tuple[str, ...] = source.patterns
-    return patterns + ARCHIVES if isinstance(source, TextSource) else patterns
+    return source.patterns + ARCHIVES if isinstance(source, TextSource) else source.patterns
 
 
 def _missing_file(file: File) -> DataError:

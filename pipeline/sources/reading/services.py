@@ -94,7 +94,7 @@ class Outage:
     def __init__(
         self,
         subject: str,
-        patience: float = PATIENCE,
+        patience: float | None = None,
         every: float = 0.0,
         longest: float = 30.0,
         clock: Callable[[], float] | None = None,
@@ -124,12 +124,12 @@ class Outage:
 
     def goes_on(self, reason: str) -> None:
         """Record a failed attempt, and raise `DataError` if the service has been unreachable for too long."""
-        now = self._clock()
+        now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:
             self.since = now
-            message = f"{self._subject}: out of reach ({reason}); the run waits {self._patience:g} s for it"
+            message = f"{self._subject}: out of reach ({reason}); the run waits {patience:g} s for it"
             logging.getLogger("penstock").warning(message)
-        elif now - self.since >= self._patience:
+        elif now - self.since >= patience:
             raise DataError(
                 f"{self._subject}: out of reach for {now - self.since:.0f} s ({reason}). Nothing is lost: what was "
                 "counted is in the run's checkpoint, and --resume goes on from it once the service is back"
