@@ -18,6 +18,7 @@ from penstock.pipeline.cli.command import (
     add_configuration,
     add_fields,
     add_jobs,
+    add_quiet,
     of_fields,
     progress_bar,
     show,
@@ -58,13 +59,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
     """Add the arguments that attacks share, except those that this attack does not use."""
-    add = parser.add_argument
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
-        add("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
-    add("--out", metavar="DIR", help="write here instead of output.path")
+        parser.add_argument("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
+    parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
     add_jobs(parser, "targets attacked at a time; memory grows with it (one a processor)")
-    add("-q", "--quiet", action="store_true", help="no progress and no table")
+    add_quiet(parser)
 
 
 def _execute(arguments: argparse.Namespace) -> int:
@@ -79,14 +79,11 @@ def _execute(arguments: argparse.Namespace) -> int:
     with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
         outcomes, left_out = _attack(config, arguments, progress, quiet)
     texts = {"membership": as_text, "reconstruction": reconstruction_text, "recovery": recovery_text}
-    lines = []
+    lines, figures = list[str](), dict[str, Any]()
     for name, outcome in outcomes.items():
         lines += [texts[name](outcome.summary), *(f"  {path}" for path in outcome.files), *([""] * (len(outcomes) > 1))]
+        figures[name] = {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
     lines += [f"{name} was left out. {reason}" for name, reason in left_out.items()]
-    figures = {
-        name: {"folder": str(outcome.folder), "resumed": outcome.n_resumed, **outcome.summary}
-        for name, outcome in outcomes.items()
-    }
     # Those of the attack on membership are on the top level.
     show(arguments, figures.pop("membership", {}) | figures | {"left_out": left_out}, lines)
     return DONE

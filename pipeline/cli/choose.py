@@ -28,9 +28,7 @@ MAX_SHOWN = 12
 #: Errors of which a release of zeros has 1; the first that is known of decides.
 SHARES = ("mean daily_relative_mae", "mean relative_mae")
 REMEDY = "take larger cells (--grids tries some), longer windows or more budget"
-LOOKED = (
-    "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses its file as it is"
-)
+LOOKED = "choosing looks at the exact counts: no guarantee covers the choice, and a deployment refuses its file"
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -28,13 +28,8 @@ class Command:
 def add_configuration(parser: argparse.ArgumentParser) -> None:
     """Add the arguments for the configuration file and ``--set``."""
     parser.add_argument("config", metavar="CONFIG", help="YAML file")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY.PATH=VALUE",
-        help="change a value, or remove it with nothing after =; may be repeated",
-    )
+    text = "change a value, or remove it with nothing after =; may be repeated"
+    parser.add_argument("--set", action="append", default=[], metavar="KEY.PATH=VALUE", help=text)
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
@@ -44,14 +39,10 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
     for field in fields_of(kind):
         choices = f": {', '.join(field.declared.choices)}" if field.declared.choices else ""
         default = "" if field.default in (None, False) else f" ({field.default})"
-        hint = alternatives(field.hint)[0]
+        hint, text = alternatives(field.hint)[0], field.declared.doc + choices + default
         form: dict[str, Any] = {"type": hint, "metavar": field.key[0].upper()}
-        parser.add_argument(
-            f"--{field.key.replace('_', '-')}",
-            dest=field.name,
-            help=field.declared.doc + choices + default,
-            **({"action": "store_true"} if hint is bool else form),
-        )
+        form = {"action": "store_true"} if hint is bool else form
+        parser.add_argument(f"--{field.key.replace('_', '-')}", dest=field.name, help=text, **form)
 
 
 def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
@@ -143,6 +134,4 @@ def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Call
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(f"{unit}{{task.description}}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda done, total, remark: bar.update(
-            task, completed=done, total=total, description=remark and f" · {remark}"
-        )
+        yield lambda done, total, remark: bar.update(task, completed=done, total=total, description=f" {remark}")

@@ -27,12 +27,6 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
     The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
     timestamp in milliseconds UTC. Both files appear under their names only when they are complete.
 
-    Memory: one block, and one number a distinct user.
-
-    Returns the paths of both files (None if no row was rejected), the numbers of rows read, written and rejected and
-    of distinct users, the earliest and latest event in milliseconds since 1970 UTC (None without events), and the size
-    of the Parquet file.
-
     A file ``out`` that exists is replaced. Raises `DataError` if the source cannot be read, or has no rows at all.
 
     >>> import tempfile
@@ -85,13 +79,10 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
 def learn_to_file(
     config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
 ) -> dict[str, Any]:
-    """Learn both transition matrices and the initial distribution, and write them to a file.
+    """Learn transitions and the initial distribution into a file, and return facts and bounds on a budget period.
 
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.
-
-    Returns the file, the number of states and steps, other facts by name, and bounds on a budget period
-    (`suggested_bounds`).
     """
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
@@ -123,10 +114,8 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     """Learn the usual counts from the releases of a run, and write them to a file for a filter's ``profile``.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
-    charged as any other; the profile is a function of its releases, and costs nothing more.
-
-    Returns the file, and facts by name. Raises `ParameterError` if a run's releases are not noisy counts alone,
-    and `DataError` if nothing was released.
+    charged as any other; the profile is a function of its releases, and costs nothing more. Raises `ParameterError` if
+    the releases are not noisy counts alone, and `DataError` if nothing was released.
     """
     import numpy as np
 
@@ -234,12 +223,8 @@ _PARTS = {
 
 
 def _configure_init(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path",
-        nargs="+",
-        metavar="FILE.csv",
-        help="a CSV, Parquet or JSON file, compressed or not, a folder of them, or a pattern in quotes",
-    )
+    text = "a CSV, Parquet or JSON file, compressed or not, a folder of them, or a pattern in quotes"
+    parser.add_argument("path", nargs="+", metavar="FILE.csv", help=text)
     parser.add_argument("--out", metavar="FILE.yaml", help="file to write (the name of the CSV file, here)")
     parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
     columns = parser.add_argument_group("where a guess is wrong")
@@ -249,18 +234,14 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
     columns.add_argument("--decimal", choices=(".", ","), help="mark between the whole and the fraction of a number")
     columns.add_argument("--encoding", metavar="E", help="of the text, such as cp1252")
     columns.add_argument("--stops", metavar="FILE", help="stops to count at: GTFS, GBFS, or a list of them")
-    parser.add_argument(
-        "--epsilon-per-day",
-        type=float,
-        metavar="E",
-        help="most that a day may cost one person, in nats (asked for on a terminal; else 2)",
-    )
+    text = "most that a day may cost one person, in nats (asked for on a terminal; else 2)"
+    parser.add_argument("--epsilon-per-day", type=float, metavar="E", help=text)
 
 
 def _init(arguments: argparse.Namespace) -> int:
-    from penstock.mechanisms.core.plugin import ParameterError
+    from penstock.mechanisms.core.plugin import DataError, ParameterError
     from penstock.pipeline.config.columns import Stated
-    from penstock.pipeline.config.draft import write_draft
+    from penstock.pipeline.config.draft import draft, name_of
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.rehearsal import expected_losses, rehearse
@@ -268,19 +249,20 @@ def _init(arguments: argparse.Namespace) -> int:
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
     given = {part: value for part in _PARTS if (value := getattr(arguments, part)) is not None}
-    out, draft = write_draft(
-        arguments.path[0],
-        arguments.out,
-        time_zone=arguments.time_zone,
-        epsilon_per_day=_epsilon_per_day(arguments),
-        stated=Stated(given, arguments.time_format, arguments.decimal, arguments.encoding),
-        stops=arguments.stops,
-    )
-    rehearsal = rehearse(loads(draft.text)) if draft.is_whole else None
+    stated = Stated(given, arguments.time_format, arguments.decimal, arguments.encoding)
+    path, epsilon = arguments.path[0], _epsilon_per_day(arguments)
+    drafted = draft(path, arguments.time_zone, epsilon, stated, arguments.stops)
+    out = arguments.out or f"{name_of(path)}.yaml"
+    try:
+        with open(out, "x", encoding="utf-8") as file:
+            file.write(drafted.text)
+    except FileExistsError:
+        raise DataError(f"{out}: is there already; give another name with --out") from None
+    rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
-    cost = [losses_in_words(losses, draft.one)] if losses else []
-    then = f"now look at it, then: penstock run {out}" if draft.is_whole else "write what is marked FIXME in it"
-    show(arguments, {"file": str(out), "notes": draft.notes}, [*draft.notes, *cost, f"wrote {out}; {then}"])
+    cost = [losses_in_words(losses, drafted.one)] if losses else []
+    then = f"now look at it, then: penstock run {out}" if drafted.is_whole else "write what is marked FIXME in it"
+    show(arguments, {"file": str(out), "notes": drafted.notes}, [*drafted.notes, *cost, f"wrote {out}; {then}"])
     return DONE
 
 

@@ -93,19 +93,11 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 def _configure_report(parser: argparse.ArgumentParser) -> None:
     add_folder(parser)
-    parser.add_argument(
-        "--for",
-        dest="reader",
-        choices=("data-protection", "paper"),
-        help="data-protection: write DIR/public/data_protection.html instead: what is promised, what not, what is "
-        "assumed; to print, from the published files alone. paper: write figures.csv, figures.tex and citation.bib",
-    )
-    parser.add_argument(
-        "--outlines",
-        metavar="FILE",
-        help="draw the polygons or lines of a GeoJSON, GeoParquet or GeoPackage file on the maps, from now on; a "
-        "simplified copy is published, as DIR/public/outlines.geojson",
-    )
+    text = "data-protection: DIR/public/data_protection.html, from the published files alone; paper: figures.csv, "
+    text += "figures.tex and citation.bib"
+    parser.add_argument("--for", dest="reader", choices=("data-protection", "paper"), help=text)
+    text = "draw what is in a GeoJSON, GeoParquet or GeoPackage file on the maps; a simplified copy is published"
+    parser.add_argument("--outlines", metavar="FILE", help=text)
 
 
 def _report(arguments: argparse.Namespace) -> int:

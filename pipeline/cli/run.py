@@ -37,26 +37,18 @@ EMPTY = (
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
-    parser.add_argument(
-        "--runner",
-        default="direct",
-        help="direct (default), local (a plain loop without Beam), prism, flink, or another runner of Beam",
-    )
+    text = "direct (default), local (a plain loop without Beam), prism, flink, or another runner of Beam"
+    parser.add_argument("--runner", default="direct", help=text)
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")
-    parser.add_argument(
-        "--unverified-engine",
-        action="store_true",
-        help="send a stream to an engine behind --job_endpoint although it was never shown to hold watermarks; its "
-        "windows may lack rows, and the manifests say so",
-    )
+    text = "send a stream to an engine that was never shown to hold watermarks: windows may lack rows"
+    parser.add_argument("--unverified-engine", action="store_true", help=text)
     add_quiet(parser)
     parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
     parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics (Prometheus) and /healthz")
-    parser.add_argument(
-        "--metrics-address", default="127.0.0.1", metavar="IP", help="where; beyond this machine public measures only"
-    )
+    text = "where; beyond this machine public measures only"
+    parser.add_argument("--metrics-address", default="127.0.0.1", metavar="IP", help=text)
     parser.epilog = "Words after -- are passed on to Beam."
 
 

@@ -49,7 +49,7 @@ class Field:
     key: str
     hint: Any
     declared: Parameter
-    default: Any
+    default: Any  # MISSING: the key is mandatory
 
     @property
     def required(self) -> bool:
@@ -112,8 +112,6 @@ def input_paths(section: Any) -> list[str]:
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
     """Describe the allowed values of a field, as a phrase that completes "must be …".
 
-    >>> expected(int, Parameter(doc="", at_least=1), {})
-    'a whole number at least 1'
     >>> expected(tuple[float, ...] | None, Parameter(doc=""), {})
     'a list, each entry a number'
     """
@@ -201,17 +199,12 @@ class Builder:
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
         """Build a dataclass from a section, or return FAILED if there is a problem."""
-        if not isinstance(node, Mapping):
-            return self.refuse(node, path, expected(cls, Parameter(doc=""), self.unions))
-        return self.construct(node, cls, self.values(node, cls, path), path)
+        return self.member(node, cls, Parameter(doc=""), path)
 
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Return the value (or FAILED) of each field that is mandatory or present in a section.
-
-        ``also``: further known keys; ``plugin``: kind and name of the plug-in that the section configures.
-        """
+        """Return the value (or FAILED) of each field that is mandatory or present in a section (of a ``plugin``)."""
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
@@ -253,11 +246,9 @@ class Builder:
             self.fail(node, path, str(error))
         return FAILED
 
-    def plugin(self, node: Node, base: type, path: yaml.Path) -> Any:
+    def plugin(self, node: Mapping, base: type, path: yaml.Path) -> Any:
         """Build the plug-in that a section names under ``type``, or return FAILED if there is a problem."""
         registry = self.unions[base]
-        if not isinstance(node, Mapping):
-            return self.refuse(node, path, expected(base, Parameter(doc=""), self.unions))
         if "type" not in node.items:
             return self.fail(node, (*path, "type"), f"missing; it must be one of {', '.join(registry.names())}")
         name = node.items["type"]
@@ -303,23 +294,25 @@ class Builder:
 
     def fits(self, node: Node, hint: Any) -> bool:
         """Return whether a node has the basic form of a type: a scalar, a list or a section."""
-        if isinstance(node, Mapping):
-            return hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict
-        if isinstance(node, Sequence):
-            return is_tuple(hint)
-        return not (hint in self.unions or is_section(hint) or is_tuple(hint) or typing.get_origin(hint) is dict)
+        if hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict:
+            return isinstance(node, Mapping)
+        return isinstance(node, Sequence if is_tuple(hint) else Scalar)
 
     def member(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
         """Read a node as a single type, not a union."""
-        if hint in self.unions:
-            return self.plugin(node, hint, path)
-        if is_section(hint):
-            return self.section(node, hint, path)
         if is_tuple(hint):
             return self.list(node, hint, declared, path)
-        if typing.get_origin(hint) is dict:
-            return self.dictionary(node, hint, declared, path)
+        if isinstance(node, Mapping) and self.fits(node, hint):
+            if hint in self.unions:
+                return self.plugin(node, hint, path)
+            if is_section(hint):
+                return self.construct(node, hint, self.values(node, hint, path), path)
+            inner = typing.get_args(hint)[1]
+            values = {key: self.typed(item, inner, declared, (*path, key)) for key, item in node.items.items()}
+            return FAILED if FAILED in values.values() else values
         try:
+            if not self.fits(node, hint):
+                raise WrongValue
             return scalar(node, hint, declared, self.folder)
         except WrongValue as wrong:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
@@ -339,14 +332,6 @@ class Builder:
             return self.refuse(node, path, expected(hint, declared, self.unions))
         values = [self.typed(node.items[i], hints[i], declared, (*path, i)) for i in range(len(hints))]
         return FAILED if FAILED in values else tuple(values)
-
-    def dictionary(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a section with arbitrary keys."""
-        if not isinstance(node, Mapping):
-            return self.refuse(node, path, expected(hint, declared, self.unions))
-        inner = typing.get_args(hint)[1]
-        values = {key: self.typed(item, inner, declared, (*path, key)) for key, item in node.items.items()}
-        return FAILED if FAILED in values.values() else values
 
 
 def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
@@ -452,7 +437,7 @@ def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
 
 def _plugin(base: type, node: Node, path: yaml.Path, problems: Iterable[Problem] = ()) -> Any:
     builder = Builder(UNIONS, None)
-    plugin = builder.plugin(node, base, path)
+    plugin = builder.section(node, base, path)
     if wrong := [*problems, *builder.problems]:
         raise ConfigError(tuple(map(str, wrong)))
     return plugin

@@ -112,7 +112,7 @@ class Table:
     quote: str = '"'
     decimal: str = "."
     encoding: str = "utf-8"
-    has_header: bool = True
+    header: bool = True
     source: type[Csv | Parquet | Json] = Csv
     records: str = ""
     notes: tuple[str, ...] = ()
@@ -144,9 +144,8 @@ class Table:
         is_plain = 2 * sum(quoted) < len(quoted) and len({line.count(separator) for line in lines}) == 1
         quote = "" if is_plain else '"'
         first = next(csv.reader([lines[0]], delimiter=separator))
-        has_header = not any(
-            is_number(one.strip()) or time_format(pl.Series([one]), "UTC", (*WHOLE, *DAYS)) for one in first
-        )
+        is_time = [time_format(pl.Series([value]), "UTC", (*WHOLE, *DAYS)) for value in first]
+        has_header = not any(is_time) and not any(is_number(value.strip()) for value in first)
         if has_header and len(lines) == 1:
             raise DataError(f"{path}: has a header and no rows")
         try:
@@ -419,9 +418,8 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     left, text = ([name for name in columns if name not in positions] for columns in (left, text))
     _choose("place", named("place", left), text, names, checks, "it is text that repeats")
     if names["place"] == FIXME:
-        checks["place"] = (
-            "no column holds latitude and longitude, or names a place: write it (--latitude, --longitude, --place)"
-        )
+        none = "no column holds latitude and longitude, or names a place: write it"
+        checks["place"] = f"{none} (--latitude, --longitude, --place)"
         if doubtful := [*positions, *named("latitude", left)]:
             checks["place"] += f"; {doubtful[0]} does not hold decimal degrees (WGS 84), which need two columns"
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 
-from penstock.accountants.core.accountant import Accountant
-from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, EventStep
+from penstock.mechanisms.core.contract import MECHANISMS, EventStep
 from penstock.mechanisms.filter import Filter
-from penstock.pipeline.config.rules import Finding, Rule, on_points
+from penstock.pipeline.config.rules import Accountants, Finding, Findings, Rule, Steps, on_points
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.releasing.ledger import is_paid_for
 from penstock.pipeline.sources.base import LiveSource, Source
@@ -17,7 +15,7 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.landmarks import Landmarks
 
 
-def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Iterator[Finding]:
+def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Findings:
     """Require a secret key outside the output folder: anybody can remove noise that was drawn from a seed."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
@@ -30,7 +28,7 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
             yield Finding(("noise_key",), noise_key, "a file outside the output folder")
 
 
-def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
+def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
     """Require a name for the event source of the ledger, and a fixed measure for the ledger's budget."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
@@ -40,7 +38,7 @@ def deployed_ledger_is_named(output: Output, mechanism: tuple[ChainStep, ...]) -
         yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
 
 
-def deployed_run_has_no_truth(accountants: tuple[Accountant, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+def deployed_run_has_no_truth(accountants: Accountants, utility: tuple[str, ...]) -> Findings:
     """Reject metrics, since they need true counts, and attack games, since they need known members."""
     for i, accountant in enumerate(accountants):
         if accountant.simulation_only:
@@ -50,8 +48,8 @@ def deployed_run_has_no_truth(accountants: tuple[Accountant, ...], utility: tupl
 
 
 def deployed_facts_are_public(
-    space: Space, looked_at_data: bool | None, mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
-) -> Iterator[Finding]:
+    space: Space, looked_at_data: bool | None, mechanism: Steps, landmarks: Landmarks | None
+) -> Findings:
     """Reject public facts and profiles that were derived from private data."""
     for i, step in enumerate(mechanism):
         if isinstance(step, Filter) and step.profile is not None and not is_paid_for(step.profile):
@@ -68,9 +66,7 @@ def deployed_facts_are_public(
             yield Finding(("landmarks", name), value, expected)
 
 
-def deployed_mechanisms_have_a_guarantee(
-    mechanism: tuple[ChainStep, ...], allow_no_guarantee: bool
-) -> Iterator[Finding]:
+def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
     """Require a guarantee, unless waived, for the first step on counts, since only that step reads private values."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
@@ -81,7 +77,7 @@ def deployed_mechanisms_have_a_guarantee(
             yield Finding(("mechanism", i, "type"), "", expected)
 
 
-def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Iterator[Finding]:
+def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findings:
     """Require that rows belong to people, and that the lateness of each row depends only on its own arrival."""
     if not source.has_people:
         yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
@@ -92,7 +88,7 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Iterat
         yield Finding(("source", key), getattr(source, key, None), text)
 
 
-def deployed_noise_protects(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
+def deployed_noise_protects(mechanism: Steps) -> Findings:
     """Reject mechanisms without noise, and floating-point noise, since it reveals parts of the count (Mironov 2012)."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))

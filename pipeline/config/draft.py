@@ -104,10 +104,7 @@ def draft(
             raise DataError(f"{error}; {LEAVE_OUT}") from error
         raise
     if isinstance(source, Json) and re.search(r"\.\d+$", columns.names["time"]):
-        raise DataError(
-            f"{path}: times are in a list of their own: write one object for each row, in a list or one a line, as "
-            "to_json(orient='records') of pandas does"
-        )
+        raise DataError(f"{path}: times are in a list of their own: write one object for each row, a line or a list")
     has_clock = columns.time_format in ("iso", *UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
     has_clock &= not columns.checks.get("time", "").startswith("it holds days")
     known = _stops(stops, events, "latitude" in columns.names) if stops else None
@@ -118,9 +115,9 @@ def draft(
         if "latitude" in columns.names:
             unknown = Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
         facts = DraftFacts.unknown(epsilon_per_day, known or unknown)
-    used = ", ".join(f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
+    used = (f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
-        f"columns: {used}",
+        f"columns: {', '.join(used)}",
         f"times: {columns.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
         *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
         *table.notes,
@@ -128,11 +125,10 @@ def draft(
     if len(events):
         notes += [*_list_doubts(table, columns, source, events, rejects), *_caveats(facts)]
     else:
-        none = (
-            f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})" if is_whole else ""
-        )
-        text = f"from, until, space and bounds are {FIXME}, and nothing can run before they are written"
-        notes.append(f"{none or 'no row was read'}: {text}")
+        unread = "no row was read"
+        if is_whole:
+            unread = f"none of {rejects.total():,} rows could be read as drafted ({_most_frequent(rejects)})"
+        notes.append(f"{unread}: from, until, space and bounds are {FIXME}, and have to be written before a run")
     one = "person" if source.has_people else "trip"
     if source.has_people and "user" in columns.checks:
         one = columns.names["user"]
@@ -166,14 +162,8 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
         return Parquet(**read)
     if table.source is Json:
         return Json(**read, records=table.records)
-    return Csv(
-        **read,
-        separator=table.separator,
-        quote=table.quote,
-        decimal=table.decimal,
-        encoding=table.encoding,
-        header=table.has_header,
-    )
+    dialect = {name: getattr(table, name) for name in ("separator", "quote", "decimal", "encoding", "header")}
+    return Csv(**read, **dialect)
 
 
 def _events(source: Csv | Parquet | Json) -> tuple[pl.DataFrame, Rejects]:
@@ -192,7 +182,7 @@ def _list_doubts(
     table: Table, columns: Columns, source: Csv | Parquet | Json, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """Yield the doubtful guesses, one sentence each."""
-    if not table.has_header:
+    if not table.header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]
     if user and n_users <= KINDS < len(events) / 100:
@@ -237,17 +227,13 @@ def _is_pattern(path: str) -> bool:
 def _caveats(facts: DraftFacts) -> Iterator[str]:
     """Yield the caveats of the drafted release, one sentence each."""
     if facts.inside < 1 - 4 * STRAY:
-        where = f"the {len(facts.space.cells) - 1} most frequent places"
-        if isinstance(facts.space, Grid):
-            where = "the densest region"
-        elif getattr(facts.space, "file", None):
+        where = "the densest region" if isinstance(facts.space, Grid) else "the most frequent places"
+        if getattr(facts.space, "file", None):
             where = "stops of the file"
         yield f"the cells are {where}, with {100 * facts.inside:.0f} % of the events: change space for others"
     if facts.clearness < 1:
-        yield (
-            f"a cell has {facts.typical:.2g} people in a window on average and noise of about "
-            f"{facts.noise:.2g}: it takes larger cells, longer windows, more events or a larger epsilon"
-        )
+        cell = f"a cell has {facts.typical:.2g} people in a window on average and noise of about {facts.noise:.2g}"
+        yield f"{cell}: it takes larger cells, longer windows, more events or a larger epsilon"
 
 
 # The text.
@@ -259,7 +245,6 @@ def _text(
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
     written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
-    typical = {"typical_count": (f"{facts.typical:.2g}", "LOOKED: people in a cell and window on average")}
     keys = {
         "name": json.dumps(name),
         "mode": ("simulation", "deployment: secret noise key, no truth written"),
@@ -290,7 +275,7 @@ def _text(
             ),
         },
         "budget_period": (facts.period, "the budget below is for all that a person does in it"),
-        **(typical if facts.is_known else {}),
+        "typical_count": (f"{facts.typical:.2g}", "LOOKED: people in a cell and window on average"),
         "mechanism": [
             {
                 "type": "period_uniform",
@@ -303,6 +288,8 @@ def _text(
         "accountants": [{"type": "composition"}],
         "output": {"path": json.dumps(f"runs/{name}")},
     }
+    if not facts.is_known:
+        del keys["typical_count"]
     head = (
         f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",
         "#",
@@ -350,28 +337,13 @@ def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):
         return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"
-    if isinstance(facts.space, Stations):
-        return keys | {"radius": (keys["radius"], "DECIDE: metres from a stop that are at it")}, ""
+    if "radius" in keys:
+        keys["radius"] = (keys["radius"], "DECIDE: metres from a stop that are at it")
     return keys, "" if "file" in keys else f"{looked}the most frequent places"
 
 
 def name_of(path: str) -> str:
-    """Return a name for a run from the last meaningful part of a path or pattern, without extensions.
-
-    >>> name_of("data/taps 2024.csv.gz"), name_of("trips/*.csv"), name_of("data/trips-[0-9]*.csv")
-    ('taps-2024', 'trips', 'trips')
-    """
+    """Return a name for a run from the last meaningful part of a path or pattern, without extensions."""
     parts = reversed(Path(os.path.abspath(path)).parts)
     names = (re.sub(r"(\[.*?\]|[^\w-])+", "-", part.split(".")[0]).strip("-") for part in parts)
     return next(filter(None, names), "draft")
-
-
-def write_draft(path: str, out: str | Path | None = None, **options: Any) -> tuple[Path, Draft]:
-    """Write a `draft` to a new file, named after the input if None; raise `DataError` if it exists."""
-    drafted, target = draft(path, **options), Path(out or f"{name_of(path)}.yaml")
-    try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(drafted.text)
-    except FileExistsError:
-        raise DataError(f"{target}: is there already; give another name with --out") from None
-    return target, drafted

@@ -73,7 +73,7 @@ class DraftFacts:
         n_parts = -(-len(events) // _TRIED)
         tried = events.filter(pl.col("user").hash(0) % n_parts == 0) if n_parts > 1 else events
         tried = tried.filter(pl.col("time").is_between(begin, end, closed="left"))
-        best: DraftFacts | None = None
+        drafts: list[DraftFacts] = []
         for window in windows:
             n_windows = (end - begin) / window
             for space in spaces if window == windows[-1] else spaces[:_FINE]:
@@ -92,10 +92,8 @@ class DraftFacts:
                 facts = cls(begin, end, window, space, max_cells, maximum, epsilon, typical, inside)
                 if facts.clearness >= _CLEAR:
                     return facts
-                if best is None or facts.clearness > best.clearness:
-                    best = facts
-        assert best is not None
-        return best
+                drafts.append(facts)
+        return max(drafts, key=lambda facts: facts.clearness)
 
     @property
     def clearness(self) -> float:
@@ -143,9 +141,8 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.
     degree_width = step / (north * step).radians().cos().clip(0.01)
-    tile = events.select(
-        "user", "latitude", "longitude", row=north, column=(pl.col("longitude") / degree_width).floor()
-    )
+    east = (pl.col("longitude") / degree_width).floor()
+    tile = events.select("user", "latitude", "longitude", row=north, column=east)
     by_tile = tile.unique(("user", "row", "column")).group_by("row", "column").len().sort("len", "row", "column")
     row, column = by_tile.row(-1)[:2]
     middle = tile.filter((pl.col("row") == row) & (pl.col("column") == column))

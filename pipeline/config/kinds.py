@@ -70,11 +70,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format a duration, writing weeks as days.
-
-    >>> format_duration(5_400_000), format_duration(0), format_duration(604_800_000)
-    ('1h30m', '0s', '7d')
-    """
+    """Format a duration, writing weeks as days."""
     text, rest = "", milliseconds
     for unit, size in UNITS.items():
         if unit != "w" and rest >= size:
@@ -164,9 +160,8 @@ def _parsed(parse: Callable[[str], int]) -> Callable[[Any, Path | None], int]:
 def _input(value: Any, folder: Path | None) -> str:
     path = find(_text(value, folder), folder)
     if path is None:
-        raise WrongValue(
-            "an existing file or folder (looked for from the working directory and beside the configuration)"
-        )
+        looked = "looked for from the working directory and beside the configuration"
+        raise WrongValue(f"an existing file or folder ({looked})")
     return path
 
 
@@ -191,34 +186,21 @@ def _metric(value: Any, folder: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of scalar values.
+    """A kind of scalar values."""
 
-    ``read``: a value that YAML has parsed, and the configuration's folder, to the program's value; raises `WrongValue`.
-    ``phrase``: what completes "must be …" for a declaration. ``schema``: JSON Schema of a declaration. ``show``: a
-    value as people write it.
-    """
-
-    read: Callable[[Any, Path | None], Any]
-    phrase: Callable[[Parameter], str]
+    read: Callable[[Any, Path | None], Any]  # YAML's value and the configuration's folder; may raise `WrongValue`
+    phrase: Callable[[Parameter], str]  # what completes "must be …"
     schema: Callable[[Parameter], dict[str, Any]]
-    show: Callable[[Any], Any] = lambda value: value
+    show: Callable[[Any], Any] = lambda value: value  # a value as people write it
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return the kind of a field, from its declaration or else from its type, or None if any value is allowed.
-
-    >>> kind_of(int, Parameter(doc="", kind="duration", above=0)).phrase(Parameter(doc="", above=60_000))
-    'a duration such as 10m, 1h30m or 7d, above 1m'
-    """
+    """Return the kind of a field, from its declaration or else from its type, or None if any value is allowed."""
     return KINDS.get(declared.kind if declared.kind in KINDS and hint is not bool else hint)
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Format a value of a declared kind as in YAML, and return any other value unchanged.
-
-    >>> show(5_400_000, Parameter(doc="", kind="duration")), show(3, Parameter(doc=""))
-    ('1h30m', 3)
-    """
+    """Format a value of a declared kind as in YAML, and return any other value unchanged."""
     is_shown = declared.kind in ("duration", "time") and isinstance(value, int)
     return KINDS[declared.kind].show(value) if is_shown else value
 

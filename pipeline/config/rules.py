@@ -51,7 +51,10 @@ class Finding:
     is_whole: bool = False
 
 
-Rule = Callable[..., Iterator[Finding]]
+Findings = Iterator[Finding]
+Rule = Callable[..., Findings]
+Steps = tuple[ChainStep, ...]
+Accountants = tuple[Accountant, ...]
 #: All rules, in the order in which findings on one line are reported.
 RULES: list[Rule] = []
 
@@ -102,7 +105,7 @@ def n_windows_of(source: Source, windows: Windows) -> int | None:
 
 
 @rule
-def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Finding]:
+def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
     """Reject a run with too many windows, or whose windows cannot be numbered from the source's start or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
@@ -117,21 +120,21 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Iterator[Findin
 
 
 @rule
-def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Iterator[Finding]:
+def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Findings:
     """Reject a noise key in a simulation, where the noise comes from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
-def source_has_an_end(source: Source) -> Iterator[Finding]:
+def source_has_an_end(source: Source) -> Findings:
     """Require a finite source to state its end: the public number of windows must not come from private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
-def cells_can_be_listed(space: Space) -> Iterator[Finding]:
+def cells_can_be_listed(space: Space) -> Findings:
     """Check that the list of cells fits in memory, and that a file listing them can be read."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
@@ -147,7 +150,7 @@ def cells_can_be_listed(space: Space) -> Iterator[Finding]:
 
 
 @rule
-def places_come_from_the_source(source: Source, space: Space) -> Iterator[Finding]:
+def places_come_from_the_source(source: Source, space: Space) -> Findings:
     """Check on one small block that the source provides the columns that the space needs."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
@@ -169,7 +172,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Iterator[Findin
 
 
 @rule
-def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Iterator[Finding]:
+def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
     """Check that a budget period holds a window, a ledger span whole windows, and a delay less than a window."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
@@ -185,9 +188,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 
 
 @rule
-def landmark_mechanisms_have_landmarks(
-    mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None
-) -> Iterator[Finding]:
+def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
     """Reject a landmark mechanism that has no landmarks."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
@@ -197,9 +198,7 @@ def landmark_mechanisms_have_landmarks(
 
 
 @rule
-def endless_budgets_have_a_period(
-    source: Source, mechanism: tuple[ChainStep, ...], budget_period: int | None
-) -> Iterator[Finding]:
+def endless_budgets_have_a_period(source: Source, mechanism: Steps, budget_period: int | None) -> Findings:
     """Require a budget period on an endless run if its mechanism has a landmark budget or protects whole periods."""
     if budget_period is not None:
         return
@@ -213,12 +212,12 @@ def endless_budgets_have_a_period(
 
 @rule
 def keys_are_read(
-    mechanism: tuple[ChainStep, ...],
-    accountants: tuple[Accountant, ...],
+    mechanism: Steps,
+    accountants: Accountants,
     bounding: Bounding,
     landmarks: Landmarks | None,
     budget_period: int | None,
-) -> Iterator[Finding]:
+) -> Findings:
     """Reject keys that no step reads."""
     read = {key for accountant in accountants for key in accountant.reads}
     read |= {key for step in mechanism for key in step.guarantee.unit.reads}
@@ -237,7 +236,7 @@ def unread_keys(config: Any) -> tuple[str, ...]:
 
 
 @rule
-def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Iterator[Finding]:
+def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Findings:
     """Check that all listed landmarks, whether windows or times, lie within the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
@@ -254,12 +253,8 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
 
 @rule
 def hidden_landmarks_have_a_price(
-    landmarks: Landmarks | None,
-    source: Source,
-    windows: Windows,
-    mechanism: tuple[ChainStep, ...],
-    budget_period: int | None,
-) -> Iterator[Finding]:
+    landmarks: Landmarks | None, source: Source, windows: Windows, mechanism: Steps, budget_period: int | None
+) -> Findings:
     """Reject hidden landmarks unless a schedule on counts can price them within one budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
@@ -273,7 +268,7 @@ def hidden_landmarks_have_a_price(
 
 
 @rule
-def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
+def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
     """Check that sensors are cells of the space, if the cells are known before any data are read."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
         return
@@ -290,7 +285,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Iterator[Finding]:
 
 
 @rule
-def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[Finding]:
+def accountants_are_different(accountants: Accountants) -> Findings:
     """Reject identical accountants, since they would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
@@ -298,7 +293,7 @@ def accountants_are_different(accountants: tuple[Accountant, ...]) -> Iterator[F
 
 
 @rule
-def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, windows: Windows) -> Iterator[Finding]:
+def accountants_can_learn(accountants: Accountants, source: Source, windows: Windows) -> Findings:
     """Check that the training windows lie within the run."""
     n_windows = n_windows_of(source, windows)
     for i, accountant in enumerate(accountants):
@@ -311,7 +306,7 @@ def accountants_can_learn(accountants: tuple[Accountant, ...], source: Source, w
 
 
 @rule
-def metrics_can_be_measured(mechanism: tuple[ChainStep, ...], utility: tuple[str, ...]) -> Iterator[Finding]:
+def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findings:
     """Reject repeated metrics, and metrics of counts in a release of traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
@@ -334,7 +329,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 
 @rule
-def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Iterator[Finding]:
+def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Findings:
     """Check that metrics of daily totals have at least one whole day and windows that add up to days."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
@@ -343,7 +338,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
 
 
 @rule
-def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Iterator[Finding]:
+def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Findings:
     """Reject an output folder that is also used as an input."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
     if os.path.realpath(output.path) in inputs:
@@ -353,7 +348,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 
 @rule
-def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
+def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Findings:
     """Check that the outlines can be read and lie on the map of the cells."""
     if output.outlines is None:
         return
@@ -377,7 +372,7 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: tuple[ChainSt
 
 
 @rule
-def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
+def steps_make_sense(mechanism: Steps) -> Findings:
     """Check the order of the steps: first steps on events, then one step on true counts, then only post-processing."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
@@ -386,7 +381,7 @@ def steps_make_sense(mechanism: tuple[ChainStep, ...]) -> Iterator[Finding]:
 
 
 @rule
-def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> Iterator[Finding]:
+def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
     """Check that the space provides positions for traces, and locations or named groups for coarse cells."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
@@ -401,7 +396,7 @@ def space_fits_the_mechanism(mechanism: tuple[ChainStep, ...], space: Space) -> 
 
 
 @rule
-def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sensors: Sensors) -> Iterator[Finding]:
+def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
     """Check that the unit prices bounds over blocks or periods, and that steps and bounds permit sensors."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
@@ -421,7 +416,7 @@ def bounds_are_priced(mechanism: tuple[ChainStep, ...], bounding: Bounding, sens
 
 
 @rule
-def noise_can_be_drawn(mechanism: tuple[ChainStep, ...], bounding: Bounding, space: Space) -> Iterator[Finding]:
+def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
     """Check the noise scale against its limits. Schedules divide their budget, so that a dry run checks them."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
@@ -443,9 +438,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 
 
 @rule
-def accountants_know_the_mechanism(
-    mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...], bounding: Bounding
-) -> Iterator[Finding]:
+def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, bounding: Bounding) -> Findings:
     """Reject accountants that have no theorem for the release, whether it consists of counts or of traces."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
@@ -466,9 +459,7 @@ def accountants_know_the_mechanism(
 
 
 @rule
-def landmark_budgets_share_a_measure(
-    mechanism: tuple[ChainStep, ...], accountants: tuple[Accountant, ...]
-) -> Iterator[Finding]:
+def landmark_budgets_share_a_measure(mechanism: Steps, accountants: Accountants) -> Findings:
     """Reject a mix of budgets in ε and ρ, of which nobody could say which is the smallest."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
@@ -488,15 +479,15 @@ def landmark_budgets_share_a_measure(
 METRIC = "mae"
 
 
-def on_points(mechanism: tuple[ChainStep, ...]) -> bool:
+def on_points(mechanism: Steps) -> bool:
     """Return whether a mechanism releases traces rather than counts."""
     return any(step.guarantee.on_points for step in mechanism)
 
 
 @rule
 def traces_are_no_counts(
-    mechanism: tuple[ChainStep, ...], windows: Windows, bounding: Bounding, typical_count: float | None
-) -> Iterator[Finding]:
+    mechanism: Steps, windows: Windows, bounding: Bounding, typical_count: float | None
+) -> Findings:
     """Reject event steps and contribution bounds in a release of traces, since they apply to counts."""
     if not on_points(mechanism):
         if windows.per_event:
@@ -514,7 +505,7 @@ def traces_are_no_counts(
 
 
 @rule
-def counts_have_no_points(mechanism: tuple[ChainStep, ...], landmarks: Landmarks | None) -> Iterator[Finding]:
+def counts_have_no_points(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
     """Reject landmarks that are found or drawn on each trace if the run releases counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:

@@ -40,9 +40,7 @@ class RunConfig(Checked):
     windows: Windows = parameter(doc="division of event time")
     bounding: Bounding = parameter(factory=Bounding, doc="bounds on one user's contributions")
     landmarks: Landmarks | None = parameter(None, doc="windows that are significant to everybody, publicly known")
-    budget_period: int | None = parameter(
-        None, kind="duration", above=0, doc="time after which a landmark budget is renewed; unset: never"
-    )
+    budget_period: int | None = parameter(None, kind="duration", above=0, doc="time of a budget; unset: the whole run")
     mechanism: tuple[ChainStep, ...] = parameter(doc="steps on events, then one that releases, then post-processing")
     accountants: tuple[Accountant, ...] = parameter((), doc="accountants of the loss")
     utility: tuple[str, ...] = parameter(
@@ -58,9 +56,7 @@ class RunConfig(Checked):
         None, doc="release empty counts where no row can be used: a missing release tells nothing (unset: an error)"
     )
     typical_count: float | None = parameter(None, above=0, doc="mean count of a cell and window, publicly known")
-    plugins: tuple[str, ...] = parameter(
-        (), kind="path", doc="folders with further plug-ins, in sub-folders mechanisms, accountants, sources, …"
-    )
+    plugins: tuple[str, ...] = parameter((), kind="path", doc="folders of plug-ins, in sub-folders mechanisms, …")
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:

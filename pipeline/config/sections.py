@@ -19,9 +19,8 @@ from penstock.pipeline.spaces.base import SPACES
 from penstock.pipeline.windows.base import WINDOWS
 
 #: Base class of every family of plug-ins, and the registry in which YAML's ``type`` is looked up.
-UNIONS: dict[type, Registry[Any]] = {
-    registry.base: registry for registry in (SOURCES, SPACES, WINDOWS, MECHANISMS, ACCOUNTANTS)
-}
+FAMILIES: tuple[Registry[Any], ...] = (SOURCES, SPACES, WINDOWS, MECHANISMS, ACCOUNTANTS)
+UNIONS: dict[type, Registry[Any]] = {family.base: family for family in FAMILIES}
 
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
@@ -82,9 +81,7 @@ class StoreOutput(Checked):
     """
 
     path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, azfs://) or an absolute path")
-    options: dict[str, str] = parameter(
-        factory=dict, doc="Beam's options of the file system, such as s3_endpoint_url; secrets as env: or file:"
-    )
+    options: dict[str, str] = parameter(factory=dict, doc="Beam's, such as s3_endpoint_url; secrets as env: or file:")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -76,15 +76,8 @@ Node = Scalar | Sequence | Mapping
 
 
 def dotted(path: Path) -> str:
-    """Return a path in dotted notation, as users write it.
-
-    >>> dotted(("mechanism", 0, "epsilon"))
-    'mechanism[0].epsilon'
-    """
-    text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
-    return text.removeprefix(".")
+    """Return a path in dotted notation, as users write it."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 def shown(node: Node) -> str:
@@ -109,11 +102,7 @@ def plain(node: Node) -> Any:
 
 
 def nodes(value: Any, place: Place) -> Node:
-    """Convert plain Python values to nodes that all have the same location.
-
-    >>> plain(nodes({"radius": 50, "file": "a.csv", "list": ["x"]}, Place("manifest.json")))
-    {'radius': 50, 'file': 'a.csv', 'list': ['x']}
-    """
+    """Convert plain Python values to nodes that all have the same location."""
     if hasattr(value, "tolist"):  # of NumPy
         value = value.tolist()
     if isinstance(value, dict):
@@ -173,10 +162,7 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
 
 
 def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Problem]]:
-    """Parse a document whose top level is a section.
-
-    ``owner``: what its keys are of, for instance ``a run``. Raises `ConfigError` if there is no section to look into.
-    """
+    """Parse a document whose top level is a section, with the keys of an ``owner``; else raise `ConfigError`."""
     root, problems = parse(text, name)
     if isinstance(root, Mapping):
         return root, problems
@@ -194,9 +180,7 @@ class _Stop(Exception):
 
 
 class _NodeReader:
-    """A reader that turns parser events into nodes. Aliases are copied, so that limits apply to the expanded
-    document.
-    """
+    """A reader that turns parser events into nodes, and copies aliases, so that limits apply to all of it."""
 
     def __init__(self, text: str, name: str, has_lines: bool) -> None:
         self.name, self.has_lines = name, has_lines
@@ -235,7 +219,9 @@ class _NodeReader:
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self.scalar(event, path)
         elif isinstance(event, yaml.SequenceStartEvent):
-            node = self.sequence(event, path)
+            node = Sequence(self.place(event), [])
+            while not isinstance(entry := next(self.events), yaml.SequenceEndEvent):
+                node.items.append(self.node(entry, (*path, len(node.items))))
         else:
             node = self.mapping(event, path)
         if event.anchor is not None:
@@ -261,13 +247,6 @@ class _NodeReader:
             text = f"{written[:20]} is too large for a number (1.8e308 is the largest); inf is without end"
             self.problems.append(Problem(self.place(event), path, text))
         return Scalar(self.place(event), value, written)
-
-    def sequence(self, start: Any, path: Path) -> Sequence:
-        """Read a list."""
-        items: list[Node] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            items.append(self.node(event, (*path, len(items))))
-        return Sequence(self.place(start), items)
 
     def mapping(self, start: Any, path: Path) -> Mapping:
         """Read a section. If a key is repeated, its first value counts."""
@@ -364,27 +343,27 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
 
 def key_path(text: str) -> Path | None:
-    """Split a key path into steps, or return None if it is malformed.
-
-    >>> key_path("mechanism[0].epsilon"), key_path("mechanism..epsilon")
-    (('mechanism', 0, 'epsilon'), None)
-    """
+    """Split a key path into steps, or return None if it is malformed."""
     if not _STEPS.fullmatch(text.strip()):
         return None
-    return tuple(
-        int(m[1] or m[2]) if m[1] or re.fullmatch(r"\d{1,6}", m[2], re.ASCII) else m[2]
-        for m in _STEP.finditer(text.strip())
-    )
+    steps = (match[1] or match[2] for match in _STEP.finditer(text.strip()))
+    return tuple(int(step) if re.fullmatch(r"\d{1,6}", step, re.ASCII) else step for step in steps)
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path, creating sections as needed, or return the problem if that is impossible.
-
-    ``done``: the steps that lead to the node itself.
-    """
+    """Set the value at a key path, with ``done`` before it, creating sections, or return why that is impossible."""
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
-        return _write_entry(node, step, rest, value, done)
+        if step > (n := len(node.items)):
+            entries = "1 entry" if n == 1 else f"{n} entries"
+            indices = f"0, or {n}" if n == 1 else f"0 to {n - 1}, or {n}" if n else "0"
+            return Problem(value.place, done, f"has {entries}; the index must be {indices} to add one")
+        if not rest:
+            node.items[step : step + 1] = [value]
+            return None
+        if step == n:
+            node.items.append(_empty(rest[0], value.place))
+        return write(node.items[step], rest, value, (*done, step))
     if isinstance(node, Mapping) and step == 0 and rest and "0" not in node.items:
         return write(node, rest, value, done)  # a single section stands for a list of one
     if isinstance(node, Mapping):
@@ -400,21 +379,6 @@ def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | No
         example = dotted((*done, 0, *steps))
         return Problem(value.place, done, f"is a list; say which entry, for instance {example}")
     return Problem(value.place, done, f"is a single value; {dotted((*done, *steps))} cannot be set")
-
-
-def _write_entry(node: Sequence, index: int, rest: Path, value: Node, done: Path) -> Problem | None:
-    """Replace an entry of a list, or append one."""
-    n = len(node.items)
-    if index > n:
-        entries = "1 entry" if n == 1 else f"{n} entries"
-        indices = f"0, or {n}" if n == 1 else f"0 to {n - 1}, or {n}" if n else "0"
-        return Problem(value.place, done, f"has {entries}; the index must be {indices} to add one")
-    if not rest:
-        node.items[index : index + 1] = [value]
-        return None
-    if index == n:
-        node.items.append(_empty(rest[0], value.place))
-    return write(node.items[index], rest, value, (*done, index))
 
 
 def _empty(step: str | int, place: Place) -> Node:

@@ -39,12 +39,10 @@ class Bounding(Checked):
     """The bounds on the contributions of one user, which determine the sensitivity of every release."""
 
     max_cells: int | None = parameter(None, at_least=1, doc="cells of a window that one user adds 1 to; unset: all")
-    keep: str = parameter(
-        "hash", choices=("hash", "first", "last", "most_frequent"), doc="choice of the cells kept where a user has more"
-    )
+    keep: str = parameter("hash", choices=("hash", *REMEMBERED), doc="choice of the cells kept where a user has more")
     max_windows: int | None = parameter(None, at_least=1, doc="windows of a block that one user counts in; unset: all")
     max_block_cells: int | None = parameter(
-        None, at_least=1, doc="cells that one user counts in over a block; unset: no further bound"
+        None, at_least=1, doc="cells of a block that one user counts in; unset: all"
     )
     max_per_period: int | None = parameter(
         None,

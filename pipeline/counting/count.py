@@ -231,9 +231,8 @@ class GroupCounts:
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
         """Convert the counts to integers of another width."""
-        return replace(
-            self, counts=self.counts.astype(dtype, copy=False), bounded=self.bounded.astype(dtype, copy=False)
-        )
+        counts, bounded = (table.astype(dtype, copy=False) for table in (self.counts, self.bounded))
+        return replace(self, counts=counts, bounded=bounded)
 
     def narrowed(self) -> GroupCounts:
         """Convert the counts to the smallest integer type that can hold them. `as_type` reverses this."""

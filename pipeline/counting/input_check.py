@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -89,24 +89,19 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
     has blocks to look for a cure in; none where the input can be read only once.
     """
     if not equation["rows"]:
-        return (
-            "The input has no rows: a file with nothing but a header (or all on one line, as JSON may be), or an empty "
-            "folder."
-        )
+        return "The input has no rows: an empty folder, or files with a header (or all on one line, as JSON may be)."
     outcome = max(OUTCOMES, key=lambda name: int(equation[name]))
     if not equation["used"] and outcome == "out_of_time" and equation["out_of_area"] > FEW * equation["rows"]:
         outcome = "out_of_area"  # a part of the input is released, and it is the part that is nowhere
-    n, text = equation[outcome], OUTCOMES[outcome]
+    n, text, cure = equation[outcome], OUTCOMES[outcome], ""
     if outcome == "rejected":
         reason, n = max(equation["rejected_by_reason"].items(), key=lambda entry: int(entry[1]))
-        text = f"could not be read: {reason}"
-    cures: dict[str, Callable[[], str]] = {
-        "rejected": lambda: _for_rejects(reason),
-        "late": lambda: "Is windows.allowed_lateness too short for how disordered the events are?",
-        "out_of_area": lambda: cure_for_places(pl.concat([block.frame for block in sample]), plan),
-        "out_of_time": lambda: _for_times(pl.concat([block.frame for block in sample]), plan),
-    }
-    cure = cures[outcome]() if sample or outcome in ("rejected", "late") else ""
+        text, cure = f"could not be read: {reason}", _for_rejects(reason)
+    elif outcome == "late":
+        cure = "Is windows.allowed_lateness too short for how disordered the events are?"
+    elif sample:
+        find_cure = cure_for_places if outcome == "out_of_area" else _for_times
+        cure = find_cure(pl.concat([block.frame for block in sample]), plan)
     return f"{n:,} of {equation['rows']:,} rows {text}. {cure}".rstrip()
 
 
@@ -202,10 +197,9 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
     words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(PLACEHOLDERS))
     for user, n in words.rows():
         if n >= FEW_WORDS * len(frame):
-            yield (
-                f"{_share_in_words(n, frame)} have the user {user!r}: if that means that nobody is known, they are "
-                "counted as one person, and bounding keeps little of it; take them out, or give each an identifier"
-            )
+            cure = "counted as one person, of which bounding keeps little; take them out, or give each an identifier"
+            share = _share_in_words(n, frame)
+            yield f"{share} have the user {user!r}: if that means that nobody is known, they are {cure}"
     known = rows.join(words, on="user", how="anti")
     if len(known) and known["len"][0] >= max(ONE_USER * len(frame), TIMES_AVERAGE * len(frame) / len(rows)):
         times = known["len"][0] * len(rows) / len(frame)

@@ -33,7 +33,7 @@ ORDERED_WINDOWS = 64
 
 @dataclass(frozen=True)
 class RunKeys:
-    """The noise key of a run and the keys derived from it, in an immutable and picklable object.
+    """The noise key of a run and the keys derived from it.
 
     Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
     anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
@@ -81,13 +81,7 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class Batching:
-    """The grouping of windows that are counted and released together, and the shards of users. Neither changes any
-    result.
-
-    >>> batching = Batching.of(n_windows=10, n_cells=5, unit=1, streaming=False)
-    >>> batching.group, batching.n_groups, batching.windows_of(3)
-    (3, 4, 1)
-    """
+    """The grouping of windows that are counted together, and the shards of users. Neither changes any result."""
 
     group: int  # windows whose counts travel together: whole blocks, and a single one on a stream
     n_windows: int | None  # of the run; None: endless

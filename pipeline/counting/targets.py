@@ -40,9 +40,8 @@ class PrivateFacts:
     def after(self, window: int) -> PrivateFacts:
         """Return the facts of the windows after the given one."""
         first = max(self.first, window + 1)
-        return PrivateFacts(
-            first, self.counts[first - self.first :], self.target_cells[self.target_cells[:, 0] >= first]
-        )
+        cells = self.target_cells[self.target_cells[:, 0] >= first]
+        return PrivateFacts(first, self.counts[first - self.first :], cells)
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
         """Return the facts of one window for some targets, under the names in `Accountant.needs`."""
