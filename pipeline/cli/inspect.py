@@ -152,16 +152,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """Describe a run's status in words. ``now`` is given in seconds since 1970.
-
-    >>> from penstock.pipeline.monitoring.status import Status
-    >>> status = Status(state="running", released=7, last_window_end=25_200.0, watermark=25_260.0, rows=1200, late=3)
-    >>> print(*status_lines(status, now=25_290.5), sep="\\n")
-    state      running
-    released   7 windows, the latest until 1970-01-01T07:00:00Z (1m30s ago)
-    watermark  1970-01-01T07:01:00Z (30s ago)
-    rows       1,200 read, 3 late
-    """
+    """Describe a run's status in words. ``now`` is given in seconds since 1970."""
     lines = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
     of = "" if status.planned is None else f" of {status.planned:,}"
     if status.released is not None:

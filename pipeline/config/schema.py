@@ -126,11 +126,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """Replace everything after the marker on a page with the current reference.
-
-    >>> with_reference("# Page\\n\\n<!-- reference -->\\nold")[:37]
-    '# Page\\n\\n<!-- reference -->\\n\\n### A run'
-    """
+    """Replace everything after the marker on a page with the current reference."""
     text, marker, _ = page.partition(MARKER)
     return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
 

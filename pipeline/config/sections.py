@@ -54,11 +54,7 @@ def add_folder(folder: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput(Checked):
-    """The Kafka topics to which rows are sent, each row as a JSON object with the columns of its file.
-
-    >>> KafkaOutput(brokers="localhost:9092", releases="footfall").accounts is None
-    True
-    """
+    """The Kafka topics to which rows are sent, each row as a JSON object with the columns of its file."""
 
     brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
     releases: str | None = parameter(None, doc="topic of the releases; key: stream/window/cell")
@@ -74,11 +70,7 @@ class KafkaOutput(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOutput(Checked):
-    """A folder for public files, each written once, on any file system that Beam supports.
-
-    >>> StoreOutput(path="gs://bucket/footfall").path
-    'gs://bucket/footfall'
-    """
+    """A folder for public files, each written once, on any file system that Beam supports."""
 
     path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, azfs://) or an absolute path")
     options: dict[str, str] = parameter(factory=dict, doc="Beam's, such as s3_endpoint_url; secrets as env: or file:")
@@ -96,11 +88,7 @@ TOPIC = "projects/PROJECT/topics/TOPIC"
 
 @dataclass(frozen=True, kw_only=True)
 class PubSubOutput(Checked):
-    """The Pub/Sub topics to which rows are sent, each row as a JSON object with the columns of its file.
-
-    >>> PubSubOutput(releases="projects/city-1/topics/footfall").accounts is None
-    True
-    """
+    """The Pub/Sub topics to which rows are sent, each row as a JSON object with the columns of its file."""
 
     releases: str | None = parameter(None, doc=f"topic of the releases: {TOPIC}")
     accounts: str | None = parameter(None, doc="topic of the public accounts")
@@ -141,11 +129,7 @@ SINKS = ("kafka", "store", "pubsub")
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """The output of a run: its folder, its files, its ledger and its sinks.
-
-    >>> Output(path="runs/example").truth
-    True
-    """
+    """The output of a run: its folder, its files, its ledger and its sinks."""
 
     path: str = parameter(kind="output", doc="folder of the run; public/ in it is all that may leave the operator")
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")

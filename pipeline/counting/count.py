@@ -70,12 +70,11 @@ def contributions_of(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Return the distinct contributions of one block, split by window group and user shard.
+    """Return row counts of one block, and its distinct contributions by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
-    of the blocks before, to which those of this one are added; None: they are hashed block by block. Returns row counts
-    of the block, and ((group, shard), contributions) pairs.
+    of the blocks before, to which those of this one are added; None: they are hashed block by block.
     """
     placed = located(block, plan, closed)
     row_counts, window, cell, used = placed.counts, placed.window, placed.cell, placed.used
@@ -221,13 +220,10 @@ class GroupCounts:
     """The counts of consecutive windows."""
 
     first: int  # first window, 1-based
-    # Shape (n_windows, n_cells): distinct users before contribution bounding, and as the mechanism sees them after
-    # all steps on events
-    counts: Integers
-    bounded: Integers
+    counts: Integers  # shape (n_windows, n_cells): distinct users before contribution bounding
+    bounded: Integers  # the same as the mechanism sees them after all steps on events
     n_memberships: int  # distinct (user, window, cell) triples: rows used beyond these were duplicates
-    # Shape (n, 3): window, target and cell of every target seen, where accountants follow any
-    target_cells: Integers = field(default_factory=no_target_cells)
+    target_cells: Integers = field(default_factory=no_target_cells)  # shape (n, 3): window, target, cell
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
         """Convert the counts to integers of another width."""

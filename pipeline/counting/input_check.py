@@ -85,8 +85,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
     """Explain, without quoting any row's values, the most common reason for unused rows and how to fix it.
 
-    ``equation``: rows, and their number by outcome; ``rejected`` in all, ``rejected_by_reason`` by reason. ``sample``
-    has blocks to look for a cure in; none where the input can be read only once.
+    ``sample`` has blocks to look for a cure in; none where the input can be read only once.
     """
     if not equation["rows"]:
         return "The input has no rows: an empty folder, or files with a header (or all on one line, as JSON may be)."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,21 +30,17 @@ class Presence:
     """The presence of people in the first windows of a run."""
 
     users: NDArray[np.int64]  # (n_users, 1) or (n_users, 2): identities of everybody who is seen, ascending
-    # (n_users, n_windows, n_cells): whether a person was in a cell, and whether that is counted after all steps on
-    # events and bounding; the same array where these change nothing
-    raw: Binary
-    released: Binary
+    raw: Binary  # (n_users, n_windows, n_cells): whether a person was in a cell
+    released: Binary  # whether that is counted after all steps and bounding; the same array if it all is
 
 
 def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
     """Read the binary presence matrices of the first windows of a run.
 
-    One pass over the source. People are bounded and sampled by the code and the keys of the run, so that the sum over
-    everybody is what the run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes.
-
-    The plan is a simulation's over a finite source, without shards of users. Raises `DataError` if the run is endless,
-    no one is seen, or the matrix would be too large. Raises `ParameterError` in a deployment, and for more windows than
-    the run has.
+    People are bounded and sampled by the code and the keys of the run, so that the sum over everybody is what the run's
+    mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes. Raises `DataError` if the run
+    is endless, no one is seen, or the matrix would be too large, and `ParameterError` in a deployment or for more
+    windows than the run has.
     """
     memberships = read_memberships(plan, n_windows)
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
@@ -106,8 +102,6 @@ def training_part(
 ) -> Training:
     """Read the cells that people were in during the first windows of a run.
 
-    One pass over the source, vectorised: a sort of each block.
-
     Where bounding leaves a person one cell a window, that cell counts; otherwise the one with most events (ties: the
     smaller index). People and kept cells are those that counting knows. Where people are more than fit, a part of them
     chosen by a keyed hash is kept: at any time at most about twice ``max_triples`` distinct (user, window, cell), and
@@ -120,55 +114,37 @@ def training_part(
     if n_windows > n_planned:
         raise ParameterError("windows", n_windows, f"at most the {n_planned} windows of the run")
     keep = bounds.keep if bounds.max_cells == 1 else "most_frequent"
-    people = _KeptRows(keep, plan.keys.bounding, max_triples)
+    limit, pieces = _ALL, list[ContributionRows]()
+
+    def of_kept(rows: ContributionRows) -> ContributionRows:
+        """Return the contributions of people whose hash is below the limit."""
+        return rows if limit == _ALL else rows.take(keyed_hash(plan.keys.bounding, *rows.user.T) < np.uint64(limit))
+
+    def merged() -> ContributionRows:
+        """Merge the contributions, dropping half of the people until they fit."""
+        nonlocal limit
+        rows = merge(pieces, keep)
+        while len(rows) > max_triples:
+            limit //= 2
+            rows = of_kept(rows)
+        pieces[:] = [rows]
+        return rows
+
     for piece in _contributions(replace(plan, bounds=replace(bounds, keep=keep)), n_windows):
-        people.add(piece)
-    if not any(map(len, people.pieces)):
+        pieces.append(of_kept(piece))
+        if sum(map(len, pieces)) > 2 * max_triples:
+            merged()
+    if not any(map(len, pieces)):
         raise DataError(f"no one is seen in the first {n_windows} windows, so there is nothing to learn from")
-    rows = people.merged()
+    rows = merged()
     while np.count_nonzero(starts_of(list(rows.user.T))) * n_windows > max_entries:
-        rows = people.halved(rows)
+        limit //= 2
+        rows = of_kept(rows)
     rows = rows.take(bound(rows, 1, keep, plan.keys.bounding))
     start = starts_of(list(rows.user.T))
     trajectories: NDArray[np.int32] = np.full((int(start.sum()), n_windows), -1, np.int32)
     trajectories[np.cumsum(start) - 1, rows.window - 1] = rows.cell
-    share = people.limit / _ALL
-    return Training(trajectories=trajectories, users=rows.user[start], n_cells=plan.grid.n_cells, share=share)
-
-
-@dataclass
-class _KeptRows:
-    """The distinct contributions collected so far, of people whose hash is below a limit."""
-
-    keep: str
-    hash_key: bytes
-    max_triples: int
-    limit: int = _ALL
-    pieces: list[ContributionRows] = field(default_factory=list)
-
-    def add(self, piece: ContributionRows) -> None:
-        """Add contributions."""
-        self.pieces.append(self._select(piece))
-        if sum(map(len, self.pieces)) > 2 * self.max_triples:
-            self.merged()
-
-    def merged(self) -> ContributionRows:
-        """Merge the contributions into at most `max_triples` rows, dropping half of the people until they fit."""
-        rows = merge(self.pieces, self.keep)
-        while len(rows) > self.max_triples:
-            rows = self.halved(rows)
-        self.pieces = [rows]
-        return rows
-
-    def halved(self, rows: ContributionRows) -> ContributionRows:
-        """Keep the contributions of only half of the people, now and in future."""
-        self.limit //= 2
-        return self._select(rows)
-
-    def _select(self, rows: ContributionRows) -> ContributionRows:
-        if self.limit == _ALL:
-            return rows
-        return rows.take(keyed_hash(self.hash_key, *rows.user.T) < np.uint64(self.limit))
+    return Training(trajectories=trajectories, users=rows.user[start], n_cells=plan.grid.n_cells, share=limit / _ALL)
 
 
 def prepared(plan: CoreSpec) -> tuple[Mapping[str, Any] | None, ...]:

@@ -57,11 +57,9 @@ class Targets:
     """The identities of all targets of a run."""
 
     identity: Integers  # shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
-    # Shape (n,), ascending in ``person``: which row of ``identity`` is which target; a person may be several
-    person: Integers
-    number: Integers
-    # Numbers of the targets of each shard of each accountant, empty if it needs none
-    spans: tuple[tuple[slice, ...], ...]
+    person: Integers  # shape (n,), ascending: the row of ``identity`` of a target; a person may be several
+    number: Integers  # shape (n,): the target
+    spans: tuple[tuple[slice, ...], ...]  # targets of each shard of each accountant, empty if it needs none
 
     @property
     def n_targets(self) -> int:
@@ -116,9 +114,7 @@ def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
     """Return the targets of all accountants, given the data of each of their shards (`Accountant.shards`)."""
-    identities: list[Integers] = []
-    numbers: list[Integers] = []
-    spans: list[tuple[slice, ...]] = []
+    identities, numbers, spans = list[Integers](), list[Integers](), list[tuple[slice, ...]]()
     n = 0
     for accountant, shards in zip(accountants, prepared):
         targets = []
@@ -143,9 +139,6 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
-
-    >>> as_counted((7,), None)[0][0].tolist(), len(as_counted(("b",), None)[0])
-    ([7, 0], 1)
     """
     if isinstance(users, np.ndarray):
         wide = users if users.shape[1] == 2 else np.column_stack([users, np.zeros_like(users)])

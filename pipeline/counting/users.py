@@ -145,9 +145,7 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Return events whose users are replaced by 16-byte digests. `user_codes` returns the same table for both forms.
-
-    Users stay as they are without a key, and digests always.
+    """Return events with 16-byte digests for users, of which `user_codes` returns the same table; without a key as is.
 
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]

@@ -69,6 +69,11 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     ),
     "source kafka.format=arrow": ("source", KAFKA | {"format": "arrow"}, "source.format"),
     "source pubsub.format=arrow": ("source", PUBSUB | {"format": "arrow"}, "source.format"),
+    "source kafka.dead_letter_content": (
+        "source",
+        KAFKA | {"dead_letter_content": True},
+        "source.dead_letter_content",
+    ),
     "source kafka.clock": ("source", KAFKA | {"clock": True}, "source.clock"),
     "source synthetic.disorder": ("source", {"type": "synthetic", "disorder": "10m"}, "source.disorder"),
     "window sliding": ("windows", {"type": "sliding", "size": "1h", "period": "30m"}, "windows.type"),
