@@ -138,10 +138,8 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     result = run(config, runner="local", resume=(plan.folder / "public" / "manifest.json").exists())
     rows = result.releases.sort("window")
     if not (rows["action"] == "published").any():
-        raise DataError(
-            f"{plan.folder}: nothing was released that a profile could be learned from; if the ledger refused these "
-            "windows, take a profile that was learned from them before, or other days"
-        )
+        cure = "if the ledger refused these windows, take a profile learned from them before, or other days"
+        raise DataError(f"{plan.folder}: nothing was released that a profile could be learned from; {cure}")
     facts = plan.facts()
     n_slots, place = min(24, facts.windows_per_day), {name: number for number, name in enumerate(plan.space.cells)}
     state = usual_days.start(facts, n_slots)
@@ -240,8 +238,8 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 
 def _init(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import DataError, ParameterError
-    from penstock.pipeline.config.columns import Stated
-    from penstock.pipeline.config.draft import draft, name_of
+    from penstock.pipeline.config.drafting.columns import Stated
+    from penstock.pipeline.config.drafting.draft import draft, name_of
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.rehearsal import expected_losses, rehearse
@@ -269,7 +267,7 @@ def _init(arguments: argparse.Namespace) -> int:
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
     """Return the budget for one day, taken from the option, the prompt or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
-    from penstock.pipeline.config.draft_facts import EPSILON_PER_DAY
+    from penstock.pipeline.config.drafting.facts import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds
 
     if arguments.epsilon_per_day is not None:

@@ -54,11 +54,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into milliseconds, or raise a ValueError that describes the expected form.
-
-    >>> [parse_duration(text) for text in ("250ms", "10m", "1h30m", "1.5h", "7d")]
-    [250, 600000, 5400000, 5400000, 604800000]
-    """
+    """Parse a duration into milliseconds, or raise a ValueError that describes the expected form."""
     if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
         raise ValueError(EXPECTED_DURATION)
     milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
@@ -110,7 +106,6 @@ class WrongValue(Exception):
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected
-        super().__init__(expected)
 
 
 def _boolean(value: Any, folder: Path | None) -> bool:

@@ -13,7 +13,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
-from penstock.pipeline.config.rules import METRIC, RULES, Rule, broken_rules, keys_are_read, on_points
+from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
 from penstock.pipeline.counting.bounding import Bounding
@@ -119,12 +119,12 @@ def from_document(
     values = builder.values(root, RunConfig, ())
     problems += builder.problems
     known = {name: field.default for name, field in fields.items() if not field.required} | values
-    rules: tuple[Rule, ...] = tuple(RULES)
+    rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]
     if known["mode"] == "deployment":
         from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
 
-        rules = (*rules, *DEPLOYMENT_RULES)
-    problems += broken_rules((rule for rule in rules if not (is_trial and rule is keys_are_read)), root, known)
+        rules += DEPLOYMENT_RULES
+    problems += broken_rules(rules, root, known)
     if problems:
         problems.sort(key=lambda problem: math.inf if problem.place.line is None else problem.place.line)
         raise ConfigError(tuple(map(str, problems)))

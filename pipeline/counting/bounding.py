@@ -91,10 +91,6 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
     cell), ``first``, ``last`` (by time of the user's earliest or latest event there) or ``most_frequent``; ties go to
     the smaller cell index. Returns a mask of shape (n,). O(n) where no one exceeds the bound; only the rest is hashed
     and sorted.
-
-    >>> two = ContributionRows(np.array([[7], [7]]), np.array([1, 1]), np.array([3, 4]))
-    >>> int(bound(two, 1, "hash", b"k" * 16).sum())
-    1
     """
     kept = np.ones(len(memberships), bool)
     if len(memberships) == 0:
@@ -122,13 +118,6 @@ class PeriodQuota:
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
     each. Memory: an identity and a number for each user seen in the current period.
-
-    ``saved`` is what `state` returned; None: no one has used anything.
-
-    >>> quota = PeriodQuota()
-    >>> rows = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 0, 5]))
-    >>> quota.admit(rows, np.array([0, 0, 1]), 1, "hash", b"k" * 16).tolist()
-    [True, False, True]
     """
 
     def __init__(self, saved: State | None = None) -> None:
@@ -252,10 +241,6 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
     ``memberships``: all of each user's in each block, sorted as for `bound`; a window's or cell's mark is that of all
     its memberships in the block. Each bound only takes away, so that all three hold in the end.
-
-    >>> three = ContributionRows(np.array([[7]] * 3), np.array([1, 2, 3]), np.array([0, 1, 2]))
-    >>> int(bound_block(three, CountingBounds(max_windows=2, block_length=4), b"k" * 16).sum())
-    2
     """
     kept = np.ones(len(memberships), bool)
     if bounds.max_block_cells is not None:

@@ -152,11 +152,9 @@ class KeyLayout:
     def check(self, users: Integers) -> None:
         """Raise `DataError` unless `holds`: the counts of a larger group would fit no machine."""
         if not self.holds(users):
-            n_users = int(users.max()) + 1
-            raise DataError(
-                f"{n_users:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells are more than "
-                f"{KEY_BITS - 1} bits tell apart: use fewer cells, or shorter blocks of windows"
-            )
+            size = f"{int(users.max()) + 1:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells"
+            cure = "use fewer cells, or shorter blocks of windows"
+            raise DataError(f"{size} are more than {KEY_BITS - 1} bits tell apart: {cure}")
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
         """Pack users, windows and cells into keys. ``window`` counts from 0 within its group."""

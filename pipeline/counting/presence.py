@@ -46,10 +46,8 @@ def read_presence(plan: CoreSpec, n_windows: int, *, max_entries: int = MAX_PRES
     users, code = np.unique(memberships.user, axis=0, return_inverse=True)
     shape = (len(users), n_windows, plan.grid.n_cells)
     if np.prod(shape, dtype=float) > max_entries:
-        raise DataError(
-            f"{shape[0]:,} people × {shape[1]} windows × {shape[2]} cells are more than {max_entries:,} entries: "
-            "observe fewer windows, or attack a run over fewer people"
-        )
+        size = f"{shape[0]:,} people × {shape[1]} windows × {shape[2]} cells are more than {max_entries:,} entries"
+        raise DataError(f"{size}: observe fewer windows, or attack a run over fewer people")
     raw = np.zeros(shape, bool)
     raw[code.ravel(), memberships.window - 1, memberships.cell] = True
     kept, chain = released_memberships(memberships, plan), plan.chain

@@ -29,10 +29,6 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
     integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
     (n_rows,); ``table``: shape (n_users, 1) for plain integers or (n_users, 2) for 128-bit digests: rows equal exactly
     when users are (two of n text ids share a digest with probability below n²/2¹²⁹).
-
-    >>> codes, table = user_codes(pl.Series(["b", "a", "b"]), None)
-    >>> codes.tolist(), table.shape
-    ([0, 1, 0], (2, 2))
     """
     if users.dtype in (pl.String, pl.Binary):
         run = users.rle_id().to_numpy()

@@ -17,8 +17,8 @@ from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.cli.run import expectations
 from penstock.pipeline.config.canonical import digest
-from penstock.pipeline.config.columns import Stated
-from penstock.pipeline.config.draft import draft
+from penstock.pipeline.config.drafting.columns import Stated
+from penstock.pipeline.config.drafting.draft import draft
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.rehearsal import expected_losses, rehearse
 from tests.tools.citibike_files import NEW, OLD, new, old

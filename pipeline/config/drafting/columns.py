@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from polars import selectors
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.config.time_formats import CLOCKS, DAYS, MAJORITY, WHOLE, numbers, share, time_format
+from penstock.pipeline.config.drafting.time_formats import CLOCKS, DAYS, MAJORITY, WHOLE, numbers, share, time_format
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json, lists_of, names_in, text_at
 from penstock.pipeline.sources.parquet import Parquet

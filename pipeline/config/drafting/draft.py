@@ -16,10 +16,10 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
-from penstock.pipeline.config.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
-from penstock.pipeline.config.draft_facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
+from penstock.pipeline.config.drafting.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
+from penstock.pipeline.config.drafting.facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
+from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, other_orders, share, spread
 from penstock.pipeline.config.kinds import format_duration
-from penstock.pipeline.config.time_formats import MAJORITY, UNIX, fit, other_orders, share, spread
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.citibike import has_trips
 from penstock.pipeline.sources.csv import Csv
