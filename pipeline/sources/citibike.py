@@ -84,9 +84,7 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns for the time, station and coordinates of both ends, or raise `DataError` if a required
-        one is missing.
-        """
+        """Return the columns for the time, station and coordinates of both ends; raise `DataError` without one."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -106,12 +104,14 @@ class Citibike(TextSource):
             rows = replace(rows, problems={})
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the trips as ``user`` and, for each end, the other columns of an `EventBlock`, such as
-        ``start_time``.
-        """
+        """Return the trips as ``user`` and, for each end, the columns of an `EventBlock`, such as ``start_time``."""
         raw = rows.raw
         trips = raw["ride"] if "ride" in raw.columns else numbered(rows, batch)
-        columns = {f"{end}_time": times for end, times in trip_times(raw).to_dict().items()}
+        start, early = (_milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end"))
+        late = _milliseconds(raw["end_time"], "latest")
+        # Where clocks went back, a trip does not end before it starts.
+        end_time = early.zip_with((early >= start).fill_null(True), late)
+        columns = {"start_time": start, "end_time": end_time}
         for end in ("start", "end"):
             station = raw[f"{end}_station"]
             columns[f"{end}_place"] = station.set(station == "NULL", None)
@@ -134,22 +134,6 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
 def has_trips(header: Iterable[str]) -> bool:
     """Return whether a header has all columns that trips require."""
     return set(_NAMES) <= set(trip_columns(header))
-
-
-def trip_times(raw: pl.DataFrame) -> pl.DataFrame:
-    """Return the ``start`` and ``end`` of trips in milliseconds UTC, with null for a local time that cannot be read.
-
-    Examples
-    --------
-    The clocks went back at 2:00: the trip took ten minutes.
-
-    >>> trip = {"start_time": ["2020-11-01 01:55:00"], "end_time": ["2020-11-01 01:05:00"]}
-    >>> trip_times(pl.DataFrame(trip)).cast(pl.Datetime("ms")).row(0)
-    (datetime.datetime(2020, 11, 1, 5, 55), datetime.datetime(2020, 11, 1, 6, 5))
-    """
-    start, early = (_milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end"))
-    late = _milliseconds(raw["end_time"], "latest")
-    return pl.DataFrame({"start": start, "end": early.zip_with((early >= start).fill_null(True), late)})
 
 
 def _milliseconds(text: pl.Series, ambiguous: Literal["earliest", "latest"]) -> pl.Series:

@@ -36,8 +36,6 @@ class Foursquare(TextSource):
     Only the UTC time is used: some offsets beside it are of another continent. The later files overlap, so a check-in
     (user, place, time) that an earlier file has too is rejected; a repetition within one file is kept.
 
-    Notes
-    -----
     All files are one span, because each is compared with those before. Memory: three numbers a check-in.
 
     References

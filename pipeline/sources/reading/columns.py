@@ -73,11 +73,8 @@ class MappedColumns(Checked):
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
         """Return the column name of each part of an event that is available.
 
-        A column that is named in ``columns`` must exist, one with an empty name is left out, and the others are taken
-        under their own name if they exist.
-
-        Raises `DataError`, with the columns there are, if user, time, or both coordinates and place are missing, or a
-        named column is missing or there twice.
+        A column that is named in ``columns`` must exist once, one with an empty name is left out, and the others are
+        taken under their own name if they exist. Raises `DataError`, with the columns there are, if one is missing.
         """
         listed = f"(columns: {', '.join(names) or 'none'})"
         taken = {*self.columns, *(set(names) - {"arrival", "date"})}

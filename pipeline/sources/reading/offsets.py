@@ -27,7 +27,7 @@ def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
      OffsetRange(partition=1, first=3, end=4, records=1, twice=0, is_last=0)]
     """
     joined: list[OffsetRange] = []
-    for after in sorted(map(OffsetRange._make, (_whole(given) for given in ranges))):
+    for after in sorted(OffsetRange(*given) for given in ranges):
         before = joined[-1] if joined else None
         if before is None or before.partition != after.partition or before.end < after.first:
             joined.append(after)
@@ -43,31 +43,16 @@ def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
     return joined
 
 
-def _whole(given: Sequence[int]) -> list[int]:
-    return [*given, *(0 for _ in OffsetRange._fields[len(given) :])]
-
-
 @dataclass(frozen=True)
 class OffsetsRead:
-    """All offsets that a run has counted.
+    """All offsets that a run has counted."""
 
-    Parameters
-    ----------
-    ranges
-        As `joined_ranges` returns them.
-    topic_id
-        Identity of the topic that was read: one that is created again under the same name has another.
-    over
-        When the last window was final, in milliseconds, where the run has come to its end; None: it has not.
-    """
-
-    ranges: tuple[OffsetRange, ...]
-    topic_id: str | None = None
-    over: int | None = None
+    ranges: tuple[OffsetRange, ...]  # as `joined_ranges` returns them
+    topic_id: str | None = None  # of the topic that was read: one that is created again has another
+    over: int | None = None  # when the last window was final, where the run has come to its end
 
     def gaps(self) -> list[str]:
-        """Describe gaps between the first and last counted offset of each partition, and offsets that were counted
-        twice.
+        """Describe gaps between counted offsets of each partition, and offsets that were counted twice.
 
         >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']

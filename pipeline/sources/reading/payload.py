@@ -6,7 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,6 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 class Malformed(ValueError):
     """Raised for a message that contains no valid event. The reason quotes none of its content."""
-
-
-# Avro: one record a message; the schema bounds its size.
 
 
 #: Avro's types without anything in them, which a hostile message cannot blow up.
@@ -60,10 +57,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
-    """Return the format of a field's times, from its logical type or else as stated.
-
-    Raises `ParameterError` if the stated one cannot be that of any value of the field.
-    """
+    """Return the format of a field's times, from its logical type or else as stated, if that can be."""
     named = _members(schema).get(name, [])
     types = {one["logicalType"] for one in named if "logicalType" in one}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
@@ -130,9 +124,6 @@ def _flat_type(kind: Any) -> Any:
     return name
 
 
-# Messages to columns: one event each, as JSON or Avro. Every message is untrusted.
-
-
 @dataclass(frozen=True)
 class MessageRows:
     """The rows parsed from some messages."""
@@ -177,14 +168,14 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
     `ParameterError` for an Avro schema that is none, or nests without bounds.
     """
     parse = _parse_json if format == "json" else avro_parser(schema or "")
-    return partial(_without_id, parse) if header else parse
 
+    def without_id(value: bytes) -> Any:
+        """Parse the payload that follows a schema id."""
+        if len(value) < _MAGIC or value[0] != 0:
+            raise Malformed("no schema id before the event")
+        return parse(value[_MAGIC:])
 
-def _without_id(parse: Parser, value: bytes) -> Any:
-    """Parse the payload that follows a schema id."""
-    if len(value) < _MAGIC or value[0] != 0:
-        raise Malformed("no schema id before the event")
-    return parse(value[_MAGIC:])
+    return without_id if header else parse
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
@@ -200,10 +191,9 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
     message: list[int] = []
     problems: dict[int, str] = {}
     for number, value in enumerate(values):
-        if value is None:
-            problems[number] = "the message is empty"
-            continue
         try:
+            if value is None:
+                raise Malformed("the message is empty")
             event = parse(value)
         except Malformed as error:
             problems[number] = str(error)
@@ -246,13 +236,10 @@ def _identifier(value: Any) -> str | None:
 def _text(value: Any) -> str | None:
     if type(value) is not str:
         return None
-    if value.isascii():
-        return value
     try:
-        value.encode()
+        return value if value.isascii() or value.encode() else None
     except UnicodeEncodeError:  # half of a surrogate pair, which JSON lets through
         return None
-    return value
 
 
 def _parse_json(value: bytes) -> dict[str, Any]:

@@ -80,9 +80,19 @@ class TimeFormat:
 
     def __post_init__(self) -> None:
         check_time_zone("time_zone", self.zone)
-        if self.format != "iso" and self.format not in _UNIX and not _reads_what_it_writes(self.format):
-            expected = f"iso, {', '.join(_UNIX)} or a strptime format with a date, such as %d/%m/%Y %H:%M:%S"
-            raise ParameterError("time_format", self.format, expected)
+        if self.format == "iso" or self.format in _UNIX:
+            return
+        moment = datetime(2001, 2, 3, 14, 5, tzinfo=UTC)
+        try:
+            read = _parse(pl.Series([moment.strftime(self.format)]), self.format)[0]
+            if not any(directive in self.format for directive in _CLOCK):
+                moment = datetime.combine(moment.date(), datetime.min.time(), UTC)
+            if "%" in self.format and read is not None and read.replace(tzinfo=UTC) == moment:
+                return
+        except (pl.exceptions.PolarsError, ValueError):
+            pass
+        expected = f"iso, {', '.join(_UNIX)} or a strptime format with a date, such as %d/%m/%Y %H:%M:%S"
+        raise ParameterError("time_format", self.format, expected)
 
     @property
     def dtype(self) -> type[pl.DataType]:
@@ -97,22 +107,24 @@ class TimeFormat:
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
-        """Convert times to Int64 milliseconds since 1970 UTC, null for an invalid time. Fractions of a millisecond are
-        truncated.
-        """
+        """Convert times to Int64 milliseconds since 1970 UTC, truncated, with null for an invalid time."""
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("ms"))
         if isinstance(column.dtype, pl.Datetime):
             parsed = self._utc(column)
         elif self.format in _UNIX:
-            parsed = self._unix(column)
-            # Casting would turn a huge or infinite number into null or, worse, an edge value.
-            return parsed.set(~parsed.is_between(EARLIEST, LATEST), None).cast(pl.Int64)
+            factor, divisor = _UNIX[self.format]
+            if column.dtype.is_integer() and factor == 1:
+                parsed = column.cast(pl.Int64, strict=False) // divisor
+            else:
+                # A whole number of milliseconds stays one: dividing is exact where multiplying by a decimal is not.
+                parsed = (column.cast(pl.Float64, strict=False) * factor / divisor).floor()
         elif self.format == "iso":
             parsed = self._iso(column.cast(pl.String))
         else:
             parsed = self._utc(self._as_formatted(column.cast(pl.String).str.strip_chars()))
-        return parsed.set(~parsed.is_between(EARLIEST, LATEST), None)
+        # Casting first would turn a huge or infinite number into null or, worse, an edge value.
+        return parsed.set(~parsed.is_between(EARLIEST, LATEST), None).cast(pl.Int64)
 
     def explain(self, column: pl.Series) -> pl.Series:
         """Explain why `milliseconds` returns null for these values."""
@@ -128,15 +140,8 @@ class TimeFormat:
             reasons = reasons.set(is_plausible.fill_null(False), f"{missing}; in {_WORDS[unit][5:]} it is {unit}")
         return reasons
 
-    def _unix(self, column: pl.Series) -> pl.Series:
-        factor, divisor = _UNIX[self.format]
-        if column.dtype.is_integer() and factor == 1:
-            return column.cast(pl.Int64, strict=False) // divisor
-        # A whole number of milliseconds stays one: dividing is exact where multiplying by a decimal is not.
-        return (column.cast(pl.Float64, strict=False) * factor / divisor).floor()
-
     def _as_formatted(self, text: pl.Series) -> pl.Series:
-        format = _to_polars(self.format.strip())
+        format = self.format.strip()
         parsed = _parse(text, format)
         if not (left := _may_be_times(text, parsed.is_null() & text.is_not_null())).any():
             return parsed
@@ -154,14 +159,11 @@ class TimeFormat:
         for pattern, replacement in _SPELLINGS:
             rare = rare.str.replace(pattern, replacement)
         is_midnight = rare.str.contains(_MIDNIGHT)
-        return parsed.scatter(
-            left.arg_true(), self._iso_as_written(rare.str.replace(_MIDNIGHT, "${1}00${2}"), is_midnight)
-        )
+        again = self._iso_as_written(rare.str.replace(_MIDNIGHT, "${1}00${2}"), is_midnight)
+        return parsed.scatter(left.arg_true(), again)
 
     def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
-        """Parse times in the common spellings of ISO 8601; where ``next_day`` is true, the time is on the following
-        day.
-        """
+        """Parse times in the common spellings of ISO 8601, where ``next_day`` is true those of the following day."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         remaining = column.is_not_null()
         for format, is_local in _ISO:
@@ -236,19 +238,4 @@ def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
 
 
 def _parse(column: pl.Series, format: str) -> pl.Series:
-    return column.str.to_datetime(format, time_unit="ms", strict=False)
-
-
-def _to_polars(format: str) -> str:
-    return format.replace(".%f", "%.f")
-
-
-def _reads_what_it_writes(format: str) -> bool:
-    moment = datetime(2001, 2, 3, 14, 5, tzinfo=UTC)
-    try:
-        read = _parse(pl.Series([moment.strftime(format)]), _to_polars(format))
-        if not any(directive in format for directive in _CLOCK):
-            moment = datetime.combine(moment.date(), datetime.min.time(), UTC)
-        return "%" in format and read[0] is not None and read[0].replace(tzinfo=UTC) == moment
-    except (pl.exceptions.PolarsError, ValueError):
-        return False
+    return column.str.to_datetime(format.replace(".%f", "%.f"), time_unit="ms", strict=False)
