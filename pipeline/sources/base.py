@@ -65,8 +65,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split the block into pieces of at most ``n_rows`` valid rows that share its memory. The first piece has all
-        rejects and offsets.
+        """Split the block into pieces of at most ``n_rows`` valid rows. The first has all rejects and offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -90,35 +89,16 @@ MIN_EVENT_TIME = -(2**62)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Consecutive events of a stream, with the watermark at which they arrived.
+    """Consecutive events of a stream, with the watermark at which they arrived."""
 
-    Parameters
-    ----------
-    number
-        Counts from 0.
-    block
-        The events; rejects come with the first micro-batch of their block.
-    before, after
-        Clock of the stream before the first and after the last row; `MIN_EVENT_TIME` where there was none.
-    watermarks
-        Shape (n_rows,): the watermark at which each row arrived. A window with its deadline up to there is closed to
-        the row.
-    end
-        Position after the last row, in the terms of the source.
-    starts
-        Clock at the first row, where the source is sorted by its clock; None: not known beforehand.
-    more
-        Whether there may be more to read just now; False: this was all that had come.
-    """
-
-    number: int
-    block: EventBlock
-    before: int
-    after: int
-    watermarks: Integers
-    end: State = field(default_factory=dict)
-    starts: int | None = None
-    more: bool = True
+    number: int  # counts from 0
+    block: EventBlock  # the events; rejects come with the first micro-batch of their block
+    before: int  # clock of the stream before the first row; `MIN_EVENT_TIME` where there was none
+    after: int  # and after the last row
+    watermarks: Integers  # at which each row arrived: a window with its deadline up to there is closed to the row
+    end: State = field(default_factory=dict)  # position after the last row, in the terms of the source
+    starts: int | None = None  # clock at the first row, where the source is sorted by its clock
+    more: bool = True  # whether there may be more to read just now
 
 
 @dataclass

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import DataError, ParameterError, PenstockError, check_one_of, parameter
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import ELSEWHERE, Space, spelling
-from penstock.pipeline.spaces.polygons import Zone, is_binary, outlines, read_zones
 from penstock.pipeline.spaces.tables import read_table
 
 
@@ -27,11 +26,10 @@ class Places(Space):
         Names of the places (``list`` in YAML), in the order of the cells.
     file
         File that lists them: one name a line; a CSV file with a column ``place`` and, for maps, ``latitude`` and
-        ``longitude``; the stops of a GTFS feed (``stops.txt``, or the zip of the feed) or the stations of a GBFS feed
-        (``station_information.json``), which events name by ``stop_id`` or ``station_id``; or GeoJSON, GeoParquet or
-        GeoPackage with areas of these names.
+        ``longitude``; or the stops of a GTFS feed (``stops.txt``, or the zip of the feed) or the stations of a GBFS
+        feed (``station_information.json``), which events name by ``stop_id`` or ``station_id``.
     column
-        Heading of the names in a CSV file or feed, such as ``stop_name``; needed for areas, of which it is a property.
+        Heading of the names in a CSV file or feed, such as ``stop_name``.
     top
         The K places with the most events in the data, ties in order of name. Private data decides which these are,
         so a deployment refuses it.
@@ -96,24 +94,7 @@ class Places(Space):
 
     @cached_property
     def _table(self) -> pl.DataFrame:
-        assert self.file is not None
-        if self._has_areas:
-            return pl.DataFrame({"place": [zone.name for zone in self._zones]})
-        return read_table(self.file, "place", "optional", self.column)
-
-    @cached_property
-    def _has_areas(self) -> bool:
-        """Return whether the file contains areas, as GeoJSON, GeoParquet or GeoPackage."""
-        try:
-            with open(str(self.file), "rb") as file:
-                head = file.read(1 << 16)
-        except OSError:
-            return False  # said where the file is read
-        return self.column is not None and (is_binary(head) or b'"FeatureCollection"' in head)
-
-    @cached_property
-    def _zones(self) -> list[Zone]:
-        return read_zones(str(self.file), str(self.column))
+        return read_table(str(self.file), "place", "optional", self.column)
 
     def resolve(self, source: Source) -> Places:
         """Find the busiest places by counting the events at each place within the time range of the source.
@@ -158,9 +139,7 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the point or outline of every place, read from the file or derived from the observed positions."""
-        if self.file is not None and self._has_areas:
-            return [*outlines(self._zones), *([{"cell": ELSEWHERE}] if self.elsewhere else [])]
+        """Return the point of every place, read from the file or derived from the observed positions."""
         known: dict[str, dict[str, Any]] = {cell: {"cell": cell} for cell in self.cells}
         table = pl.DataFrame() if self.file is None else self._table
         places = table.select("longitude", "latitude").rows() if "latitude" in table.columns else self.busiest_at

@@ -143,11 +143,6 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
         yield from _of_geoparquet(path, name) if content[:4] == _PARQUET else _of_geojson(path, content, name)
 
 
-def is_binary(head: bytes) -> bool:
-    """Return whether the first bytes of a file mark it as GeoParquet or GeoPackage."""
-    return head[:4] in (_PARQUET, _SQLITE)
-
-
 def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
     """Yield the name and geometry of every feature in GeoJSON."""
     try:

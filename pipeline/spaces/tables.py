@@ -127,7 +127,10 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
         raise DataError(f"{path}: looks like JSON, and is not ({error})") from error
     kind = root.get("type") if isinstance(root, dict) else None
     if kind in ("FeatureCollection", "Feature"):
-        raise DataError(f"{path}: is GeoJSON; areas make a space of type: zones, with path and name")
+        raise DataError(
+            f"{path}: is GeoJSON; areas make a space of type: zones, with path and name, for events with positions; "
+            f"named ones need a CSV file of their names and, for maps, latitude and longitude"
+        )
     rows = []
     try:
         for station in root["data"]["stations"]:

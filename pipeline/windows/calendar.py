@@ -154,17 +154,8 @@ class Calendar:
     change repeats a stretch of time at least as long as the step, its windows are windows of their own; a shorter
     one lengthens the window it falls in. So a local day has 23, 24 or 25 hours and an hour always 60 minutes.
 
-    Parameters
-    ----------
-    step
-        Distance between the starts of two windows, in milliseconds.
-    anchor
-        Wall time of one window start, in milliseconds since the clock showed 1970-01-01 00:00.
-    time_zone
-        IANA name.
-    from_ms, until_ms
-        The run: window 1 contains ``from_ms``, the last window is the last one to start before ``until_ms`` (None:
-        endless). An event outside is out of time, also where its window is not.
+    Window 1 contains ``from_ms``, the last window is the last one to start before ``until_ms`` (None: endless). An
+    event outside is out of time, also where its window is not.
 
     Notes
     -----
@@ -181,9 +172,9 @@ class Calendar:
     array([0, 1, 2, 0])
     """
 
-    step: int
-    anchor: int
-    time_zone: str
+    step: int  # distance between the starts of two windows, in milliseconds
+    anchor: int  # wall time of one window start
+    time_zone: str  # IANA name
     from_ms: int
     until_ms: int | None = None
 

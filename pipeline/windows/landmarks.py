@@ -97,11 +97,6 @@ class Landmarks(Checked):
     hidden
         Private landmarks that hide among ``windows``, which ``penstock plan --landmarks`` has chosen.
 
-    Raises
-    ------
-    ParameterError
-        If an entry cannot be read; names the list and the entry.
-
     Examples
     --------
     >>> calendar = Calendar(step=3_600_000, anchor=0, time_zone="UTC", from_ms=0, until_ms=86_400_000)
@@ -133,7 +128,7 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Return whether there are infinitely many landmarks in an endless stream."""
+        """Whether there are infinitely many landmarks in an endless stream."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:

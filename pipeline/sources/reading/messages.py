@@ -83,8 +83,7 @@ def events_of(
 ) -> EventBlock:
     """Return the events of some messages, with a column ``arrival``. Every message is either parsed or rejected.
 
-    ``arrivals``, of shape (n_messages,): when each arrived, in milliseconds since 1970. ``place``: file and line that
-    stand for a message, by its number here, in a reject.
+    ``place``: file and line that stand for a message, by its number here, in a reject.
     """
     rows = read_messages(values, source.layout, source.parser)
     arrival = arrivals[rows.message]

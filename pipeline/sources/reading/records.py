@@ -67,22 +67,9 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
     r"""Find the records in the complete lines of a text.
 
     Quotes follow RFC 4180, but for line ends: they surround a whole field, are doubled inside, and may enclose
-    separators. A line on which that fails is one damaged record, and no other line is read differently for it.
+    separators. A line on which that fails is one damaged record, and no other line is read differently for it. Returns
+    the records, and how many bytes they take up; ``quote`` may be empty for none.
 
-    Parameters
-    ----------
-    data
-        Text whose lines end in ``\n`` or ``\r\n``.
-    separator, quote
-        One ASCII character each; ``quote`` may be empty for none.
-
-    Returns
-    -------
-    (records, n_bytes)
-        The records, and how many bytes they take up.
-
-    Examples
-    --------
     >>> records, n_bytes = split(b'1,"a,b"\n\n2,b\n3,"c\n4"', ",", '"')
     >>> records.n_fields.tolist(), n_bytes
     ([2, 0, 2, -1], 18)
@@ -91,9 +78,8 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
     newlines = np.flatnonzero(values == _NEWLINE)
     quotes = np.flatnonzero(values == ord(quote)) if quote and quote.encode() in data else np.zeros(0, np.int64)
     line = np.searchsorted(newlines, quotes)
-    is_sound = _is_sound(values, quotes, line, separator, quote)
     damaged = np.zeros(len(newlines) + 1, bool)
-    damaged[line[~is_sound]] = True
+    damaged[line[~_is_sound(values, quotes, line, separator, quote)]] = True
     separators = np.flatnonzero(values == ord(separator))
     # Every line that is not damaged has an even number of quotes.
     sound = quotes[~damaged[line]]
@@ -107,9 +93,7 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return whether each quote opens or closes a field or is doubled inside one, and is on a line with an even
-    number of quotes.
-    """
+    """Return whether each quote opens or closes a field or is doubled inside, on a line with an even number of them."""
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

@@ -19,11 +19,9 @@ class TrackSource(TextSource):
     A subclass whose files are named after users gives `user_of`, and has no column ``user``.
     """
 
-    #: How files are written, and how their times are.
     dialect: ClassVar[Dialect]
     time: ClassVar[TimeFormat]
-    #: Types of the columns that are read.
-    types: ClassVar[Mapping[str, type[pl.DataType]]]
+    types: ClassVar[Mapping[str, type[pl.DataType]]]  # of the columns that are read
 
     @staticmethod
     def user_of(file: str) -> str | None:

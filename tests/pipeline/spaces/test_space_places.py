@@ -209,15 +209,12 @@ def test_stations_of_a_gbfs_feed(tmp_path):
         _ = Places(file=str(file)).cells
 
 
-def test_areas_are_places_with_outlines(tmp_path):
+def test_areas_are_refused(tmp_path):
     ring = [[0, 0], [1, 0], [1, 1], [0, 0]]
     shape = {"type": "Polygon", "coordinates": [ring]}
     feature = {"type": "Feature", "properties": {"quartier": "Pâquis"}, "geometry": shape}
     file = tmp_path / "areas.geojson"
     file.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    space = Places(file=str(file), column="quartier", elsewhere=True)
-    assert space.cells == ("Pâquis", "elsewhere")
-    assert space.geometry()[0]["polygons"] == [[[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]]]
     with pytest.raises(DataError, match="is GeoJSON; areas make a space of type: zones"):
         _ = Places(file=str(file)).cells
 

@@ -26,7 +26,6 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.maps import export
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.reporting.page import write_report
-from penstock.pipeline.spaces.places import Places
 from penstock.pipeline.spaces.polygons import WrongName
 from penstock.pipeline.spaces.zones import Zones
 
@@ -335,7 +334,6 @@ def test_a_geopackage_gives_the_same_zones(tmp_path):
     boxed = b"GP\0\3" + struct.pack("<i4d", 4326, 5, 6, 0, 1) + binary([square(5, 0)])
     read = geopackage(tmp_path / "z.gpkg", plain, boxed)
     assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3)), feature("b", square(5, 0))).geometry()
-    assert Places(file=read.path, column="zone").geometry() == read.geometry()
     with pytest.raises(WrongName, match=r"no layer has a column 'name'; they have: .*zone"):
         _ = Zones(path=read.path, name="name").cells
 
