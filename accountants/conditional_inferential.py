@@ -36,7 +36,7 @@ from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.trace_goal import TracePrior
+from penstock.mechanisms.gaussian_trace import TracePrior
 
 __all__ = [
     "ConditionalInferential",

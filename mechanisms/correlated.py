@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.budget import Budgeted
 from penstock.mechanisms.core.contract import Facts, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.plugin import parameter, stretch
+from penstock.mechanisms.core.schedules import Budgeted
 from penstock.mechanisms.core.sensitivity import of_any_mixtures, of_mixtures
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -157,7 +155,7 @@ class Correlated(Budgeted):
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> tuple[Array, None, float]:
-        """Return the mixtures of windows to which noise is added (see `core.observation.Measured`)."""
+        """Return the mixtures of windows to which noise is added (see `core.contract.Measured`)."""
         entries = np.append(strategy(self.band), 0.0) / GRID
         lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
         mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
 from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,8 @@ from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import millionths
 from penstock.mechanisms.core.posterior import posterior
-from penstock.mechanisms.core.profile import Profile, UsualCounts
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.usual_days import Noisy
+from penstock.mechanisms.core.usual_days import Noisy, Profile, UsualCounts
 
 Array = NDArray[np.float64]
 
@@ -57,7 +56,7 @@ class Filter(Postprocess):
     slots
         Times of day that have means of their own: 24 for hours. Where a day has fewer windows, each is one.
     profile
-        Usual counts that are known before (`core.profile`): what a cell is predicted by until releases say more.
+        Usual counts that are known before (`core.usual_days`): what a cell is predicted by until releases say more.
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget, and nothing more is charged (post-processing; Dwork, McSherry, Nissim, Smith

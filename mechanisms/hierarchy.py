@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_tree
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 Array = NDArray[np.float64]
 
@@ -100,7 +98,7 @@ class Hierarchy(Mechanism):
         return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
 
     def measured(self, facts: Facts) -> tuple[None, Array, float]:
-        """Return the counts of all nodes, as sums of cells (see `core.observation.Measured`)."""
+        """Return the counts of all nodes, as sums of cells (see `core.contract.Measured`)."""
         nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
         return None, nodes, self._sigma(self.start(facts))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,14 +11,12 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import parameter, stretch
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_cells, of_deviations
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 #: Deviations are compared as whole numbers of this part of a person, so that integer noise serves as well.
 GRID = 16

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts, Window
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.portable import log
 from penstock.mechanisms.core.schedules import Offer, WEventSchedule
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_groups
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

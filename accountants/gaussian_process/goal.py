@@ -31,8 +31,8 @@ from penstock.accountants.gaussian_process.loss import (
 )
 from penstock.accountants.gaussian_process.running import largest_losses
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.trace_goal import ConditionalGoal
-from penstock.mechanisms.core.traces import Traces
+from penstock.mechanisms.core.run import Traces
+from penstock.mechanisms.gaussian_trace import ConditionalGoal
 
 #: Added to the worst loss found in a class, relative.
 TOLERANCE = 1e-3
@@ -48,8 +48,8 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
     Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
     precision (a nugget ends that).
 
-    >>> from penstock.mechanisms.core.traces import traces_of
-    >>> from penstock.mechanisms.core.trace_goal import LengthScales
+    >>> from penstock.mechanisms.core.run import traces_of
+    >>> from penstock.mechanisms.gaussian_trace import LengthScales
     >>> goal = ConditionalGoal(goal=0.5, length_scale=LengthScales(exactly=600.0), variance=1e6)
     >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
     array([282.84, 392.95])

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
-from penstock.mechanisms.core.trace_goal import FAMILIES, TracePrior
+from penstock.mechanisms.gaussian_trace import FAMILIES, TracePrior
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]

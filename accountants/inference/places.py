@@ -30,11 +30,11 @@ from penstock.mechanisms.core.contract import (
     Postprocess,
     Release,
     Window,
+    adds_noise_only,
 )
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.observation import adds_noise_only
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import LANDMARKS
 

@@ -15,8 +15,7 @@ from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import UserSpace
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Window
-from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism

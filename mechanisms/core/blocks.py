@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.events import FREE, Event, Exact
 from penstock.mechanisms.core.events import Block as BlockEvent
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
-
 
 _WORD = 64
 

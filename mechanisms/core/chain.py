@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from penstock.mechanisms.core.contract import (
 )
 from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import ParameterError, PluginError, place_of
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
@@ -30,10 +31,6 @@ from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
-
 
 #: Steps on events, in the order in which they act: people are coarsened, then bounded, then sampled.
 EVENT_STEPS: tuple[type[EventStep], ...] = (SpatialGeneralization, TemporalGeneralization, Sampling)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import SMOOTHING
 from penstock.mechanisms.core.geometry import expected_distance, published
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.portable import exp, expm1
 from penstock.mechanisms.core.sensitivity import Sensitivity
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
 
 Array = NDArray[np.float64]
 

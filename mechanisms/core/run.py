@@ -1,28 +1,28 @@
-"""Plain loops, without Beam, that run a mechanism over a matrix of counts or over the traces of one shard."""
+"""Plain loops, without Beam, that run a mechanism over a matrix of counts or over the traces of one shard, and the
+choice of noise that a schedule leaves open.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import ChainStep, Facts, Integers, Mask, Mechanism, Release, Window, in_periods
 from penstock.mechanisms.core.events import ConcentratedDP, PureDP
 from penstock.mechanisms.core.geometry import Points
+from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO
 from penstock.mechanisms.core.noise import NoiseSource
-from penstock.mechanisms.core.noise_choice import choose_noise
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.traces import PointSchedule, traces_of
-
-#: Whole numbers below it are exact as floating-point numbers.
-LARGEST = 2**53
 
 
 def run_mechanism(
@@ -78,6 +78,72 @@ def run_mechanism(
     return [release for made, _ in step_through(mechanism, counts, facts, windows, source) for release in made]
 
 
+#: Noise by the measure of its budget.
+LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN: "Gaussian noise by its exact ε"}
+
+
+class NoiseChoice(NamedTuple):
+    """An automatically chosen noise family, with the reason for the choice.
+
+    Parameters
+    ----------
+    schedule
+        The schedule with that noise; without a δ where it is pure.
+    deviations
+        Standard deviation in a count, by candidate.
+    by_ledger
+        Whether it had to be that of a ledger's measure.
+    """
+
+    schedule: BudgetSchedule
+    deviations: dict[BudgetSchedule, float]
+    by_ledger: bool
+
+    @property
+    def words(self) -> str:
+        """The choice, described in one line."""
+        chosen, delta = self.schedule.family, self.schedule.delta
+        others = [
+            f"{deviation:.3g} with {LAWS_OF_NOISE[one.family.measure]}"
+            for one, deviation in self.deviations.items()
+            if one != self.schedule
+        ]
+        spent = "the promise is a pure ε, no δ is spent" if delta is None else f"δ = {delta:g} is spent"
+        name = LAWS_OF_NOISE[chosen.measure] + (", the measure of the ledger" if self.by_ledger else "")
+        size = f"standard deviation {self.deviations[self.schedule]:.3g} in a count"
+        return f"{name}: {', '.join([size, *others])}; {spent}."
+
+
+def choose_noise(
+    schedule: BudgetSchedule, facts: Facts, windows: Sequence[Window], measure: str | None = None
+) -> NoiseChoice:
+    """Choose the noise family with the smaller standard deviation. If they are equal, choose pure noise.
+
+    Parameters
+    ----------
+    schedule
+        The schedule whose noise is left open.
+    facts, windows
+        Public facts of the run, and the windows over which noise is compared: as it is for the first publication
+        of a unit in each.
+    measure
+        That of a ledger, to which the noise must keep; None: there is none.
+
+    **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by itself.
+
+    Examples
+    --------
+    >>> from penstock.mechanisms import get
+    >>> facts = Facts(n_cells=100, max_cells=4, n_windows=24)
+    >>> open_noise = [get("w_event_uniform")(epsilon=epsilon, delta=1e-6, w=6) for epsilon in (2.0, 50.0)]
+    >>> [choose_noise(one, facts, facts.windows()).schedule.noise for one in open_noise]
+    ['discrete_gaussian', 'discrete_laplace']
+    """
+    deviations = {one: one.deviation(facts, windows) for one in schedule.candidates}
+    of_ledger = [one for one in deviations if one.family.measure == measure]
+    return NoiseChoice(min(of_ledger or deviations, key=lambda one: deviations[one]), deviations, bool(of_ledger))
+
+
 def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
     """Return the mechanism with its noise chosen, if its schedule leaves the choice open."""
     if isinstance(mechanism, Chain):
@@ -118,7 +184,7 @@ def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
         return counts
     if counts.dtype.kind not in "bf" or not (counts == np.rint(counts.astype(np.float64))).all():
         raise ParameterError("counts", str(counts.dtype), "whole numbers")
-    if not (np.abs(counts.astype(np.float64)) < LARGEST).all():
+    if not (np.abs(counts.astype(np.float64)) < 2**53).all():
         raise ParameterError("counts", float(counts.max()), "finite, and less than 2⁵³, up to which they are exact")
     return counts.astype(np.int64)
 
@@ -223,3 +289,116 @@ def run_traces(
         ReleasedTraces(**{name: parts[user] for name, parts in columns.items()}, noise=released.noise)
         for user in range(len(traces))
     ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces:
+    """The points of some users, ordered by user and then by time."""
+
+    users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released
+    starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
+    times: Integers  # milliseconds since 1970 UTC, shape (n_points,)
+    points: Points  # latitude and longitude in degrees, shape (n_points, 2)
+    landmarks: Mask  # which points are landmarks, shape (n_points,)
+    periods: Integers  # budget period of each point, shape (n_points,); never falls along a trace
+
+    @property
+    def lengths(self) -> Integers:
+        """The number of points of each user."""
+        return np.diff(self.starts, append=len(self.times))
+
+    @cached_property
+    def user_of(self) -> Integers:
+        """The user of each point, as an index into ``users``."""
+        return np.repeat(np.arange(len(self.starts)), self.lengths)
+
+
+@dataclass(frozen=True)
+class PointSchedule:
+    """Public facts about every point of some traces.
+
+    Examples
+    --------
+    >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
+    >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
+    >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
+    [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
+    """
+
+    traces: Traces  # the traces
+    origin: tuple[float, float]  # latitude and longitude of the public point shown before a first release
+    # declared maximum of landmarks per period, in place of their number; None: as many as there are
+    max_landmarks: int | None = None
+    # standard deviation in metres that was worked out for each user's trace, of dependent noise in the direction of
+    # least noise, shape (n_users,); None: nothing planned
+    deviations: NDArray[np.float64] | None = None
+    # Cholesky factor of each user's noise covariance, in metres, over the points that are released; None: independent
+    factors: Sequence[NDArray[np.float64]] | None = None
+
+    @cached_property
+    def identities(self) -> Integers:
+        """The words that key each user's noise. If noise is planned, they also depend on the times that the plan uses.
+
+        So no two plans scale the same draws, whose difference would show the point.
+        """
+        traces = self.traces
+        if self.deviations is None:
+            return traces.users
+        times = np.split(traces.times, traces.starts[1:])
+        words = [np.frombuffer(hashlib.sha256(each.tobytes()).digest(), np.int64) for each in times]
+        return np.hstack([traces.users, np.array(words).reshape(len(times), -1)])
+
+    @cached_property
+    def _columns(self) -> tuple[Integers, ...]:
+        """For each point, the number of landmarks and regular points left in its period, and the period's totals."""
+        traces = self.traces
+        is_first = np.zeros(len(traces.times), bool)
+        is_first[traces.starts] = True
+        is_first[1:] |= np.diff(traces.periods) != 0
+        return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
+
+    def at(self, rows: Integers, index: int) -> Window:
+        """Return the facts about some points, each of which is the ``index``-th of its user."""
+        traces = self.traces
+        left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
+        times, users = traces.times[rows], traces.user_of[rows]
+        factor = None
+        if self.factors is not None:
+            factor = np.zeros((len(users), index))
+            for row, user in enumerate(users.tolist()):
+                if index <= len(self.factors[user]):
+                    factor[row] = self.factors[user][index - 1, :index]
+        return Window(
+            index=index,
+            start=times,
+            end=times,
+            landmark=traces.landmarks[rows],
+            landmarks_to_come=left,
+            regulars_to_come=regulars_left,
+            n_landmarks=landmarks,
+            n_windows=n_windows,
+            period=traces.periods[rows],
+            origin=np.asarray(self.origin, np.float64),
+            deviation=None if self.deviations is None else self.deviations[users],
+            factor=factor,
+        )
+
+
+def traces_of(
+    traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
+) -> Traces:
+    """Build traces from one array (n_points, 2) per user. Points are one minute apart, all in one budget period.
+
+    ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
+    """
+    lengths = np.array([len(trace) for trace in traces], np.int64)
+    starts = np.cumsum(lengths) - lengths
+    n_points = int(lengths.sum())
+    return Traces(
+        users=np.asarray(range(len(traces)) if users is None else users, np.int64)[:, None],
+        starts=starts,
+        times=60_000 * (np.arange(n_points) - np.repeat(starts, lengths)),
+        points=np.concatenate([np.asarray(trace, np.float64) for trace in traces]),
+        landmarks=np.zeros(n_points, bool) if landmarks is None else np.concatenate(list(landmarks)),
+        periods=np.zeros(n_points, np.int64),
+    )

@@ -13,9 +13,17 @@ import numpy as np
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ACTIONS, ChainStep, EventStep, Facts, Postprocess, Release
+from penstock.mechanisms.core.contract import (
+    ACTIONS,
+    ChainStep,
+    EventStep,
+    Facts,
+    Postprocess,
+    Release,
+    noise_in,
+    without_noise,
+)
 from penstock.mechanisms.core.events import Additive, Block, Event
-from penstock.mechanisms.core.observation import noise_in, without_noise
 from penstock.mechanisms.core.plugin import ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, StateFormat

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
-from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State

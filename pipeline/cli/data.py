@@ -123,7 +123,7 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     from penstock.mechanisms.core.chain import Chain
     from penstock.mechanisms.core.contract import DAY, DAY_TYPES
     from penstock.mechanisms.core.plugin import DataError, ParameterError
-    from penstock.mechanisms.core.profile import UsualCounts
+    from penstock.mechanisms.core.usual_days import UsualCounts
     from penstock.mechanisms.filter import Filter, noise_variance
     from penstock.pipeline.config.canonical import digest
     from penstock.pipeline.config.plan import ledger_path, make_plan

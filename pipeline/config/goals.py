@@ -19,8 +19,7 @@ from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.schedules import Scheduled
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, TracePrior
-from penstock.mechanisms.gaussian_trace import GaussianTrace
+from penstock.mechanisms.gaussian_trace import ConditionalGoal, GaussianTrace, TracePrior
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import training_part

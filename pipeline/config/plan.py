@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.noise_choice import NoiseChoice, choose_noise
 from penstock.mechanisms.core.noise_keys import NoiseKey
+from penstock.mechanisms.core.run import NoiseChoice, choose_noise
 from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest

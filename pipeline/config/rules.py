@@ -17,7 +17,7 @@ from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, Generalization
-from penstock.mechanisms.core.draws import LARGEST_SCALE, SMALLEST_SCALE
+from penstock.mechanisms.core.noise import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD

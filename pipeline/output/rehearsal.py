@@ -10,10 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
-from penstock.mechanisms.core.contract import Postprocess, Release, Window
+from penstock.mechanisms.core.contract import Postprocess, Release, Window, shows_single_counts
 from penstock.mechanisms.core.guarantee import EPSILON, RHO
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.observation import shows_single_counts
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig

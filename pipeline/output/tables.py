@@ -14,8 +14,7 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Accoun
 from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
 from penstock.mechanisms.core.plugin import PluginError, place_of
-from penstock.mechanisms.core.run import ReleasedTraces
-from penstock.mechanisms.core.traces import Traces
+from penstock.mechanisms.core.run import ReleasedTraces, Traces
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.releasing.traces import pseudonyms
 

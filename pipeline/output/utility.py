@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
-from penstock.mechanisms.core.profile import UsualCounts
+from penstock.mechanisms.core.usual_days import UsualCounts
 from penstock.pipeline import atomic
 from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.rules import METRIC

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
-from penstock.mechanisms.core.profile import Profile, UsualCounts
+from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
 from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 from penstock.pipeline.windows.calendar import DAY, format_time

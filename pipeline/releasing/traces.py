@@ -16,13 +16,11 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
-from penstock.mechanisms.core.run import ReleasedTraces, collect, release_traces
+from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, collect, release_traces
 from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.trace_goal import PlannedNoise
-from penstock.mechanisms.core.traces import PointSchedule, Traces
 from penstock.mechanisms.core.unit import LANDMARKS
-from penstock.mechanisms.gaussian_trace import GaussianTrace
+from penstock.mechanisms.gaussian_trace import GaussianTrace, PlannedNoise
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import CoreSpec

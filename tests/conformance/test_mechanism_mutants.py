@@ -9,11 +9,10 @@ import pytest
 
 from penstock import mechanisms
 from penstock.mechanisms.core.events import Additive
-from penstock.mechanisms.core.fourier import l1_sensitivity, real_basis
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
-from penstock.mechanisms.fpa import Fpa
+from penstock.mechanisms.fpa import Fpa, l1_sensitivity, real_basis
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
 from penstock.testing import Subject, checks_for

@@ -23,11 +23,10 @@ from penstock.mechanisms.core.geometry import (
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
-from penstock.mechanisms.core.run import release_traces, run_mechanism, run_traces
+from penstock.mechanisms.core.run import PointSchedule, release_traces, run_mechanism, run_traces, traces_of
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, PlannedNoise
-from penstock.mechanisms.core.traces import PointSchedule, traces_of
 from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.mechanisms.gaussian_trace import ConditionalGoal, PlannedNoise
 from penstock.mechanisms.landmark_adaptive import LandmarkAdaptive
 from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.mechanisms.planar_laplace import PlanarLaplace

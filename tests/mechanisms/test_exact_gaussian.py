@@ -21,9 +21,9 @@ from penstock.mechanisms.core.concentrated import (
 )
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Additive, Block, Covered, Linked, PureDP, Repeated, Sampled
-from penstock.mechanisms.core.noise_choice import choose_noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import choose_noise
 from penstock.mechanisms.core.sensitivity import Sensitivity
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0), (1e-3, 1e-6, 1e-9)

@@ -11,11 +11,11 @@ from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
 from penstock.mechanisms import get
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.fourier import l1_sensitivity, l2_sensitivity, real_basis
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.fpa import l1_sensitivity, l2_sensitivity, real_basis
 
 Fpa = get("fpa")
 

@@ -8,8 +8,7 @@ import pytest
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.noise_choice import choose_noise
-from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.run import choose_noise, run_mechanism
 
 LAPLACE, GAUSSIAN = "discrete_laplace", "discrete_gaussian"
 SCHEDULES = {

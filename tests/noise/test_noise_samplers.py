@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.samplers.bits import Bits
 from penstock.testing import noise_matches

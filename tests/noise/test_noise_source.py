@@ -11,8 +11,7 @@ import pytest
 
 from penstock.mechanisms.core import noise as noise_digest
 from penstock.mechanisms.core import noise as noise_module
-from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
 from penstock.mechanisms.core.plugin import ParameterError
 

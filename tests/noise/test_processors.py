@@ -17,8 +17,7 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.run import release_traces, step_through
-from penstock.mechanisms.core.traces import PointSchedule, traces_of
+from penstock.mechanisms.core.run import PointSchedule, release_traces, step_through, traces_of
 
 KEY = NoiseKey.from_seed(4)
 

@@ -12,9 +12,8 @@ from penstock import mechanisms
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.renyi import from_renyi, renyi
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.contract import Facts, without_noise
 from penstock.mechanisms.core.events import Additive, Block
-from penstock.mechanisms.core.observation import without_noise
 from penstock.mechanisms.core.plugin import examples_of, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.unit import PERIOD

@@ -11,8 +11,7 @@ import numpy as np
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import EventStep
-from penstock.mechanisms.core.draws import Noise
-from penstock.mechanisms.core.noise import NoiseSource
+from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.core.unit import WINDOW
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace

@@ -89,3 +89,14 @@ def until_accepted(
         result[pending[accepted]] = values[accepted]
         pending = pending[~accepted]
     return result
+
+
+def uniform(words: Words) -> NDArray[np.float64]:
+    """Return uniform multiples of 2**-53 in [0, 1)."""
+    return leading_bits(words, 53) * 2.0**-53
+
+
+def leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
+    """Return the leading bits of every 64-bit word, as a whole number."""
+    leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
+    return leading

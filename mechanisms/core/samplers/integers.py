@@ -21,8 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import portable
-from penstock.mechanisms.core.samplers.bits import EXTENSION_BITS, Bits, Counts, Words, until_accepted
-from penstock.mechanisms.core.samplers.reals import leading_bits, uniform
+from penstock.mechanisms.core.samplers.bits import (
+    EXTENSION_BITS,
+    Bits,
+    Counts,
+    Words,
+    leading_bits,
+    uniform,
+    until_accepted,
+)
 
 #: Decisions nearer than this are made in rational arithmetic. `portable.log` and `portable.exp` are right to 2**-48 of
 #: their value (a handful of roundings of 2**-53 each); what is derived from them below is right to a quarter of this.

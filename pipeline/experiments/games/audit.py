@@ -15,10 +15,17 @@ from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.one_run import Guesses, LowerBound, log_ratio, lower_bound
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess
+from penstock.mechanisms.core.contract import (
+    MECHANISMS,
+    EventStep,
+    Measured,
+    Mechanism,
+    Postprocess,
+    measured,
+    shows_single_counts,
+)
 from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.observation import Measured, measured, shows_single_counts
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import PERIOD, RUN
 from penstock.pipeline.config.plan import Plan, make_plan, outline

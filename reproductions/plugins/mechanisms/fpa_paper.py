@@ -6,21 +6,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
-from penstock.mechanisms.core.fourier import Bounds, FourierMechanism, Matrix, frozen
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
-
-if TYPE_CHECKING:
-    from penstock.mechanisms.core.draws import Noise
+from penstock.mechanisms.fpa import Bounds, FourierMechanism, Matrix, frozen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,7 @@ class FpaPaper(FourierMechanism):
         m: counts are rounded and held in [0, m]; unset: shown as they come.
 
     **Privacy.** None that it states: no guarantee, since its ε is that of a single series and transform. It is charged
-    at what it is worth by the L1 sensitivity of the complex transform under C, W and U (`core.fourier`): ε for one
+    at what it is worth by the L1 sensitivity of the complex transform under C, W and U (`mechanisms.fpa`): ε for one
     cell, up to √U times as much over U cells, √n times as much unnormalised; infinite where Δ₂ was measured.
 
     Notes

@@ -19,10 +19,9 @@ from penstock.mechanisms.core.events import Additive, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
-from penstock.mechanisms.core.run import collect, release_traces, run_traces
+from penstock.mechanisms.core.run import PointSchedule, collect, release_traces, run_traces, traces_of
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales, PlannedNoise
-from penstock.mechanisms.core.traces import PointSchedule, traces_of
+from penstock.mechanisms.gaussian_trace import ConditionalGoal, LengthScales, PlannedNoise
 from tests.tools.conditional_losses import rows_of, view
 
 PRIOR = {"length_scale": 120.0, "variance": 1e5, "nugget": 100.0}

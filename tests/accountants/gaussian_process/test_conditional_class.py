@@ -12,7 +12,7 @@ from penstock.accountants.gaussian_process.goal import planned_sigma, promised_s
 from penstock.accountants.gaussian_process.kernels import named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales
+from penstock.mechanisms.gaussian_trace import ConditionalGoal, LengthScales
 from tests.tools.conditional_losses import LONGEST, PRIOR, RADIUS, SECRETS, largest_loss
 
 VARIANCE, NUGGET = PRIOR["variance"], PRIOR["nugget"]

@@ -24,9 +24,8 @@ from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.mechanisms import get
 from penstock.mechanisms.core.geometry import offsets_between
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.run import run_traces
-from penstock.mechanisms.core.trace_goal import ConditionalGoal, LengthScales, PlannedNoise
-from penstock.mechanisms.core.traces import traces_of
+from penstock.mechanisms.core.run import run_traces, traces_of
+from penstock.mechanisms.gaussian_trace import ConditionalGoal, LengthScales, PlannedNoise
 from penstock.pipeline.config.canonical import digest, resolved
 from penstock.pipeline.config.goals import plan_conditional
 from penstock.pipeline.config.run import loads

@@ -14,8 +14,7 @@ from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
-from penstock.mechanisms.core.run import collect, release_traces
-from penstock.mechanisms.core.traces import PointSchedule
+from penstock.mechanisms.core.run import PointSchedule, collect, release_traces
 from penstock.pipeline.cli.run import summary
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
