@@ -211,6 +211,6 @@ def _sigma(release: Release, radius: float) -> float:
         if isinstance(event, events.Additive) and event.family == "gaussian":
             moved = float(event.sensitivity)
             sigma = min(sigma, radius * float(event.scale) / moved if moved else np.inf)
-        elif not isinstance(event, events.Repeated | events.Nothing):
+        elif not isinstance(event, events.Repeated):
             sigma = 0.0
     return sigma

@@ -30,18 +30,8 @@ GRID = 1024
 class Correlated(Budgeted):
     """Add noise that is correlated over time, for accurate sums over many windows.
 
-    Parameters
-    ----------
-    epsilon, delta
-        Budget of any ``w`` successive windows, (ε, δ) of it. The noise has the largest ρ that keeps to both.
-    rho
-        The same in ρ of zero-concentrated differential privacy, in place of epsilon and delta.
-    w
-        Windows of the unit: 1 protects what a user does in one window, 24 what a user does in a day of hours.
-    band
-        b: windows that one noisy number mixes. Sums are better the larger it is, single windows worse.
-    noise
-        ``discrete_gaussian`` (integers, the default) or ``gaussian``.
+    ``w`` = 1 protects what a user does in one window, 24 what a user does in a day of hours. Sums are better the larger
+    ``band`` (b) is, single windows worse.
 
     **Privacy.** ρ-zCDP for any w successive windows: unit all of one user's bounded contributions in them, neighbours
     add or remove it. The Gaussian mechanism (Bun and Steinke 2016, proposition 1.6) on C·x, where x are the counts by
@@ -145,7 +135,10 @@ class Correlated(Budgeted):
             scale=scale[..., None] if np.ndim(scale) else float(scale),
         )
         after = {"counts": counted, "released": values}
-        moved = {name: _shift(new[..., None, :], state[name]) for name, new in after.items()}
+        moved = {
+            name: np.concatenate([new[..., None, :], state[name]], -2)[..., : self.band - 1, :]
+            for name, new in after.items()
+        }
         shifted = np.concatenate([np.asarray(response)[..., None], state["response"]], -1)[..., : self.band - 1]
         return [release], state | moved | {"response": shifted, "energy": energy}
 
@@ -170,15 +163,9 @@ class Correlated(Budgeted):
 def strategy(band: int) -> Array:
     """Return the entries of a column of C in units of 1/GRID, which are decreasing whole numbers of at least 1.
 
-    Examples
-    --------
     >>> strategy(4).tolist()
     [1024.0, 512.0, 384.0, 320.0]
     """
     k = np.arange(1, band)
     entries: Array = np.floor(GRID * np.cumprod(np.append(1.0, (2 * k - 1) / (2 * k))))
     return np.maximum(entries, 1.0)
-
-
-def _shift(newest: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([newest, rows], -2)[..., : rows.shape[-2], :]

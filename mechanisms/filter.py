@@ -138,13 +138,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and update the state.
-
-        Raises
-        ------
-        ParameterError
-            If the variance of the release's noise in a single cell is not known.
-        """
+        """Filter a release, and update the state. Raise `ParameterError` if the variance of its noise is not known."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
@@ -201,20 +195,8 @@ class Filter(Postprocess):
 
 
 def noise_variance(family: str, scale: Any) -> Any:
-    """Return the variance of the noise in each cell of a release.
+    """Return the variance of the noise in each cell of a release, or raise `ParameterError` for an unknown family.
 
-    Parameters
-    ----------
-    family, scale
-        ``noise`` and ``scale`` of the `Release`.
-
-    Raises
-    ------
-    ParameterError
-        For another family of noise.
-
-    Examples
-    --------
     >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.5, 0.0])).round(3)
     (18.0, array([4.   , 0.215, 0.   ]))
     """
@@ -226,22 +208,12 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Return the variance of single counts around the released means of groups of cells.
+    """Return the variance of single counts around the released means of groups of cells, unchanged where not ``seen``.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
-    from it as from 0, and to vary as counts do.
+    from it as from 0, and to vary as counts do. A group's scale is smaller, that of the mean, and its cells share a
+    value.
 
-    Parameters
-    ----------
-    release
-        Its scale is smaller in a group than outside, since it is that of the mean; cells of a group share a value.
-    seen
-        Cells of which it publishes a value, shape (..., n_cells). Those of the others stay what they were.
-    before
-        What was returned for the release before it, or zeros.
-
-    Examples
-    --------
     >>> release = Release(window=1, values=np.array([40.0, 3.0, 3.0]), noise="laplace", scale=np.array([2.0, 1.0, 1.0]))
     >>> group_variance(release, np.ones(3, bool), np.zeros(3)).tolist()
     [0.0, 12.0, 12.0]
@@ -299,11 +271,8 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
-    """Return each prediction's variance (κ·m with its level's κ), its standard error, and the added variance of single
-    counts.
-
-    Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
-    """
+    """Return each prediction's variance (κ·m with its level's κ), its standard error, and what single counts add."""
+    # Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
     first = np.maximum(predicted.max(-1), 1.0)[..., None] * size
@@ -336,23 +305,17 @@ def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state
     return np.asarray((is_new * size.max(-1))[..., None] * np.maximum(size, size.mean(-1)[..., None]))
 
 
-def _inflate(spread: Array, shifted: Array, doubt: Array, noisy: Noisy) -> Array:
-    """Return the variances of the predictions, inflated if the errors of the current window are clearly larger."""
-    weight = noisy.seen / (spread + noisy.variance)
-    squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
-    error = (noisy.values - shifted) ** 2 - noisy.variance + doubt
-    ratio = (weight**2 * spread * error).sum(-1) / squares
-    return np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
-
-
 def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Correct predictions by the error common to all cells. Return them, their variances, the added variance and the
-    next state.
-    """
+    """Correct predictions by the error common to all cells; return them, their variances, what that adds, and state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
-    spread = _inflate(spread, predicted * (1.0 + shift), doubt, noisy)
+    # Variances are larger at once if the errors of this window clearly are.
+    weight = noisy.seen / (spread + noisy.variance)
+    squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
+    error = (noisy.values - predicted * (1.0 + shift)) ** 2 - noisy.variance + doubt
+    ratio = (weight**2 * spread * error).sum(-1) / squares
+    spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
     return predicted * (1.0 + shift), spread, doubt, common
 
@@ -360,9 +323,7 @@ def _correct_common_error(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Return the relative error common to all cells, the variance its uncertainty adds to each cell, and the next
-    state.
-    """
+    """Return the relative error common to all cells, the variance that its uncertainty adds, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     precision = np.maximum((weight * predicted**2).sum(-1), TINY**2)

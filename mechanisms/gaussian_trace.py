@@ -23,11 +23,7 @@ FAMILIES = ("singletons", "every_other", "sliding_blocks")
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScales(Checked):
-    """The length scales of the processes that an adversary may know: all up to the longest one, or exactly one.
-
-    >>> LengthScales(at_most=300.0).longest
-    300.0
-    """
+    """The length scales of the processes that an adversary may know: all up to the longest one, or exactly one."""
 
     at_most: float | None = parameter(None, doc="longest of all length scales above 0", above=0, below=math.inf)
     exactly: float | None = parameter(None, doc="the only length scale", above=0, below=math.inf)
@@ -46,22 +42,8 @@ class LengthScales(Checked):
 class TracePrior(Checked):
     """The assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the set of secret points.
 
-    Parameters
-    ----------
-    kernel, variance, period, nugget
-        Of the process: seconds and square metres.
-    length_scale
-        Of the process: seconds, without a unit for a periodic kernel. A number stands for ``at_most``: every length
-        scale up to it is protected. The longest is not always the worst.
-    secrets, width
-        Families of secret points: ``singletons``, ``every_other``, or ``sliding_blocks`` of ``width`` points.
-    order
-        Order λ of the Rényi divergence that measures the loss.
-
-    Examples
-    --------
-    >>> TracePrior(length_scale=600.0, variance=1e6).kernel
-    'rbf'
+    ``length_scale`` is in seconds, without a unit for a periodic kernel. A number stands for ``at_most``: every length
+    scale up to it is protected. The longest is not always the worst.
     """
 
     kernel: str = parameter("rbf", doc="kernel of the process", choices=KERNELS)
@@ -97,9 +79,6 @@ class ConditionalGoal(TracePrior):
 
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
-
-    >>> ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6).n_points
-    100
     """
 
     goal: float = parameter(doc="largest loss of every chosen secret", above=0, unit="nats")
@@ -195,11 +174,6 @@ class GaussianTrace(Scheduled):
     def is_designed(self) -> bool:
         """Return whether the noise of a point depends on that of other points."""
         return self.covariance == "designed"
-
-    @property
-    def deviation(self) -> float | None:
-        """The σ in metres, or None if a goal determines it for each trace."""
-        return None if isinstance(self.sigma, PlannedNoise) else self.sigma
 
     @property
     def guarantee(self) -> Guarantee:

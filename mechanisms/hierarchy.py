@@ -24,16 +24,7 @@ Array = NDArray[np.float64]
 class Hierarchy(Mechanism):
     """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and make them consistent.
 
-    Parameters
-    ----------
-    rho
-        Zero-concentrated DP of each window; sets σ = Δ/sqrt(2ρ) at every node of the tree.
-    sigma
-        Standard deviation at every node, instead of ``rho``.
-    fan_out
-        Cells of a group, and groups of a larger one: successive ones, in the order of the cells.
-    noise
-        ``discrete_gaussian`` (integers, the default) or ``gaussian``.
+    Groups are of ``fan_out`` successive cells, in the order of the cells, and so are groups of groups.
 
     **Privacy.** ρ-zCDP per window with ρ = Δ²/(2σ²): unit all of one user's events in one window, neighbours add or
     remove it (Bun and Steinke 2016, proposition 1.6). Δ² is the sum over the levels of the tree of the most that one
@@ -116,21 +107,10 @@ class Hierarchy(Mechanism):
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
-    """Return the least-squares estimates of the cells from all nodes of a tree, and their variances.
+    """Return the least-squares estimates of the cells from all nodes of a tree, and their variances per node variance.
 
-    Parameters
-    ----------
-    measured
-        One array a level, cells first and the root last, shape (..., n_nodes); noise of the same variance in each node.
-    fan_out
-        Nodes of a group.
+    ``measured``: one array a level, cells first and the root last, shape (..., n_nodes), with equal noise in each node.
 
-    Returns
-    -------
-    Estimates, shape (..., n_cells), and their variances in units of a node's, shape (n_cells,).
-
-    Examples
-    --------
     >>> estimates, variances = reconciled([np.array([3.0, 5.0]), np.array([11.0])], 2)
     >>> estimates.tolist(), variances.round(4).tolist()
     ([4.0, 6.0], [0.6667, 0.6667])

@@ -16,7 +16,6 @@ from penstock.mechanisms.filter import group_variance, noise_variance
 
 Array = NDArray[np.float64]
 
-
 #: Factor by which the largest surprise of a cell fades with each further window.
 FADING = 0.998
 
@@ -24,11 +23,6 @@ FADING = 0.998
 @dataclass(frozen=True, kw_only=True)
 class Kalman(Postprocess):
     """Release the mean and standard deviation of each count, modelled as a random walk observed with noise.
-
-    Parameters
-    ----------
-    process_variance
-        Variance of the change of a count from one window to the next.
 
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget (post-processing).
@@ -113,8 +107,6 @@ class Kalman(Postprocess):
 def correct(predicted: Array, variance: Any, noisy: Array, noise: Any) -> tuple[Array, Array]:
     """Return the mean and variance after a noisy observation. Infinite variance marks a missing prediction or value.
 
-    Examples
-    --------
     >>> [part.tolist() for part in correct(np.zeros(2), np.array([np.inf, 4.0]), np.array([3.0, 3.0]), 4.0)]
     [[3.0, 1.5], [4.0, 2.0]]
     """

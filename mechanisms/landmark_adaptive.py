@@ -50,8 +50,6 @@ class LandmarkAdaptive(LandmarkSchedule):
     With Gaussian noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman,
     Zrnic 2021).
 
-    Notes
-    -----
     Time and state O(n_cells) a window; the drift sampler replays at most 64 differences and loops over replicas.
 
     Examples
@@ -93,7 +91,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         # What is unset is written out here, so that a configuration and its digest say which rate it is.
-        for name, usual in zip(("decrease", "increase"), self.view.rate_steps):
+        for name, usual in zip(("decrease", "increase"), (0.1, 0.9) if self.on_points else (0.5, 0.5)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, usual)
 

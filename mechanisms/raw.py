@@ -19,16 +19,13 @@ class Raw(Mechanism):
 
     **Privacy.** None: every accountant reports an infinite loss.
 
-    Notes
-    -----
     Time and state: O(n_cells) and none.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from penstock.mechanisms.core.contract import Facts
     >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> run_mechanism(Raw(), np.array([[3, 0]]), Facts(n_cells=2), seed=1)[0].values
+    >>> run_mechanism(Raw(), np.array([[3, 0]]), seed=1)[0].values
     array([3., 0.])
     """
 

@@ -59,46 +59,32 @@ class SpatialGeneralization(Generalization):
             raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Return the group of every cell, numbered from 0 without gaps.
+        """Return the group of every cell, numbered from 0 without gaps, or raise `ParameterError` if there is none.
 
-        Parameters
-        ----------
-        geometry
-            For each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each its rings) or ``point`` as
-            [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour of any other. Public.
-
-        Raises
-        ------
-        ParameterError
-            If the space does not say where its cells are, or has no groups of its own.
+        ``geometry``, which is public, holds for each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each
+        its rings) or ``point`` as [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour
+        of any other.
         """
         if self.rows is None and self.group_size is None:
             names = [cell.get("group") for cell in geometry]
             if any(not name for name in names):
                 raise ParameterError("rows", None, "given with columns, or group_size: the space names no groups")
             return _renumber(np.asarray(names))
-        placed = np.array([len(corners_of(cell)) > 0 for cell in geometry])
+        corners = [corners_of(cell) for cell in geometry]
+        placed = np.array([len(corner) > 0 for corner in corners])
         if not placed.any():
             raise ParameterError("rows", self.rows, "used with a space that says where its cells are")
         group = -1 - np.arange(len(geometry))
-        group[placed] = self._neighbours([cell for cell, known in zip(geometry, placed) if known])
-        return _renumber(group)
-
-    def _neighbours(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Group neighbouring cells, given that all of them have a location."""
+        known = [corner for corner in corners if len(corner)]
+        centres = np.array([(corner.min(axis=0) + corner.max(axis=0)) / 2 for corner in known])
         if self.group_size is not None:
-            return _halve(_centres(geometry), self.group_size)
-        corners = np.concatenate([corners_of(cell) for cell in geometry])
-        low, size = corners.min(axis=0), np.ptp(corners, axis=0)
+            group[placed] = _halve(centres, self.group_size)
+            return _renumber(group)
+        low, size = np.concatenate(known).min(axis=0), np.ptp(np.concatenate(known), axis=0)
         n = np.array([self.columns, self.rows], np.int64)
-        place = np.clip(((_centres(geometry) - low) / np.where(size == 0, 1, size) * n).astype(int), 0, n - 1)
-        return np.asarray(place[:, 1] * n[0] + place[:, 0])
-
-
-def _centres(geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
-    """Return the centre of each cell's extent, shape (n_cells, 2)."""
-    corners = [corners_of(cell) for cell in geometry]
-    return np.array([(corner.min(axis=0) + corner.max(axis=0)) / 2 for corner in corners])
+        place = np.clip(((centres - low) / np.where(size == 0, 1, size) * n).astype(int), 0, n - 1)
+        group[placed] = place[:, 1] * n[0] + place[:, 0]
+        return _renumber(group)
 
 
 def _halve(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:

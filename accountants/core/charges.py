@@ -18,7 +18,7 @@ Adjacency = Literal["add_remove", "replacement"]
 
 def _pure(event: events.Event) -> float:
     match event:
-        case events.Repeated() | events.Covered() | events.Nothing():
+        case events.Repeated() | events.Covered():
             return 0.0
         case events.Exact():
             return np.inf

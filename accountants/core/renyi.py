@@ -33,7 +33,7 @@ def from_renyi(curve: NDArray[np.float64], delta: float) -> float:
 
 def _renyi(event: events.Event) -> NDArray[np.float64]:
     match event:
-        case events.Repeated() | events.Covered() | events.Nothing():
+        case events.Repeated() | events.Covered():
             return np.zeros(len(ORDERS))
         case events.Exact():
             return np.full(len(ORDERS), np.inf)

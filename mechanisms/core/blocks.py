@@ -37,7 +37,11 @@ def seen(window: Window, row: int, state: State) -> State:
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
     # All ones stand for "every sensor", also where the last word has more bits than there are cells.
-    active[..., row, :] = ~np.uint64(0) if window.active is None else _pack(window.active)
+    active[..., row, :] = ~np.uint64(0)
+    if window.active is not None:
+        bits = np.zeros(active.shape[-1] * _WORD, bool)
+        bits[: len(window.active)] = window.active
+        active[..., row, :] = np.packbits(bits, bitorder="little").view("<u8")
     return {
         "block_first": first,
         "block_last": np.full_like(first, window.index),
@@ -60,7 +64,8 @@ def release_windows(
     whole = tuple(e if isinstance(e, FREE) else BlockEvent(e, first, last) for e in charge)
     releases = []
     for place, index in enumerate(range(first, last + 1)):
-        mask = _unpack(active[row + place], n_cells)
+        bits = np.unpackbits(active[row + place].astype("<u8").view(np.uint8), bitorder="little").astype(bool)
+        mask = None if bits.all() else bits[:n_cells]
         shown = np.array(values[..., place, :], np.float64)
         releases.append(
             Release(
@@ -74,17 +79,6 @@ def release_windows(
             )
         )
     return releases
-
-
-def _pack(mask: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    padded = np.zeros(-(-len(mask) // _WORD) * _WORD, bool)
-    padded[: len(mask)] = mask
-    return np.packbits(padded, bitorder="little").view("<u8").astype(np.uint64)
-
-
-def _unpack(words: NDArray[np.uint64], n_cells: int) -> NDArray[np.bool_] | None:
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little").astype(bool)
-    return None if bits.all() else bits[:n_cells]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +135,7 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Return a window's row in its block (0-based), and the number of windows in that block, which is smaller at
-        the end of the run.
-        """
+        """Return a window's row in its block (0-based), and the windows of that block, fewer at the end of the run."""
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block

@@ -38,49 +38,31 @@ EVENT_STEPS: tuple[type[EventStep], ...] = (SpatialGeneralization, TemporalGener
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Mechanism):
-    """The steps of a configuration, combined into one mechanism.
+    """The steps of a configuration, combined into one mechanism."""
 
-    Parameters
-    ----------
-    reader
-        The one step that sees counts.
-    after
-        Post-processing of its releases, in order.
-    sampling, spatial, temporal
-        Steps on events, carried out before counting; None: absent.
-    event_steps
-        All steps that drop memberships, sampling among them.
-    groups
-        With `spatial`: coarse cell of every cell, shape (n_cells,).
-    """
-
-    reader: Mechanism
-    after: tuple[Postprocess, ...] = ()
+    reader: Mechanism  # the one step that sees counts
+    after: tuple[Postprocess, ...] = ()  # post-processing of its releases, in order
+    # Steps on events, carried out before counting; None: absent.
     sampling: Sampling | None = None
     spatial: SpatialGeneralization | None = None
     temporal: TemporalGeneralization | None = None
-    event_steps: tuple[EventStep, ...] = ()
-    groups: NDArray[np.int64] | None = None
+    event_steps: tuple[EventStep, ...] = ()  # all that drop memberships, sampling among them
+    groups: NDArray[np.int64] | None = None  # with `spatial`: coarse cell of every cell, shape (n_cells,)
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps into a chain. If no step reads counts, they are released unchanged.
-
-        Raises `ParameterError` if the steps make no sense in their order.
-        """
+        """Arrange steps into a chain, which shows counts unchanged if no step reads them, or raise `ParameterError`."""
         for position, advice in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
         on_events = [step for step in steps if isinstance(step, EventStep)]
-        named: dict[str, Any] = {
-            name: next((step for step in on_events if isinstance(step, kind)), None)
-            for name, kind in zip(("spatial", "temporal", "sampling"), EVENT_STEPS)
-        }
         return cls(
             reader=next((step for step in steps if isinstance(step, Mechanism)), Raw()),
             after=tuple(step for step in steps if isinstance(step, Postprocess)),
+            sampling=next((step for step in on_events if isinstance(step, Sampling)), None),
+            spatial=next((step for step in on_events if isinstance(step, SpatialGeneralization)), None),
+            temporal=next((step for step in on_events if isinstance(step, TemporalGeneralization)), None),
             event_steps=tuple(step for step in on_events if not isinstance(step, Generalization)),
             groups=groups,
-            **named,
         )
 
     @property
@@ -210,14 +192,14 @@ class Chain(Mechanism):
         """Expand a release of groups to one of cells."""
         if self.spatial is None or self.groups is None:
             return release
-        groups, n_groups = self.groups, release.values.shape[-1]
-
-        def in_cells(entries: Any) -> Any:
-            """Copy each group's entry to its cells, but keep a single entry for all groups as it is."""
-            return np.asarray(entries)[..., groups] if np.shape(entries)[-1:] == (n_groups,) else entries
-
-        sized = ("values", "scale", "standard_deviation")
-        return replace(release, **{name: in_cells(getattr(release, name)) for name in (*sized, "alarm")})
+        entries = {name: getattr(release, name) for name in ("values", "scale", "standard_deviation", "alarm")}
+        # A single entry for all groups stays as it is.
+        in_cells: dict[str, Any] = {
+            name: np.asarray(one)[..., self.groups]
+            for name, one in entries.items()
+            if np.shape(one)[-1:] == release.values.shape[-1:]
+        }
+        return replace(release, **in_cells)
 
     def _process(self, release: Release, state: State) -> tuple[Release, State]:
         """Amplify the charge by sampling, and apply the post-processing steps."""
@@ -246,13 +228,11 @@ class Chain(Mechanism):
         kept = ("action", "noise", "scale", "standard_deviation", "alarm")
         common = {name: getattr(release, name) for name in kept}
         made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
-        return [replace(one, repeats=self._expand(release.repeats, place)) for place, one in enumerate(made)]
-
-    def _expand(self, coarse: Any, place: int) -> Any:
-        if coarse is None:
-            return None
-        fine = np.where(np.asarray(coarse) > 0, (np.asarray(coarse) - 1) * self.together + 1 + place, coarse)
-        return fine if fine.ndim else int(fine)
+        if release.repeats is None:
+            return made
+        coarse = np.asarray(release.repeats)
+        fine = [np.where(coarse > 0, (coarse - 1) * self.together + 1 + place, coarse) for place in range(len(made))]
+        return [replace(one, repeats=window if window.ndim else int(window)) for one, window in zip(made, fine)]
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:

@@ -10,8 +10,6 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["ORDERS", "epsilon_at", "epsilon_of", "epsilon_of_gaussian", "epsilon_of_renyi", "gaussian_of", "rho_of"]
-
 #: Rényi orders at which curves are kept: those of the library dp-accounting.
 ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
 

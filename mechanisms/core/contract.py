@@ -169,9 +169,7 @@ class Facts:
         return np.full(self.shape, value, dtype)
 
     def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
-        """Return windows of one hour each from 1970 for the plain loop, with the landmarks and budget periods given
-        here.
-        """
+        """Return windows of one hour each from 1970 for the plain loop, with these landmarks and budget periods."""
         n = self.n_windows or n_windows
         if n is None:
             raise ParameterError("n_windows", None, "given, to list the windows")
@@ -280,9 +278,7 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Build the release of one window, with inactive sensors masked. Its other fields come from ``charge`` and
-        ``further``.
-        """
+        """Build the release of one window, with inactive sensors masked. ``further`` are its other fields."""
         if not all(isinstance(event, Event) for event in charge):
             raise TypeError(f"charge: {charge} is not allowed; it must be a tuple of privacy events")
         public = np.asarray(values, np.float64)
@@ -376,9 +372,7 @@ class Mechanism(ChainStep):
         return []
 
     def noise_state(self, state: State) -> State:
-        """Return the part of a state that determines the noise and charge of the next step: all that depends on
-        counts.
-        """
+        """Return the part of a state that determines the noise and charge of a step: all that depends on counts."""
         return state
 
     @abstractmethod
@@ -459,27 +453,13 @@ class Measured(NamedTuple):
 
 
 def measured(mechanism: Mechanism, facts: Facts) -> Measured:
-    """Return the noise-free quantities to which a mechanism adds noise. By default, these are the counts.
-
-    Examples
-    --------
-    >>> from penstock.mechanisms import get
-    >>> measured(get("hierarchy")(sigma=2.0), Facts(n_cells=2, n_windows=1)).cells.tolist()
-    [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
-    """
+    """Return the noise-free quantities to which a mechanism adds noise. By default, these are the counts."""
     method = getattr(mechanism, "measured", None)
     return Measured() if method is None else Measured(*method(facts))
 
 
 def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
-    """Return what a mechanism would release without noise, shape (n_windows, n_cells). By default, it is the counts.
-
-    Examples
-    --------
-    >>> from penstock.mechanisms import get
-    >>> without_noise(get("crowd_blending")(threshold=5), np.array([[4, 5]])).tolist()
-    [[0, 5]]
-    """
+    """Return what a mechanism would release without noise, shape (n_windows, n_cells). By default, it is the counts."""
     method = getattr(mechanism, "without_noise", None)
     return counts if method is None else np.asarray(method(counts))
 

@@ -118,12 +118,7 @@ class Exact(Event):
     """A release of unprotected input, with no guarantee."""
 
 
-@dataclass(frozen=True)
-class Nothing(Event):
-    """An output that does not depend on data."""
-
-
 #: Events that cost nothing of their own.
-FREE = (Repeated, Covered, Nothing)
+FREE = (Repeated, Covered)
 #: The whole family, in the order above.
 EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())

@@ -12,7 +12,6 @@ Points = NDArray[np.float64]
 EARTH_RADIUS = 6_371_008.8
 """Mean radius of the reference ellipsoid, in metres (IUGG)."""
 
-
 #: Released coordinates are rounded to this many decimals of a degree (11 cm of latitude): the low bits of real-valued
 #: noise, which could tell its point apart (Mironov 2012), do not leave. By theorem 4.1 of Andrés et al. 2013 double
 #: precision then costs less than 3e-8 nats per metre for noise of up to 100 km.
@@ -21,12 +20,7 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """Return the corners of a cell, or its point, as (longitude, latitude), shape (n, 2), with n = 0 if it has no
-    location.
-
-    >>> corners_of({"polygons": [[[[0, 0], [1, 0], [0, 1], [0, 0]]]]}).shape, corners_of({"cell": "a"}).shape
-    ((4, 2), (0, 2))
-    """
+    """Return the corners of a cell, or its point, as (longitude, latitude), shape (n, 2), or none."""
     point = [cell["point"]] if "point" in cell else []
     polygons = cell.get("polygons") or [[cell.get("polygon") or point]]
     return np.concatenate([np.asarray(ring, np.float64).reshape(-1, 2) for rings in polygons for ring in rings])
@@ -35,9 +29,8 @@ def corners_of(cell: Mapping[str, Any]) -> Points:
 def distance(points: Points, others: Points) -> NDArray[np.float64]:
     """Return the great-circle distance in metres.
 
-    `points`, `others`: shape (..., 2): latitude and longitude in degrees; they broadcast against each other.
-
-    The haversine formula: exact to rounding for near points, where the cosine rule is not (Sinnott 1984).
+    ``points``, ``others``: latitude and longitude in degrees, shape (..., 2); they broadcast against each other. The
+    haversine formula: exact to rounding for near points, where the cosine rule is not (Sinnott 1984).
 
     >>> distance(np.array([0.0, 0.0]), np.array([[0.0, 1.0], [90.0, 17.0]])).round()
     array([  111195., 10007557.])
@@ -52,12 +45,9 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points along great circles by the given offsets.
+    """Move points along great circles by offsets in metres to the east and to the north, each as far as it is long.
 
-    `points`: shape (..., 2): latitude and longitude in degrees. `offsets`: shape (..., 2): metres to the east and to
-    the north, in the plane that touches the sphere at the point. The distance travelled is the length of the offset.
-
-    Returns latitude in [−90, 90] and longitude in [−180, 180), same shape.
+    ``points``: degrees, shape (..., 2). Returns latitudes in [−90, 90] and longitudes in [−180, 180).
 
     >>> moved(np.array([0.0, 179.5]), np.array([111195.08, 0.0])).round(4).tolist()
     [0.0, -179.5]
@@ -97,15 +87,12 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
     """Map points into a circle on the sphere by a contraction, which increases no distance between two points.
 
-    `points`: shape (n_points, 2): latitude and longitude in degrees. `radius`: in metres; a quarter of the way round
-    the sphere or more: every point stays where it is.
-
-    Returns points in the circle unchanged, others on its edge, in the direction in which they lie.
-
-    A contraction of the whole sphere, so that noise which hides a distance between two points still hides it: at an
-    angle ρ from the centre, meridians lie sin ρ apart, and a point stays at ρ, or goes to the largest angle that is no
-    further out than the circle's edge or than π − ρ (a point opposite the circle is mirrored). Latitude and longitude
-    cut off at the sides of a box would not do: meridians spread towards the equator.
+    Points in the circle stay, as all do if the ``radius`` in metres is a quarter of the way round the sphere or more;
+    others go to its edge, in the direction in which they lie. A contraction of the whole sphere, so that noise which
+    hides a distance between two points still hides it: at an angle ρ from the centre, meridians lie sin ρ apart, and a
+    point stays at ρ, or goes to the largest angle that is no further out than the circle's edge or than π − ρ (a point
+    opposite the circle is mirrored). Latitude and longitude cut off at the sides of a box would not do: meridians
+    spread towards the equator.
 
     >>> within(np.array([[0.0, 0.5], [0.0, 30.0]]), (0.0, 0.0), 111195.08).round(4).tolist()
     [[0.0, 0.5], [0.0, 1.0]]
@@ -124,12 +111,10 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
     """Return the mean of each group of points. It moves no further than the point of the group that moves most.
 
-    `points`: latitude and longitude in degrees, shape (n_points, 2), group after group. `starts`: first point of each
-    group, shape (n_groups,).
-
-    No mean on a sphere has this property by itself. So points are projected straight onto the plane that touches the
-    sphere at the centre, and their mean is brought back along great circles; neither step lengthens a distance. A mean
-    of equal points comes out nearer to the centre by R·(ρ − sin ρ) at an angle ρ from it: 0.1 m at 30 km.
+    Points are given group after group, ``starts`` is the first of each, shape (n_groups,). No mean on a sphere has this
+    property by itself. So points are projected straight onto the plane that touches the sphere at the centre, and their
+    mean is brought back along great circles; neither step lengthens a distance. A mean of equal points comes out nearer
+    to the centre by R·(ρ − sin ρ) at an angle ρ from it: 0.1 m at 30 km.
 
     >>> points = np.array([[39.9, 116.4], [39.9, 116.6], [40.0, 116.5]])
     >>> mean_points(points, np.array([0, 2]), (39.9, 116.5)).round(4).tolist()
@@ -179,15 +164,10 @@ def stay_points(
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
 
-    `times`: in any unit, shape (n_points,); user after user, each in order of time. `points`: latitude and longitude in
-    degrees, shape (n_points, 2). `starts`: first point of every user, shape (n_users,). `max_distance`, `min_time`: the
-    two thresholds: metres, and the unit of the times.
-
-    Returns mask of shape (n_points,).
-
-    O(sum over points of how many follow within the distance), vectorised over points. Li, Zheng, Xie, Chen, Liu, Ma
-    2008, algorithm 1, except that a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a
-    trace a landmark.
+    Points are given user after user, each in order of time in any unit, ``starts`` is the first of each user. O(sum
+    over points of how many follow within the distance), vectorised over points. Li, Zheng, Xie, Chen, Liu, Ma 2008,
+    algorithm 1, except that a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a trace
+    a landmark.
 
     >>> track = np.array([[0, 0], [0, 1e-4], [0, 2e-4], [0, 1], [0, 2]])
     >>> stay_points(np.array([0, 10, 20, 30, 40]), track, np.array([0]), 50.0, 15).tolist()

@@ -22,9 +22,7 @@ LAWS = {
 }
 #: Of the positions of traces, which are no more than a distance apart.
 TIMES = "the times of the points are public"
-#: Who is protected by crowds, from whom, and by which theorem.
-CROWD_UNIT = "one user who is in a single count"
-CROWD_NEIGHBOURS = "the user is left out, where the crowd does not hide them already"
+#: The theorem on crowds.
 CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
 
 
@@ -41,37 +39,6 @@ class UnitPhrases(NamedTuple):
 class Guarantee:
     """The privacy guarantee of a mechanism.
 
-    Parameters
-    ----------
-    unit
-        The unit of privacy: what of one user is protected together.
-    measure
-        ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``: half of μ² of Gaussian
-        differential privacy, where all noise is Gaussian; None: no differential privacy is promised.
-    amount
-        ε or ρ of a unit; None if it follows from the bounds of the run (noise of a stated size).
-    delta
-        δ at which a ρ is stated as (ε, δ); None: `DELTA`.
-    theorem
-        Where it is proved: authors, year, theorem.
-    radius
-        On traces: distance in metres of the positions that neighbours differ in. None: counts, where neighbours differ
-        by all of a unit (add or remove).
-    goal
-        On traces: conditional inferential loss that secret points keep to, in place of an amount.
-    crowd
-        k and ε of the crowd that a user in one count blends with (Gehrke et al. 2012); None: no such promise.
-    adaptive
-        Amounts that are spent depend on earlier outputs, so that no accounting may take them for fixed in advance.
-    linked
-        Charges link windows (`events.Linked`): the loss of a window is not that of its release alone.
-    may_be_sampled
-        Each membership is in one noisy number, so that sampling memberships before makes it a sampled event.
-    independent
-        The noise of different windows is independent, as steps that weigh it against predictions take it to be.
-
-    Examples
-    --------
     >>> promised = Guarantee(unit=Unit.stretch(4), measure="epsilon", amount=1.0, theorem="Kellaris 2014")
     >>> promised.words.statement, promised.words.unit
     ('w-event ε-differential privacy, with ε = 1 nats', "all of one user's events in any 4 successive windows")
@@ -79,18 +46,23 @@ class Guarantee:
     "all of one user's events in any w successive windows"
     """
 
-    unit: Unit = WINDOW
+    unit: Unit = WINDOW  # what of one user is protected together
+    # ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``: half of μ² of Gaussian
+    # differential privacy, where all noise is Gaussian; None: no differential privacy is promised.
     measure: str | None = None
-    amount: float | None = None
-    delta: float | None = None
-    theorem: str = "none"
+    amount: float | None = None  # ε or ρ of a unit; None if it follows from the bounds of the run
+    delta: float | None = None  # δ at which a ρ is stated as (ε, δ); None: `DELTA`
+    theorem: str = "none"  # where it is proved: authors, year, theorem
+    # On traces: distance in metres of the positions that neighbours differ in. None: counts.
     radius: float | None = None
+    # On traces: conditional inferential loss that secret points keep to, in place of an amount.
     goal: float | None = None
-    crowd: tuple[int, float] | None = None
+    crowd: tuple[int, float] | None = None  # k and ε of the crowd that a user in one count blends with
+    # Amounts that are spent depend on earlier outputs, so that no accounting may take them for fixed in advance.
     adaptive: bool = False
-    linked: bool = False
-    may_be_sampled: bool = True
-    independent: bool = True
+    linked: bool = False  # charges link windows (`events.Linked`): the loss of one is not that of its release alone
+    may_be_sampled: bool = True  # each membership is in one noisy number, so that sampling before makes a sampled event
+    independent: bool = True  # noise of different windows is, as steps that weigh it against predictions take it to be
 
     @property
     def exists(self) -> bool:
@@ -136,7 +108,8 @@ class Guarantee:
 
     def _said(self, length: str, metres: str, figure: str) -> UnitPhrases:
         if self.crowd is not None:
-            return UnitPhrases("none", CROWD_UNIT, CROWD_NEIGHBOURS, self.theorem)
+            neighbours = "the user is left out, where the crowd does not hide them already"
+            return UnitPhrases("none", "one user who is in a single count", neighbours, self.theorem)
         if self.goal is None and self.measure is None:
             return UnitPhrases("none", "none", "none", self.theorem)
         if self.radius is not None:

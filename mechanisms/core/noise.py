@@ -35,20 +35,6 @@ SMALLEST_SCALE = 2.0**-100
 class NoiseSource:
     """The source of all noise in one configuration and stream.
 
-    Parameters
-    ----------
-    key
-        The secret; its epoch is chosen by each window's start.
-    configuration
-        Digest of everything in the resolved configuration that affects values.
-    stream
-        Name of the stream.
-    exact
-        No real-valued noise. None: in deployment yes, in simulation no. False with a deployment key allows real-valued
-        noise, which is open to floating-point attacks (Mironov, CCS 2012).
-
-    Examples
-    --------
     >>> import numpy as np
     >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
     >>> counts = np.array([3, 0, 5])
@@ -58,9 +44,11 @@ class NoiseSource:
     True
     """
 
-    key: NoiseKey
-    configuration: bytes = field(kw_only=True)
+    key: NoiseKey  # the secret, whose epoch is chosen by each window's start
+    configuration: bytes = field(kw_only=True)  # digest of everything that affects values
     stream: str = field(default="", kw_only=True)
+    # No real-valued noise. None: in deployment yes, in simulation no. False with a deployment key allows real-valued
+    # noise, which is open to floating-point attacks (Mironov, CCS 2012).
     exact: bool | None = field(default=None, kw_only=True)
 
     def at(
@@ -72,24 +60,12 @@ class NoiseSource:
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Return the noise of one step.
+        """Return the noise of one step, named such as ``"step"`` or ``"finish"``, between two times in milliseconds.
 
-        Parameters
-        ----------
-        window_start, window_end
-            Milliseconds since 1970 UTC.
-        step
-            What is drawn for, for instance ``"step"`` or ``"finish"``.
-        counts, state
-            The input of the step and the state before it, which includes everything else the release depends on.
-        n_replicas
-            None, or the length of the leading axis of `counts` and of every state array. Replica r's noise depends on
-            r, ``counts[r]`` and the states' entries r only; replica 0 draws what a run without replicas does.
-
-        Notes
-        -----
-        Costs about 10 µs, and when something is drawn 1 µs per kilobyte of input and state and 2 µs per replica;
-        neither may be changed before that.
+        ``counts`` and ``state`` are the input of the step and the state before it, which include everything else that
+        the release depends on; with ``n_replicas`` their leading axis is the replica. Replica r's noise depends on r
+        and on entries r alone; replica 0 draws what a run without replicas does. Costs about 10 µs, and when something
+        is drawn 1 µs per kilobyte of input and state and 2 µs per replica; neither may be changed before that.
         """
         span = b"".join(int(time).to_bytes(8, "little", signed=True) for time in (window_start, window_end))
         context = (b"penstock noise 1", self.configuration, self.stream.encode(), span, step.encode())
@@ -118,37 +94,16 @@ class NoiseSource:
         A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
         other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too;
         published points are rounded to a public raster, so that its low bits do not leave (see
-        `mechanisms.core.geometry`).
+        `mechanisms.core.geometry`). About 2 µs a user, and 2 µs more for every draw.
 
-        Parameters
-        ----------
-        index
-            Position in the traces.
-        users
-            Identity of each user, shape (n_users, n_words).
-        times, points
-            Milliseconds since 1970 UTC, shape (n_users,), which choose the epoch of the key, and degrees, shape
-            (n_users, 2).
-        state
-            State of the mechanism before the step; the leading axis of every array is the user.
+        ``users``: identities, shape (n_users, n_words). ``times`` in milliseconds choose the epoch of the key.
 
-        Raises
-        ------
-        ParameterError
-            If an array does not have one entry for each user.
-
-        Examples
-        --------
         >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
         >>> users, times, points = np.array([[4], [5]]), np.array([0, 0]), np.zeros((2, 2))
         >>> both = source.at_points(1, users, times, points, {}).gaussian(1.0, (2,))
         >>> alone = source.at_points(1, users[1:], times[1:], points[1:], {}).gaussian(1.0, (1,))
         >>> bool(both[1] == alone[0]), bool(both[0] == both[1])
         (True, False)
-
-        Notes
-        -----
-        About 2 µs a user, and 2 µs more for every draw.
         """
         arrays = {"users": users, "times": times, "points": points, **{f"state.{k}": state[k] for k in sorted(state)}}
         n_users = len(users)
@@ -167,18 +122,8 @@ class NoiseSource:
     def membership_hashes(self, *columns: NDArray[Any]) -> NDArray[np.uint64]:
         """Return uniform 64-bit hashes for sampling memberships, independent between configurations.
 
-        Parameters
-        ----------
-        columns
-            What is kept or dropped as one, integers of shape (n,): the words of the user's identity, the *start* of
-            the window in milliseconds (its number would repeat in every run), and the cell where it matters.
-
-        Examples
-        --------
-        >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
-        >>> users, starts = np.arange(3), np.array([0, 0, 3_600_000])
-        >>> source.membership_hashes(users, starts).shape
-        (3,)
+        ``columns``, integers of shape (n,), say what is kept or dropped as one: the words of the user's identity, the
+        *start* of the window in milliseconds (its number would repeat in every run), and the cell where it matters.
         """
         context = (b"penstock sample 1", self.configuration, self.stream.encode())
         message = b"".join(len(part).to_bytes(8, "little") + part for part in context)
@@ -192,9 +137,7 @@ def draw_seeds(
     state: Mapping[str, NDArray[Any]],
     n_replicas: int | None,
 ) -> tuple[bytes, ...]:
-    """Return the HMAC-SHA256 of context, input and state: one 32-byte seed per replica (for None, that of replica
-    0).
-    """
+    """Return the HMAC-SHA256 of context, input and state: 32 bytes per replica (for None, those of replica 0)."""
     # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
@@ -209,9 +152,7 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the common start of each row's message: context, shapes and types. It tells apart arrays with equal
-    bytes.
-    """
+    """Return the start of each row's message: context, shapes and types, which tell arrays with equal bytes apart."""
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,45 +22,24 @@ Array = NDArray[np.float64]
 class NoiseFamily:
     """A family of additive noise.
 
-    Parameters
-    ----------
-    name
-        As in a configuration.
-    measure
-        What a budget is in: ``epsilon``, ``rho`` of zero-concentrated differential privacy, or ``gaussian``, the same
-        for Gaussian noise alone, of which an exact ε is known (`concentrated.epsilon_of_gaussian`).
-    on
-        What it is added to: ``counts``, or ``points`` of traces (on the plane, in metres).
-    is_integer
-        Whether it adds whole numbers.
-    mean_size
-        Mean absolute value, or length of a step, at scale 1; of an integer family in the limit of large scales.
-    priced_as
-        Family of its events: noise in the plane loses what that of one axis does.
-
-    Examples
-    --------
     >>> laplace = NOISE_FAMILIES["laplace"]
     >>> float(laplace.scale(0.5, Sensitivity(2.0, 2.0))), laplace.event(Sensitivity(2.0, 2.0), 4.0)
     (4.0, Additive(family='laplace', sensitivity=2.0, scale=4.0))
     """
 
-    name: str
+    name: str  # as in a configuration
+    # What a budget is in: epsilon, rho of zero-concentrated differential privacy, or gaussian, the same for Gaussian
+    # noise alone, of which an exact ε is known (`concentrated.epsilon_of_gaussian`).
     measure: str
-    on: str
-    is_integer: bool
-    mean_size: float
-    priced_as: str
+    on: str  # what it is added to: counts, or points of traces (on the plane, in metres)
+    is_integer: bool  # whether it adds whole numbers
+    mean_size: float  # mean size, or length of a step, at scale 1; of an integer family in the limit of large scales
+    priced_as: str  # family of its events: noise in the plane loses what that of one axis does
 
     @property
     def is_concentrated(self) -> bool:
         """Return whether budgets are in ρ, whichever way they are converted to ε."""
         return self.measure != "epsilon"
-
-    @property
-    def exact(self) -> NoiseFamily:
-        """This noise family, with budgets converted by the exact ε of Gaussian noise."""
-        return replace(self, measure="gaussian")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
         """Return the scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
@@ -85,17 +64,6 @@ class NoiseFamily:
         """Return the privacy event of a step that spends the given amount of the budget."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
 
-    @property
-    def of_questions(self) -> NoiseFamily:
-        """The pure noise family that is used for dissimilarity queries if publications use this family."""
-        if self.on == "points":
-            return NOISE_FAMILIES["laplace"]
-        return NOISE_FAMILIES["discrete_laplace"] if self.is_concentrated else self
-
-    def pure(self, budget: Any) -> Any:
-        """Return the ε that a budget allows for pure noise: √(2ρ) if the budget is in ρ, because pure ε costs ε²/2."""
-        return np.sqrt(2 * budget) if self.is_concentrated else budget
-
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
         """Draw noise for counts. The scale is a scalar, or an array with one scale per row or per cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
@@ -119,7 +87,11 @@ class NoiseFamily:
         """
         scale = np.asarray(scale, np.float64)
         if self.name == "discrete_gaussian":
-            return _variance_of_integers(scale)
+            # Below σ = 2 less than the continuous one's (Canonne, Kamath, Steinke 2020).
+            squares = np.arange(1.0, 24.0) ** 2
+            weight = exp(-squares / (2.0 * np.clip(scale, 0.02, 2.0)[..., None] ** 2))
+            narrow = 2.0 * (squares * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
+            return np.where(scale >= 2.0, scale * scale, np.where(scale > 0, narrow, 0.0))
         if self.name == "discrete_laplace":
             lost = -expm1(-1 / np.where(scale > 0, scale, 1.0))  # 1 − p of the geometric magnitude
             with np.errstate(divide="ignore"):  # an infinite scale: nothing was published
@@ -157,17 +129,6 @@ def _quotient(sensitivity: Any, budget: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         quotient = np.asarray(sensitivity, np.float64) / np.asarray(budget, np.float64)
     return np.where(np.asarray(sensitivity) == 0, 0.0, quotient)
-
-
-def _variance_of_integers(sigma: Array) -> Array:
-    """Return the variance of the discrete Gaussian. From σ = 2 on, that of the continuous Gaussian is returned."""
-    # Canonne, Kamath, Steinke 2020: less than the continuous one's below.
-    if np.all(sigma >= 2.0):
-        return sigma * sigma
-    squares = np.arange(1.0, 24.0) ** 2
-    weight = exp(-squares / (2.0 * np.clip(sigma, 0.02, 2.0)[..., None] ** 2))
-    narrow = 2.0 * (squares * weight).sum(-1) / (1.0 + 2.0 * weight.sum(-1))
-    return np.where(sigma >= 2.0, sigma * sigma, np.where(sigma > 0, narrow, 0.0))
 
 
 _OVER_PI = float(np.sqrt(2 / np.pi))

@@ -18,17 +18,11 @@ from typing import Any
 from penstock.mechanisms.core.plugin import ParameterError, PenstockError
 
 SECRET_BYTES = 32
-
-
 #: Random secrets have this many distinct bytes but once in 10⁴⁰ times; a placeholder has fewer.
 MIN_DISTINCT = 6
-
-
 #: Start of the first epoch of a key that has no earlier one.
 BEGINNING = -(2**63)
 FORMAT = "penstock noise key"
-
-
 #: No key is longer; a device or a whole disk is not read to find out.
 MAX_BYTES = 1 << 20
 
@@ -44,18 +38,6 @@ class NoiseKey:
     Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
     A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
 
-    Parameters
-    ----------
-    simulation
-        Whether the secret comes from a seed; then knowing the seed suffices to remove the noise.
-    epochs
-        When each epoch starts, in milliseconds since 1970 UTC, increasing. A window belongs to the epoch that its
-        start lies in.
-    nonce
-        Random bytes of one run, which every subkey depends on (`for_run`); empty: none.
-
-    Examples
-    --------
     >>> key = NoiseKey.from_seed(7)
     >>> key
     NoiseKey(simulation=True, epochs=1)
@@ -65,10 +47,10 @@ class NoiseKey:
     False
     """
 
-    simulation: bool
-    epochs: tuple[int, ...]
+    simulation: bool  # whether the secret comes from a seed; then knowing the seed suffices to remove the noise
+    epochs: tuple[int, ...]  # when each epoch starts, in milliseconds since 1970 UTC, increasing
     _secrets: tuple[bytes, ...]
-    nonce: bytes = b""
+    nonce: bytes = b""  # random bytes of one run, which every subkey depends on (`for_run`); empty: none
 
     @classmethod
     def from_seed(cls, seed: int) -> NoiseKey:
@@ -92,19 +74,10 @@ class NoiseKey:
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Return an independent 32-byte key for one purpose, and for one run if the key has a nonce.
+        """Return an independent 32-byte key for one purpose, such as "noise", and for one run if there is a nonce.
 
-        Parameters
-        ----------
-        purpose
-            For instance ``"noise"``, ``"hash"``, ``"pseudonym"`` or ``"sampling"``.
-        start_ms
-            Start of the window, which chooses the epoch; None: the first epoch, for what must not change with it.
-
-        Raises
-        ------
-        NoiseKeyError
-            If the window starts before the first epoch.
+        The start of the window in milliseconds chooses the epoch; None: the first one, for what must not change with
+        it. Raises `NoiseKeyError` if the window starts before the first epoch.
         """
         if not purpose:
             raise ParameterError("purpose", purpose, "a name such as 'noise', 'hash' or 'pseudonym'")
@@ -118,16 +91,11 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Derive the key of one run from its nonce. Subkeys under different nonces are independent.
+        """Derive the key of one run from its nonce: random bytes, drawn once and read again wherever the run goes on.
 
-        Parameters
-        ----------
-        nonce
-            Random bytes, drawn once for a run and read again wherever it goes on. They need not be secret, but must
-            never serve two runs: equal noise on data that differ in one person shows where that person was.
+        They need not be secret, but must never serve two runs: equal noise on data that differ in one person shows
+        where that person was. Subkeys under different nonces are independent.
 
-        Examples
-        --------
         >>> key = NoiseKey.from_seed(7)
         >>> one, other = key.for_run(b"one"), key.for_run(b"other")
         >>> one.subkey("noise") == other.subkey("noise"), one.fingerprint == other.fingerprint
@@ -151,9 +119,7 @@ class NoiseKey:
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key with only the epochs of these fingerprints, or raise `NoiseKeyError` if they belong to
-        another key.
-        """
+        """Return the key with the epochs of these fingerprints; raise `NoiseKeyError` if they belong to another key."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -190,10 +156,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a new secret to a key file for all windows that start at `start_ms` or later.
-
-    `start_ms`: milliseconds since 1970 UTC, after the start of the last epoch.
-    """
+    """Add a new secret to a key file for all windows that start at ``start_ms``, after the last epoch, or later."""
     key = NoiseKey.from_file(path)
     if start_ms <= key.epochs[-1]:
         raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")
@@ -264,9 +227,7 @@ def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 
 def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write and fsync a file of mode 0600. Fail if the file exists, unless ``replace`` allows its atomic
-    replacement.
-    """
+    """Write and fsync a file of mode 0600. Fail if the file exists, unless ``replace`` allows to replace it."""
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:

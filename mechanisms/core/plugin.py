@@ -197,30 +197,18 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
 
 
 def duration(default: Any = MISSING, **declared: Any) -> Any:
-    """Declare a `parameter` in milliseconds, given in YAML as a duration of at least 0 unless ``above`` is declared.
-
-    >>> duration(60_000, doc="length of a window", above=0).metadata["parameter"].unit
-    'ms'
-    """
+    """Declare a `parameter` in milliseconds, given in YAML as a duration of at least 0 unless ``above`` is declared."""
     limits = {} if "above" in declared else {"at_least": 0}
     return parameter(default, kind="duration", unit="ms", **limits | declared)
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ, which is below 1, and at least 1e-100 so that logarithms can be summed.
-
-    >>> chance(doc="δ of the whole").metadata["parameter"].expected()
-    'a number at least 1e-100 and below 1'
-    """
+    """Declare a `parameter` δ, which is below 1, and at least 1e-100 so that logarithms can be summed."""
     return parameter(default, doc=doc, at_least=1e-100, below=1)
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w: the number of windows over which a schedule bounds its spending.
-
-    >>> stretch().metadata["parameter"].expected()
-    'a number at least 1 and at most 1,000,000 (windows)'
-    """
+    """Declare a `parameter` w: the number of windows over which a schedule bounds its spending."""
     return parameter(default, doc=doc, at_least=1, at_most=1_000_000, unit="windows")
 
 
@@ -249,20 +237,8 @@ class Checked:
 def check_one_of(given: dict[str, Any], required: bool = True) -> None:
     """Raise `ParameterError` unless exactly one of the parameters is given (or at most one, if not ``required``).
 
-    Parameters
-    ----------
-    given
-        Value by name; None, an empty tuple and an empty list stand for a parameter that is not given.
-    required
-        Whether one must be given.
+    None, an empty tuple and an empty list stand for a parameter that is not given.
 
-    Raises
-    ------
-    ParameterError
-        Naming the missing or the surplus parameter.
-
-    Examples
-    --------
     >>> check_one_of({"list": ("a",), "file": None, "top": 3})
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: top: 3 is not allowed; it must be left out if list is given
@@ -277,16 +253,13 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
 
 CheckedT = TypeVar("CheckedT", bound=Checked)
 
-
 #: Tried in this order for a parameter without a default.
 WHOLE_NUMBERS = (3, 1, 2, 10, 100)
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Return typical instances of a plug-in: those of its class method ``examples`` if it has one, or `typical`
-    ones.
-    """
+    """Return typical instances of a plug-in: those of its class method ``examples`` if any, or `typical` ones."""
     method = getattr(cls, "examples", None)
     return typical(cls) if method is None else tuple(method())
 
@@ -294,24 +267,22 @@ def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     """Return an instance with small allowed numbers, followed by one instance for every other choice of a parameter.
 
-    ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out.
+    ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out. Raises
+    `ParameterError` if a parameter without a default has neither choices nor a number that suits its bounds.
 
-    Raises
-    ------
-    ParameterError
-        If a parameter without a default has neither choices nor a number that suits its bounds; then the plug-in
-        must define a class method ``examples``.
-
-    Examples
-    --------
     >>> from penstock.mechanisms import get
     >>> [(e.w, e.noise) for e in typical(get("w_event_uniform"), epsilon=1.0)]
     [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
-    hints = get_type_hints(cls)
-    required = [f for f in dataclasses.fields(cls) if f.default is f.default_factory is dataclasses.MISSING]  # type: ignore[arg-type]
-    declared = parameters_of(cls)
-    values = {field.name: _example(field.name, declared[field.name], hints[field.name]) for field in required}
+    hints, declared, values = get_type_hints(cls), parameters_of(cls), {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if field.default is field.default_factory is MISSING:
+            kinds = {hints[field.name], *get_args(hints[field.name])}
+            numbers = NUMBERS if float in kinds else WHOLE_NUMBERS if int in kinds else ()
+            allowed = [n for n in declared[field.name].choices or numbers if declared[field.name].allows(n)]
+            if not allowed:
+                raise ParameterError(field.name, None, "given by a class method `examples` of the plug-in")
+            values[field.name] = allowed[0]
     made = [cls(**values | given)]
     for name, parameter in declared.items():
         for choice in parameter.choices or ():
@@ -320,17 +291,6 @@ def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
                 if other not in made:
                     made.append(other)
     return tuple(made)
-
-
-def _example(name: str, declared: Parameter, hint: Any) -> Any:
-    if declared.choices:
-        return declared.choices[0]
-    kinds = set(get_args(hint)) or {hint}
-    candidates: tuple[float, ...] = NUMBERS if float in kinds else WHOLE_NUMBERS if int in kinds else ()
-    for value in candidates:
-        if declared.allows(value):
-            return value
-    raise ParameterError(name, None, "given by a class method `examples` of the plug-in")
 
 
 # Registry.
@@ -348,24 +308,13 @@ class Registry(Generic[T]):
 
     Those of installed packages are found by their entry points, in the group that `group` names.
 
-    Parameters
-    ----------
-    package
-        Import path of the package whose modules (not sub-packages) are the plug-ins.
-    kind
-        Noun for messages, for instance "mechanism".
-    base
-        Class that they derive from.
-    internal
-        Modules of the package that are not plug-ins although they hold a class of their name.
-
-    Examples
-    --------
     >>> registry = Registry("penstock.mechanisms", "mechanism", object)
     >>> "raw" in registry.names(), registry.group
     (True, 'penstock.mechanisms')
     """
 
+    # `kind` is a noun for messages, `base` the class that plug-ins derive from; `internal` are modules of the package
+    # that are no plug-ins although they hold a class of their name.
     def __init__(self, package: str, kind: str, base: type, internal: tuple[str, ...] = ()) -> None:
         self.package, self.kind, self.base, self.internal = package, kind, base, internal
 
@@ -379,15 +328,7 @@ class Registry(Generic[T]):
         return tuple(sorted({*_module_names(self.package), *installed(self.group)} - {*self.internal}))
 
     def get(self, name: str) -> type[T]:
-        """Return the class of one plug-in.
-
-        Raises
-        ------
-        UnknownPlugin
-            With near misses, if there is no plug-in of that name.
-        PluginError
-            If its file cannot be imported, or does not hold the class.
-        """
+        """Return the class of a plug-in; raise `UnknownPlugin` with near misses, or `PluginError` for its file."""
         entry = None if name in self.internal else installed(self.group).get(name)
         if name not in self.internal and name in _files(self.package):
             module = load(f"{self.package}.{name}")
@@ -412,9 +353,15 @@ class Registry(Generic[T]):
             wrong = f"must derive from {' or '.join(sorts) or self.base.__name__} ({self.base.__module__})"
         elif "__dataclass_params__" not in vars(plugin):
             wrong = "must be a frozen dataclass: @dataclass(frozen=True, kw_only=True) above it"
-        elif missing := ", ".join(sorted(getattr(plugin, "__abstractmethods__", ()))) or _lacks(plugin):
+        elif missing := ", ".join(sorted(getattr(plugin, "__abstractmethods__", ()))) or (
+            plugin.lacks() if hasattr(plugin, "lacks") else ""
+        ):
             wrong = f"must have {missing}"
-        elif bare := [field.name for field in dataclasses.fields(plugin) if _is_bare(field)]:  # type: ignore[arg-type]
+        elif bare := [
+            field.name
+            for field in dataclasses.fields(plugin)  # type: ignore[arg-type]
+            if field.init and not field.metadata and field.default is field.default_factory is MISSING
+        ]:
             wrong = f"must declare {bare[0]} with a default or with = parameter(doc=...)"
         if wrong:
             raise PluginError(f"{module.__file__}:{inspect.getsourcelines(plugin)[1]}: the class {name} {wrong}")
@@ -423,10 +370,6 @@ class Registry(Generic[T]):
     def name_of(self, plugin: type) -> str:
         """Return the name by which a plug-in class is known, which is the name of the file that defines it."""
         return plugin.__module__.rpartition(".")[2]
-
-
-def _lacks(plugin: type) -> str:
-    return plugin.lacks() if hasattr(plugin, "lacks") else ""
 
 
 def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
@@ -439,11 +382,6 @@ def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
         with contextlib.suppress(OSError, TypeError):
             return f"{inspect.getfile(code)}:{inspect.getsourcelines(code)[1]}"
     return str(plugin.__module__)
-
-
-def _is_bare(field: dataclasses.Field[Any]) -> bool:
-    """Return whether a field has neither a default nor a declaration."""
-    return field.default is field.default_factory is dataclasses.MISSING and not field.metadata and field.init  # type: ignore[arg-type]
 
 
 #: Files of plug-ins that were imported and are not part of penstock.
@@ -574,18 +512,16 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 @cache
 def _module_names(package: str) -> tuple[str, ...]:
-    return tuple(sorted(name for name in _files(package) if _defines_plugin(package, name)))
+    """Return the files that define the class that their name calls for. They are read as text and not imported."""
+    names = []
+    for name in sorted(_files(package)):
+        spec = importlib.util.find_spec(f"{package}.{name}")
+        text = Path(spec.origin).read_text(encoding="utf-8") if spec and spec.origin else ""
+        if re.search(rf"^class {class_name(name)}\b", text, re.MULTILINE):
+            names.append(name)
+    return tuple(names)
 
 
 def _files(package: str) -> list[str]:
     path = importlib.import_module(package).__path__
     return [m.name for m in pkgutil.iter_modules(path) if not m.ispkg and not m.name.startswith("_")]
-
-
-def _defines_plugin(package: str, name: str) -> bool:
-    """Return whether a file defines the class that its name calls for. The file is read as text and not imported."""
-    spec = importlib.util.find_spec(f"{package}.{name}")
-    if spec is None or spec.origin is None:
-        return False
-    text = Path(spec.origin).read_text(encoding="utf-8")
-    return re.search(rf"^class {class_name(name)}\b", text, re.MULTILINE) is not None

@@ -48,21 +48,10 @@ def posterior(
     distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a
     prior no more skewed than a geometric one (P at most m + m²): what is beyond comes from noise in m. In the interval
     it counts in full: there P is larger by the ``doubt``, and m is raised until P is at most m + m², for a prediction
-    near 0 that may be wrong does not rule out counts above 0.
+    near 0 that may be wrong does not rule out counts above 0. The posterior is the prior where there is no noisy count,
+    and the count where there is no noise. With the probability of the event's belief a count is normal with its mean
+    and variance.
 
-    Parameters
-    ----------
-    mean, variance, doubt
-        Prediction, its variance, and what that may be too small by, shape (..., n_cells).
-    noisy
-        Noisy counts; the posterior is the prior where there is none, and the count where there is no noise.
-    family, scale
-        ``noise`` and ``scale`` of the release.
-    event
-        With the probability of its belief a count is normal with its mean and variance.
-
-    Examples
-    --------
     >>> none = Belief(*np.zeros((4, 2)), alarm=np.zeros(2, bool))
     >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
     >>> one = posterior(np.array([5.0, 5.0]), np.full(2, 5.0), np.zeros(2), noisy, "laplace", 1.0, none)

@@ -64,7 +64,15 @@ def run_mechanism(
     >>> [r.values.tolist() for r in run_mechanism(get("raw")(), np.array([[1, 2], [3, 4]]), seed=7)]
     [[1.0, 2.0], [3.0, 4.0]]
     """
-    counts = _whole_numbers(counts)
+    counts = np.asarray(counts)
+    if counts.ndim not in (2, 3) or 0 in counts.shape:
+        raise ParameterError("counts", counts.shape, "of shape (n_windows, n_cells) or (replicas, n_windows, n_cells)")
+    if counts.dtype.kind not in "iu":
+        if counts.dtype.kind not in "bf" or not (counts == np.rint(counts.astype(np.float64))).all():
+            raise ParameterError("counts", str(counts.dtype), "whole numbers")
+        if not (np.abs(counts.astype(np.float64)) < 2**53).all():
+            raise ParameterError("counts", float(counts.max()), "finite, and less than 2⁵³, up to which they are exact")
+        counts = counts.astype(np.int64)
     n_replicas = counts.shape[0] if counts.ndim == 3 else None
     facts = replace(facts or Facts(n_cells=counts.shape[-1]), n_windows=counts.shape[-2], n_replicas=n_replicas)
     if facts.n_cells != counts.shape[-1]:
@@ -83,21 +91,11 @@ LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN
 
 
 class NoiseChoice(NamedTuple):
-    """An automatically chosen noise family, with the reason for the choice.
+    """An automatically chosen noise family, with the reason for the choice."""
 
-    Parameters
-    ----------
-    schedule
-        The schedule with that noise; without a δ where it is pure.
-    deviations
-        Standard deviation in a count, by candidate.
-    by_ledger
-        Whether it had to be that of a ledger's measure.
-    """
-
-    schedule: BudgetSchedule
-    deviations: dict[BudgetSchedule, float]
-    by_ledger: bool
+    schedule: BudgetSchedule  # with that noise; without a δ where it is pure
+    deviations: dict[BudgetSchedule, float]  # standard deviation in a count, by candidate
+    by_ledger: bool  # whether the noise had to be that of a ledger's measure
 
     @property
     def words(self) -> str:
@@ -119,20 +117,10 @@ def choose_noise(
 ) -> NoiseChoice:
     """Choose the noise family with the smaller standard deviation. If they are equal, choose pure noise.
 
-    Parameters
-    ----------
-    schedule
-        The schedule whose noise is left open.
-    facts, windows
-        Public facts of the run, and the windows over which noise is compared: as it is for the first publication
-        of a unit in each.
-    measure
-        That of a ledger, to which the noise must keep; None: there is none.
+    Noise is compared as it is for the first publication of a unit in each window. ``measure`` is that of a ledger, to
+    which the noise must keep. **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by
+    itself.
 
-    **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by itself.
-
-    Examples
-    --------
     >>> from penstock.mechanisms import get
     >>> facts = Facts(n_cells=100, max_cells=4, n_windows=24)
     >>> open_noise = [get("w_event_uniform")(epsilon=epsilon, delta=1e-6, w=6) for epsilon in (2.0, 50.0)]
@@ -176,19 +164,6 @@ def step_through(
     yield mechanism.finish(state, noise), state
 
 
-def _whole_numbers(counts: NDArray[Any]) -> NDArray[Any]:
-    counts = np.asarray(counts)
-    if counts.ndim not in (2, 3) or 0 in counts.shape:
-        raise ParameterError("counts", counts.shape, "of shape (n_windows, n_cells) or (replicas, n_windows, n_cells)")
-    if counts.dtype.kind in "iu":
-        return counts
-    if counts.dtype.kind not in "bf" or not (counts == np.rint(counts.astype(np.float64))).all():
-        raise ParameterError("counts", str(counts.dtype), "whole numbers")
-    if not (np.abs(counts.astype(np.float64)) < 2**53).all():
-        raise ParameterError("counts", float(counts.max()), "finite, and less than 2⁵³, up to which they are exact")
-    return counts.astype(np.int64)
-
-
 @dataclass(frozen=True)
 class ReleasedTraces:
     """The releases of all points in trace order: arrays as in `Release`, and the privacy cost of each point.
@@ -208,9 +183,7 @@ class ReleasedTraces:
 def release_traces(
     mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource
 ) -> Iterator[tuple[Integers, Release]]:
-    """Release every point of some traces, in as many steps as the longest trace has points.
-
-    Yields the rows of the traces' arrays that a step covers, and its release.
+    """Yield the rows of the traces' arrays that a step covers, and its release, for as many steps as the longest has.
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
@@ -270,8 +243,6 @@ def run_traces(
 
     ``deviations``, ``factors``: noise that was planned for each, as in `PointSchedule`.
 
-    Examples
-    --------
     >>> from penstock.mechanisms import get
     >>> skip = get("landmark_skip")(epsilon=1.0, noise="planar_laplace")
     >>> track = np.tile([39.9, 116.4], (3, 1))
@@ -317,8 +288,6 @@ class Traces:
 class PointSchedule:
     """Public facts about every point of some traces.
 
-    Examples
-    --------
     >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
     >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
     >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
@@ -387,10 +356,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Build traces from one array (n_points, 2) per user. Points are one minute apart, all in one budget period.
-
-    ``landmarks`` holds a mask (n_points,) for each user (unset: none), ``users`` a number for each (unset: 0, 1, …).
-    """
+    """Build traces one minute apart, in one budget period, from an array (n_points, 2) and a landmark mask per user."""
     lengths = np.array([len(trace) for trace in traces], np.int64)
     starts = np.cumsum(lengths) - lengths
     n_points = int(lengths.sum())

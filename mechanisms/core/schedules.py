@@ -11,13 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
-from penstock.mechanisms.core.contract import (
-    Facts,
-    Mask,
-    Mechanism,
-    Release,
-    Window,
-)
+from penstock.mechanisms.core.contract import Facts, Mask, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO, Guarantee
@@ -31,19 +25,7 @@ from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Mechanism):
-    """Base class for mechanisms with a budget for their unit of privacy and a choice of noise.
-
-    Parameters
-    ----------
-    epsilon
-        Budget in nats. With Gaussian noise it is that of (ε, ``delta``).
-    rho
-        With Gaussian noise, in place of epsilon and delta: the budget in ρ of zero-concentrated differential privacy.
-    delta
-        With Gaussian noise and an epsilon: δ of the whole. The noise has the largest ρ that keeps to both.
-    noise
-        Name of the noise family.
-    """
+    """Base class for mechanisms with a choice of noise, and a budget of their unit in ε, in ρ or in (ε, δ)."""
 
     epsilon: float | None = parameter(None, doc="budget of the unit", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
@@ -87,21 +69,15 @@ RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow e
 
 #: In place of a family of noise on counts: the one with less noise, for the bounds of the run (`BudgetSchedule`).
 AUTO = "auto"
-#: Names of the noise families that work on traces: one divides ε, the other ρ.
-PLANAR, PLANAR_GAUSSIAN = families("points")
-
 #: What is proved of one point, by the noise that moves it; schedules add.
 ONE_POINT = {
-    PLANAR: "with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
-    PLANAR_GAUSSIAN: "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
+    "planar_laplace": "with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    "planar_gaussian": "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
 }
 
 
 class Counts:
     """A view of released values as count vectors. Their distance is the mean absolute difference over active cells."""
-
-    #: Shares of a sampling rate that a small change takes away, and of the missing rate that a large one gives back.
-    rate_steps: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Return the sensitivity of one window, given that no user contributes to more cells than are active."""
@@ -124,7 +100,6 @@ class Points:
     """A view of released values as positions. Distances are in metres, and a budget is the cost of ``radius``."""
 
     radius: float
-    rate_steps: ClassVar[tuple[float, float]] = (0.1, 0.9)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Return the sensitivity of one position."""
@@ -268,7 +243,13 @@ class Scheduled(Mechanism):
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
-        state = self._begin(window, state)
+        """Return what may be published, from a state that is reset where a new budget period starts."""
+        if "period" in state and (is_new := state["period"] != window.period).any():
+            fresh = {}
+            for name in self.per_period:
+                rows = is_new.reshape(is_new.shape + (1,) * (state[name].ndim - is_new.ndim))
+                fresh[name] = np.where(rows, np.asarray(self.first[name]), state[name])
+            state = state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
         shape = state["last_window"].shape
         refused = np.broadcast_to(np.asarray(self.refused(window, state)), shape)
         amount = np.where(refused, 0.0, self.amount(window, state))
@@ -279,16 +260,6 @@ class Scheduled(Mechanism):
         amount, scale = (np.where(is_served, one, 0.0) for one in (amount, scale))
         return Offer(state, amount, scale, moved, refused, is_served)
 
-    def _begin(self, window: Window, state: State) -> State:
-        """Return the state at the beginning of the window, which is reset if a new budget period starts there."""
-        if "period" not in state or not (is_new := state["period"] != window.period).any():
-            return state
-        fresh = {}
-        for name in self.per_period:
-            rows = is_new.reshape(is_new.shape + (1,) * (state[name].ndim - is_new.ndim))
-            fresh[name] = np.where(rows, np.asarray(self.first[name]), state[name])
-        return state | fresh | {"period": np.array(np.broadcast_to(window.period, is_new.shape), np.int64)}
-
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
         """Return the noisy distance between the values and the last release."""
         family, scale = self._query(window, state)
@@ -297,8 +268,12 @@ class Scheduled(Mechanism):
         return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
-        """Return the noise family of a dissimilarity query, and its scale."""
-        family, epsilon = self.family.of_questions, self.family.pure(self.query_budget)
+        """Return the noise family of a dissimilarity query, which is pure, and its scale."""
+        family = NOISE_FAMILIES["laplace"] if self.on_points else self.family
+        epsilon = self.query_budget
+        if self.family.is_concentrated:
+            epsilon = np.sqrt(2 * epsilon)  # pure ε costs ε²/2
+            family = family if self.on_points else NOISE_FAMILIES["discrete_laplace"]
         return family, family.scale(epsilon, self.view.sensitivity(window, state))
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -356,9 +331,9 @@ class Scheduled(Mechanism):
         )
         if not self.query_budget:
             return (charge,), after
+        moved = Sensitivity(*map(np.max, self.view.sensitivity(window, offer.state)))
         family, scale = self._query(window, offer.state)
-        moved = self.view.sensitivity(window, offer.state)
-        return (family.event(Sensitivity(*map(np.max, moved)), np.max(scale)), charge), after
+        return (family.event(moved, np.max(scale)), charge), after
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -408,7 +383,7 @@ class BudgetSchedule(Budgeted, Scheduled):
     def family(self) -> NoiseFamily:
         """The chosen noise family."""
         family = NOISE_FAMILIES["discrete_gaussian" if self.noise == AUTO else self.noise]
-        return family.exact if self.accounting == GAUSSIAN and family.is_concentrated else family
+        return replace(family, measure=GAUSSIAN) if self.accounting == GAUSSIAN and family.is_concentrated else family
 
     @property
     def candidates(self) -> tuple[Self, ...]:
@@ -452,13 +427,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
 
 class PeriodSchedule(BudgetSchedule):
-    """Base class for mechanisms whose noise covers all of a person's memberships in a budget period, which is the unit.
-
-    Parameters
-    ----------
-    epsilon, rho, delta, noise, accounting
-        As in `BudgetSchedule`. The budget is that of a budget period, or of a whole run without periods.
-    """
+    """Base class for mechanisms whose noise covers all of a person's memberships in a budget period, their unit."""
 
     theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1, on all windows of the period"
 
@@ -503,15 +472,7 @@ class PeriodSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(BudgetSchedule):
-    """Base class for schedules that work on counts and on traces.
-
-    Parameters
-    ----------
-    epsilon, rho, delta, noise, accounting
-        As in `BudgetSchedule`.
-    radius
-        On traces: distance in metres at which ε or ρ holds; points d metres apart cost ε·d/radius, or ρ·(d/radius)².
-    """
+    """Base class for schedules on counts or traces, whose points d metres apart cost ε·d/radius, or ρ·(d/radius)²."""
 
     noise: str = parameter(
         AUTO,
@@ -519,9 +480,7 @@ class TraceSchedule(BudgetSchedule):
         choices=(AUTO, *families()),
     )
     radius: float | None = parameter(
-        None,
-        doc="on traces: distance of two points that cost epsilon or rho to tell apart; unset: 1",
-        above=0,
+        None, doc="on traces: distance of two points that cost epsilon or rho to tell apart; unset: 1", above=0
     )
 
     def __post_init__(self) -> None:
@@ -549,9 +508,7 @@ class LandmarkSchedule(TraceSchedule):
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget divided by the period's landmarks plus one, or by its windows if there are fewer of
-        them.
-        """
+        """Return the budget divided by the period's landmarks plus one, or by its windows if there are fewer."""
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
@@ -562,17 +519,7 @@ class LandmarkSchedule(TraceSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
-    """Base class for w-event mechanisms.
-
-    Parameters
-    ----------
-    epsilon
-        Budget of any w successive windows, in nats.
-    w
-        Length of the protected stretch, in windows; on traces, in points of a user.
-    rho, delta, noise, accounting
-        As in `BudgetSchedule`.
-    """
+    """Base class for w-event mechanisms, with the parameters of `BudgetSchedule` for any ``w`` successive windows."""
 
     w: int = stretch()
     theorem: ClassVar[str] = "Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3"
@@ -598,19 +545,10 @@ class WEventTraceSchedule(TraceSchedule, WEventSchedule):
 class DissimilaritySchedule(WEventTraceSchedule):
     """Base class for the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
-    The other half serves the publications of any w windows; a schedule says their `amount`.
-
-    Parameters
-    ----------
-    epsilon
-        Budget of any w successive windows, in nats: half for dissimilarity queries, half for publications.
-    noise
-        Of publications, of those that `TraceSchedule` names. A query is the distance from the last release, compared
-        with the mean error of a new one: on counts the mean absolute difference, of which the sum over the cells moves
-        by C. It has the noise of publications, with Gaussian noise discrete Laplace noise of ε = √(2ρ) on the sum, cut
-        to an integer, which costs ρ (on traces Laplace noise).
-    rho, delta, w, radius, accounting
-        As in `WEventTraceSchedule`.
+    The other half serves the publications of any w windows; a schedule says their `amount`. A query is the distance
+    from the last release, compared with the mean error of a new one: on counts the mean absolute difference, of which
+    the sum over the cells moves by C. It has the noise of publications, with Gaussian noise discrete Laplace noise of ε
+    = √(2ρ) on the sum, cut to an integer, which costs ρ (on traces Laplace noise).
     """
 
     adaptive: ClassVar[bool] = True

@@ -15,8 +15,6 @@ from penstock.mechanisms.core.unit import Unit
 class Sensitivity(NamedTuple):
     """The largest change of a vector between neighbours, in L1 and as the square of L2.
 
-    Examples
-    --------
     >>> Sensitivity(2.0, 2.0).replaced
     Sensitivity(l1=4.0, l2_squared=4.0)
     """
@@ -40,22 +38,12 @@ class Sensitivity(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The contribution bounds enforced for each person.
+    """The contribution bounds enforced for each person."""
 
-    Parameters
-    ----------
-    max_cells
-        C: cells of one window.
-    max_windows, max_block_cells
-        W and U: windows of a block, and cells over all windows of a block; None: no such bound.
-    max_per_period
-        n: memberships (cell × window) in a budget period, those of earlier windows first; None: no such bound.
-    """
-
-    max_cells: int = 1
-    max_windows: int | None = None
-    max_block_cells: int | None = None
-    max_per_period: int | None = None
+    max_cells: int = 1  # C: cells of one window
+    max_windows: int | None = None  # W: windows of a block; None, here as below: no such bound
+    max_block_cells: int | None = None  # U: cells over all windows of a block
+    max_per_period: int | None = None  # n: memberships (cell × window) in a budget period, of earlier windows first
 
     def __post_init__(self) -> None:
         for name, value in self.limits().items():
@@ -63,28 +51,15 @@ class Bounds:
                 raise ParameterError(name, value, "a whole number of at least 1")
 
     def limits(self) -> dict[str, Any]:
-        """Return the bounds by name.
-
-        >>> Bounds(max_cells=2).limits()
-        {'max_cells': 2, 'max_windows': None, 'max_block_cells': None, 'max_per_period': None}
-        """
+        """Return the bounds by name."""
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
     def sensitivity(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
         """Return the joint sensitivity of all windows to adding or removing one unit.
 
-        Parameters
-        ----------
-        unit
-            What is added or removed.
-        n_cells
-            Cells of a window that a person can be in: those whose sensors are active.
-        n_windows
-            Windows of the unit: of a budget period, or of its landmarks and one window more. A stretch or block has
-            at most its length, a window is one.
+        ``n_cells`` are those of a window whose sensors are active, ``n_windows`` the windows of a budget period, or its
+        landmarks and one window more. A stretch or block has at most its length, a window is one.
 
-        Notes
-        -----
         Let v hold, for every window and cell, 1 where bounding leaves the person a membership and 0 elsewhere, and v′
         be what it leaves of the person without the unit. Other people are bounded by their own events alone, so that
         neighbours differ by v − v′, and the sensitivities are the largest abs(v − v′) and abs(v − v′)².
@@ -101,38 +76,27 @@ class Bounds:
         the whole period so covers it at the price of a replacement (`Sensitivity.replaced`); noise is not calibrated
         for it.
 
-        Examples
-        --------
         >>> Bounds(max_cells=2, max_per_period=20).sensitivity(Unit("period"), n_cells=9, n_windows=24)
         Sensitivity(l1=20.0, l2_squared=20.0)
         >>> Bounds(max_cells=2).sensitivity(Unit.stretch(3), n_cells=9)
         Sensitivity(l1=6.0, l2_squared=6.0)
 
-        Raises
-        ------
-        ParameterError
-            If there is a bound on a budget period and the unit is smaller.
+        Raises `ParameterError` if there is a bound on a budget period and the unit is smaller.
         """
         if self.max_per_period is not None and unit.kind != "period":
             expected = f"left out with units smaller than the budget period ({unit}); period_uniform has that unit"
             raise ParameterError("max_per_period", self.max_per_period, expected)
-        of_window = min(self.max_cells, n_cells)
-        if unit.kind == "window":
-            return _of_ones(of_window)
-        if unit.kind == "stretch":
-            return _of_ones(of_window * unit.length)
-        if unit.kind == "block":
+        n_ones = min(self.max_cells, n_cells)  # entries of a window that change, each by 1
+        if unit.kind in ("window", "stretch"):
+            n_ones *= unit.length
+        elif unit.kind == "block":
             n_windows = min(unit.length, self.max_windows or unit.length, n_windows or unit.length)
-            return _of_ones(min(of_window, self.max_block_cells or of_window) * n_windows)
-        if n_windows is None:
+            n_ones = min(n_ones, self.max_block_cells or n_ones) * n_windows
+        elif n_windows is None:
             raise ParameterError("n_windows", None, f"given for the unit {unit}")
-        maximum = of_window * n_windows
-        return _of_ones(maximum if self.max_per_period is None else min(maximum, self.max_per_period))
-
-
-def _of_ones(n: int) -> Sensitivity:
-    """Return the sensitivity of a vector in which at most ``n`` entries change, each by 1."""
-    return Sensitivity(float(n), float(n))
+        else:
+            n_ones = min(n_ones * n_windows, self.max_per_period or n_ones * n_windows)
+        return Sensitivity(float(n_ones), float(n_ones))
 
 
 # Of what a window is released as, where one person is in at most ``max_cells`` cells once each.

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,10 +46,18 @@ def decode_state(data: bytes, name: str, version: int) -> State:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
     length = int.from_bytes(data[len(_MAGIC) : offset], "little")
+    state: State = {}
     try:
         header = json.loads(data[offset : offset + length])
-        owner, written, described = str(header["name"]), int(header["version"]), header["arrays"]
-        state, offset = _arrays(data, described, offset + length)
+        owner, written, offset = str(header["name"]), int(header["version"]), offset + length
+        for key, dtype, shape in header["arrays"]:
+            # NumPy would take anything that looks like Python for a description of fields.
+            if not _DTYPE.fullmatch(dtype) or min(shape, default=0) < 0:
+                raise ValueError(f"array {key!r} is described as {dtype!r} of shape {shape}")
+            kind = np.dtype(dtype)
+            array = np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
+            state[key] = array.astype(kind.newbyteorder("="))
+            offset += array.nbytes
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise StateVersionError(f"the encoded state of {name!r} is damaged: {error}") from error
     if owner != name:
@@ -65,32 +72,6 @@ def decode_state(data: bytes, name: str, version: int) -> State:
     return state
 
 
-@dataclass(frozen=True)
-class StateFormat:
-    """The name and version of one state format.
-
-    Examples
-    --------
-    >>> old, new = StateFormat("sums"), StateFormat("sums", 2)
-    >>> new.decode(new.encode({"total": np.arange(2)}))
-    {'total': array([0, 1])}
-    >>> new.decode(old.encode({"sum": np.arange(2)}))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.StateVersionError: state of 'sums' has version 1; this code reads version 2: ...
-    """
-
-    name: str  # what the state belongs to
-    version: int = 1  # of the present layout
-
-    def encode(self, state: Mapping[str, NDArray[Any]]) -> bytes:
-        """Encode a state to bytes of this version."""
-        return encode_state(self.name, self.version, state)
-
-    def decode(self, data: bytes) -> State:
-        """Decode a state from bytes of this version; raise `StateVersionError` for any other."""
-        return decode_state(data, self.name, self.version)
-
-
 def nested(prefix: str, state: State) -> State:
     """Return a state as part of a larger one, with ``prefix.`` added before every name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
@@ -100,19 +81,3 @@ def part(prefix: str, state: State) -> State:
     """Extract the part of a larger state that `nested` added, under its original names."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}
-
-
-def _arrays(data: bytes, described: list[tuple[str, str, list[int]]], offset: int) -> tuple[State, int]:
-    """Decode the arrays described in a header, and return them with the offset after the last one."""
-    state: State = {}
-    for key, dtype, shape in described:
-        # NumPy would take anything that looks like Python for a description of fields.
-        if not _DTYPE.fullmatch(dtype):
-            raise ValueError(f"array {key!r} is described as {dtype!r}")
-        kind = np.dtype(dtype)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"array {key!r} has dtype {dtype} and shape {shape}")
-        array = np.frombuffer(data, kind, math.prod(shape), offset).reshape(shape)
-        state[key] = array.astype(kind.newbyteorder("="))
-        offset += array.nbytes
-    return state, offset

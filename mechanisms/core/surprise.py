@@ -37,25 +37,13 @@ TINY = 1e-6
 
 
 class Belief(NamedTuple):
-    """The belief about each cell after a window: whether it has an event and, if so, its count.
+    """The belief about each cell after a window: whether it has an event and, if so, its count."""
 
-    Parameters
-    ----------
-    belief
-        Probability that the cell has an event; 0 in cells where nothing is unusual.
-    mean, variance
-        The count if it has one.
-    spread
-        Variance of the prediction without an event, by what the cell's errors usually are.
-    alarm
-        Cells in which an event is likelier than not and not older than `LONGEST` windows.
-    """
-
-    belief: Array
-    mean: Array
+    belief: Array  # probability that the cell has an event; 0 in cells where nothing is unusual
+    mean: Array  # the count if it has one
     variance: Array
-    spread: Array
-    alarm: Mask
+    spread: Array  # variance of the prediction without an event, by what the cell's errors usually are
+    alarm: Mask  # cells in which an event is likelier than not and not older than `LONGEST` windows
 
     def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
         """Return the mean and variance of the count, given its mean and variance if there is no event."""
@@ -79,27 +67,13 @@ def start(facts: Facts) -> State:
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
     """Return the limits on a surprise and on a cell's decayed sum of surprises, in standard deviations of the noise.
 
-    Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``.
+    Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``, with ``n_counts``
+    a day in all cells, at least `MIN_COUNTS`. Where nothing has ``begun`` they are infinite. Prediction errors that are
+    added to the noise have no heavier tails, so that the law of the noise bounds that of both. Laplace noise passes x·b
+    with a probability of exp(−x), the sum with at most `_LARGEST_TERM` times that of its last term. Discrete Gaussian
+    noise has tails of Gaussian noise plus one, and sums those of the bound on their moments (Canonne, Kamath, Steinke
+    2020, propositions 24 and 25). Discrete Laplace noise is Laplace noise, rounded by less than one.
 
-    Parameters
-    ----------
-    family, scale
-        ``noise`` and ``scale`` of a release.
-    n_counts
-        Counts that are released in a day, in all cells; fewer than `MIN_COUNTS` count as that many.
-    begun
-        Where there is anything to be surprised at; elsewhere the limits are infinite.
-
-    Returns
-    -------
-    Two numbers, or arrays of the scale's shape. Prediction errors that are added to the noise have no heavier tails, so
-    that the law of the noise bounds that of both. Laplace noise passes x·b with a probability of exp(−x), the sum
-    with at most `_LARGEST_TERM` times that of its last term. Discrete Gaussian noise has tails of Gaussian noise plus
-    one, and sums those of the bound on their moments (Canonne, Kamath, Steinke 2020, propositions 24 and 25). Discrete
-    Laplace noise is Laplace noise, rounded by less than one.
-
-    Examples
-    --------
     >>> [[float(one[0].round(2)) for one in limits(family, np.array(10.0), 2400)] for family in ("gaussian", "laplace")]
     [[3.71, 3.71], [5.99, 4.88]]
     """
@@ -132,23 +106,13 @@ def believed(
     wanders and fades, and without it; each noisy count says which is likelier, so that an event that ends is given up
     in the window in which it ends. After `LONGEST` windows it is no alarm any more: the cell's surprises count again
     in what is usual for it.
-
-    Parameters
-    ----------
-    predicted, spread
-        Prediction without an event, and its variance, shape (..., n_cells).
-    values, variance
-        Noisy counts, and the variance of their noise.
-    seen
-        Cells that have a noisy count.
-    limit
-        From `limits`; infinite: no alarm.
-    state
-        From `start` or the last window.
     """
     belief, size, doubt = (state[name] for name in ("event_belief", "event_size", "event_variance"))
     usual, expected = predicted, np.maximum(spread + variance, TINY)
-    spread = spread + (_usual(state) - 1.0) * expected
+    # The mean square of a cell's surprises where it is clearly above 1.
+    weight = state["usual_weight"]
+    square = np.maximum(state["usual_squares"] / weight - CLEAR_RATIO * np.sqrt(2.0 / weight), 1.0)
+    spread = spread + (square - 1.0) * expected
     usual_total = np.maximum(spread + variance, TINY)
     event_mean = np.maximum(predicted + EVENT_FADING * size, 0.0)
     event_mean_spread = spread + EVENT_FADING**2 * doubt + (1.0 - EVENT_FADING**2) * size**2
@@ -198,9 +162,3 @@ def believed(
         "event_size": np.where(forgotten, 0.0, mean - predicted),
         "event_variance": np.where(forgotten, 0.0, left),
     }
-
-
-def _usual(state: State) -> Array:
-    """Return the mean square of a cell's surprises if it is clearly above 1, or else 1."""
-    weight = state["usual_weight"]
-    return np.asarray(np.maximum(state["usual_squares"] / weight - CLEAR_RATIO * np.sqrt(2.0 / weight), 1.0))

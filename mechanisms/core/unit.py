@@ -22,17 +22,10 @@ LENGTH_KINDS = ("stretch", "block")
 class Unit:
     """A unit of privacy: everything about one person that a guarantee protects together.
 
-    Parameters
-    ----------
-    kind
-        ``window``: one window. ``stretch``: any ``length`` successive windows. ``landmarks``: all landmark windows of a
-        budget period and any one other window of it. ``period``: a whole budget period. ``block``: ``length`` windows,
-        counted from window 1, that are released together. ``run``: all windows.
-    length
-        Windows of a stretch or of a block; 1 for the others.
+    ``window``: one window. ``stretch``: any ``length`` successive windows. ``landmarks``: all landmark windows of a
+    budget period and any one other window of it. ``period``: a whole budget period. ``block``: ``length`` windows,
+    counted from window 1, that are released together. ``run``: all windows.
 
-    Examples
-    --------
     >>> str(Unit.stretch(24)), Unit.of("stretch(24)") == Unit.stretch(24)
     ('stretch(24)', True)
     >>> Unit.stretch(2).cost([1.0, 0.0, 2.0, 3.0])
@@ -97,29 +90,15 @@ class Unit:
         """Return the total of the charges to the most expensive unit.
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
-        windows, such as that of a block or of a period, counts in every unit that meets any of its windows.
+        windows, such as that of a block or of a period, from ``first`` to ``last`` (0-based), counts in every unit that
+        meets any of its windows; ``part`` is what it counts for in a unit that holds only some. It is more where
+        contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
+        others are counted instead, a replacement (`sensitivity.Sensitivity.replaced`).
 
-        Parameters
-        ----------
-        charges
-            Amounts in ε or ρ, shape (n_charges,): one a window, unless ``first`` and ``last`` say which.
-        landmark, period
-            Facts of the windows, shape (n_windows,): landmarks (unset: none) and the number of the budget period, which
-            never falls (unset: all windows are one period).
-        first, last
-            First and last window of each charge, 0-based.
-        part
-            What each charge counts for in a unit that holds only some of its windows; unset: the same. It is more where
-            contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
-            others are counted instead, a replacement (`sensitivity.Sensitivity.replaced`).
+        ``landmark``, ``period``: facts of the windows, shape (n_windows,); unset: no landmarks, one period. O(n_windows
+        + n_charges), for landmarks times the periods that a charge meets. Never too little: sums of many amounts are
+        rounded like any sum.
 
-        Notes
-        -----
-        O(n_windows + n_charges), for landmarks times the periods that a charge meets. Never too little: sums of many
-        amounts are rounded like any sum.
-
-        Examples
-        --------
         >>> Unit("landmarks").cost([1.0, 2.0, 4.0, 3.0], landmark=[True, False, False, True])
         8.0
         >>> Unit.stretch(2).cost([5.0], first=[1], last=[6], period=[0] * 8, part=[10.0])
@@ -136,7 +115,11 @@ class Unit:
         facts = next((np.asarray(given) for given in (period, landmark) if given is not None), None)
         n_windows = max(int(ends.max()) + 1, 0 if facts is None else len(facts))
         if self.kind in ("window", "stretch"):
-            return _of_stretches(min(self.length, n_windows), n_windows, amounts, partly, begins, ends)
+            # A stretch may begin before the first window: place w − 1 stands for a beginning at window 0.
+            w = min(self.length, n_windows)
+            fits = ends - begins < w
+            held = ((amounts - partly)[fits], ends[fits], begins[fits] + w - 1)
+            return float(_running(n_windows + w - 1, (partly, begins, ends + w - 1), held).max())
         if self.kind == "block":
             number = np.arange(n_windows) // self.length
         else:
@@ -144,34 +127,20 @@ class Unit:
             number = np.zeros(n_windows, np.int64) if is_whole else np.asarray(period, np.int64)
             number = number - number[0]
         if self.kind != "landmarks":
-            return _of_groups(number, amounts, partly, begins, ends)
+            first_group, last_group = number[begins], number[ends]
+            counted = np.where(first_group == last_group, amounts, partly)
+            return float(_running(int(number[-1]) + 1, (counted, first_group, last_group)).max())
         marks = np.zeros(n_windows, bool) if landmark is None else np.asarray(landmark, bool)
         return _of_landmarks(marks, number, amounts, partly, begins, ends)
 
 
 def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
-    """Return the totals at positions 0 to ``length`` − 1 of amounts given for ranges of positions, both ends
-    inclusive.
-    """
+    """Return the totals at positions 0 to ``length`` − 1 of amounts for ranges of positions, both ends inclusive."""
     change = np.zeros(length + 1)
     for amounts, begins, ends in added:
         np.add.at(change, begins, amounts)
         np.subtract.at(change, ends + 1, amounts)
     return np.cumsum(change)[:-1]
-
-
-def _of_stretches(w: int, n_windows: int, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots) -> float:
-    # A stretch may begin before the first window: place w − 1 stands for a beginning at window 0.
-    fits = ends - begins < w
-    more = (partly - amounts)[fits]
-    held = (-more, ends[fits], begins[fits] + w - 1)
-    return float(_running(n_windows + w - 1, (partly, begins, ends + w - 1), held).max())
-
-
-def _of_groups(number: Slots, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots) -> float:
-    first, last = number[begins], number[ends]
-    counted = np.where(first == last, amounts, partly)
-    return float(_running(int(number[-1]) + 1, (counted, first, last)).max())
 
 
 def _of_landmarks(

@@ -23,13 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """A file of usual counts, and the reason why a deployment may read it: it is public, or charged to a ledger.
-
-    Examples
-    --------
-    >>> Profile(file="usual.json", declared="public").ledger is None
-    True
-    """
+    """A file of usual counts, and the reason why a deployment may read it: it is public, or charged to a ledger."""
 
     file: str = parameter(kind="path", doc="file that `penstock learn --profile` wrote")
     declared: str | None = parameter(None, choices=("public",), doc="that the counts are of public data")
@@ -42,21 +36,11 @@ class Profile(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UsualCounts:
-    """The contents of a file of usual counts.
+    """The contents of a file of usual counts."""
 
-    Parameters
-    ----------
-    counts
-        Shape (n_day_types, n_times_of_day, n_cells): people, as `DAY_TYPES` and equal parts of the day have them.
-    cells
-        Names of the cells.
-    facts
-        Where they are from: ``source``, ``run``, ``from``, ``until``, ``noise``.
-    """
-
-    counts: Array
-    cells: tuple[str, ...]
-    facts: dict[str, Any]
+    counts: Array  # people, shape (n_day_types, n_times_of_day, n_cells); times of day are equal parts of it
+    cells: tuple[str, ...]  # names of the cells
+    facts: dict[str, Any]  # where they are from: source, run, from, until, noise
 
     def write(self, path: str | Path) -> None:
         """Write the usual counts to a JSON file."""
@@ -81,10 +65,7 @@ class UsualCounts:
         return cls(counts=counts, cells=cells, facts=facts)
 
     def rows(self, n_slots: int, cells: tuple[str, ...] | None, n_cells: int) -> Array:
-        """Return the usual counts for a run's cells and times of day, shape (n_day_types × n_slots, n_cells).
-
-        A cell that the file lacks has no usual count (0). Raises `ParameterError` if no cell is in both.
-        """
+        """Return the usual counts for a run's cells and times of day, shape (n_day_types × n_slots, n_cells), or 0."""
         if cells is None:
             if n_cells != len(self.cells):
                 raise ParameterError("profile", f"{len(self.cells)} cells", f"one of {n_cells} cells, as the counts")
@@ -145,15 +126,7 @@ def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
 
 
 def usual(rows: Sequence[int], state: State) -> Array:
-    """Return the usual counts at the given times of day, shape (..., n_times, n_cells).
-
-    Parameters
-    ----------
-    rows
-        Position of the day's type × number of times of day + time of day, of each.
-    state
-        From `start` or `learned`.
-    """
+    """Return the usual counts at some rows, each day type × number of times of day + time of day."""
     sizes, patterns = state["sizes_of_patterns"][..., rows, :], state["patterns"]
     if "profile" not in state:
         return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, patterns), 0.0))
@@ -162,21 +135,9 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Return the state after learning from one window.
-
-    Parameters
-    ----------
-    row
-        As in `usual`.
-    noisy
-        The window's counts.
-    predicted
-        What stands for cells of which nothing was seen so far in this row, where others were.
-    noise
-        Variance of the noise of a count, on average over the cells, when something was published last; shape (...).
-    per_day
-        Windows of a day.
-    """
+    """Return the entries of the state that change when a window's noisy counts are added to its row."""
+    # `predicted` stands for cells of which nothing was seen so far in this row, where others were. `noise`, shape
+    # (...), is the variance of the noise of a count, on average over the cells, when something was published last.
     means, variances = state["means"].copy(), state["variances"].copy()
     before, variance = variances[..., row, :], np.maximum(noisy.variance, TINY)
     new = before == 0
@@ -248,10 +209,8 @@ def _mean(means: Array, precision: Array) -> Array:
 
 
 def shrunk(means: Array, variance: Array) -> Array:
-    """Shrink the means of cells towards their overall mean, by the fraction of their spread that noise explains.
-
-    Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
-    """
+    """Shrink the means of cells towards their overall mean, by the fraction of their spread that noise explains."""
+    # Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
     seen = variance > 0
     n = np.maximum(seen.sum(-1), 1)[..., None]
     centre = (means * seen).sum(-1)[..., None] / n
@@ -261,10 +220,8 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Shrink the amounts in the rows of each day type towards those of the time of day, according to the noise.
-
-    A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
-    """
+    """Shrink the amounts in the rows of each day type towards those of the time of day, according to the noise."""
+    # A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     shape = (*sizes.shape[:-2], len(DAY_TYPES), -1, sizes.shape[-1])
     sizes, precision = sizes.reshape(shape), _inverse(variance).reshape(shape)
     weekend, weekend_precision = _pool(sizes[..., 1:, :, :], precision[..., 1:, :, :], -3)

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import decode_state
 from penstock.pipeline import DONE, FAILED, atomic
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part, windows_of
@@ -75,7 +76,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
     """Read the figures in a local stream's checkpoint, or return an empty dictionary if there is none."""
     if not path.exists():
         return {}
-    saved: Mapping[str, Any] = checkpoint.FORMAT.decode(path.read_bytes())
+    saved: Mapping[str, Any] = decode_state(path.read_bytes(), *checkpoint.FORMAT)
     known: dict[str, Any] = {
         "rows": int(saved["rows.rows"]),
         "late": int(saved["rows.late"]),

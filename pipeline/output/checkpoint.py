@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
-from penstock.mechanisms.core.state import State, StateFormat
+from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import resolved
 from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
@@ -28,7 +28,7 @@ from penstock.pipeline.releasing.release import ReleaseLoop
 # The checkpoint of a stream, and the mark that says which run a folder holds.
 
 
-FORMAT = StateFormat("checkpoint", 3)
+FORMAT = ("checkpoint", 3)
 MARK = registration.MARK
 
 
@@ -39,7 +39,7 @@ def path(plan: Plan) -> Path:
 
 def write(plan: Plan, state: State) -> int:
     """Replace the checkpoint durably, and return its size. What it covers must be durable before."""
-    data = FORMAT.encode(state)
+    data = encode_state(*FORMAT, state)
     _replace(path(plan), data)
     return len(data)
 
@@ -55,7 +55,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def read(plan: Plan) -> State | None:
     """Read the checkpoint of a stream, or return None. Raise `StateVersionError` for that of another version."""
-    return FORMAT.decode(path(plan).read_bytes()) if path(plan).exists() else None
+    return decode_state(path(plan).read_bytes(), *FORMAT) if path(plan).exists() else None
 
 
 def position_of(state: State | None) -> State:
@@ -266,7 +266,7 @@ def go_back(plan: Plan) -> None:
         ReleaseLoop(plan).released(saved["release"].tobytes())
         for number, (accountant, shards) in enumerate(zip(plan.accountants, plan.shards)):
             for shard in range(len(shards)):
-                flat = account.FORMAT.decode(saved[account_key(number, shard)].tobytes())
+                flat = decode_state(saved[account_key(number, shard)].tobytes(), *account.FORMAT)
                 account.accountant_state(accountant, flat)
                 accounted[number, shard] = int(flat["accounted"])
     for kind in ("accounts", "accounts_public"):

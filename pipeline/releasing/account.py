@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
-from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.releasing.release import Batch
 
 VERSION = 1
-FORMAT = StateFormat("account_loop", VERSION)
+FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
@@ -34,18 +34,18 @@ class AccountLoop:
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
         """Return whether a batch has arrived before its predecessor."""
-        flat = FORMAT.decode(data)
+        flat = decode_state(data, *FORMAT)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known_facts(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
         """Return the index of the last accounted window."""
-        return int(FORMAT.decode(data)["accounted"])
+        return int(decode_state(data, *FORMAT)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
         """Account for the new releases in a batch and, at the end of a run, add the final figures."""
-        flat = FORMAT.decode(data)
+        flat = decode_state(data, *FORMAT)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
         state = accountant_state(accountant, flat)
@@ -68,7 +68,7 @@ class AccountLoop:
 
     def summary(self, data: bytes) -> dict[str, Any]:
         """Summarise the accountant's figures so far as JSON values."""
-        flat = FORMAT.decode(data)
+        flat = decode_state(data, *FORMAT)
         accountant = self.accountant
         state = accountant_state(accountant, flat)
         figures: dict[str, Any] = writable(accountant.summary(self.model, state))
@@ -83,7 +83,7 @@ class AccountLoop:
             "counts": known.counts,
             "sightings": known.target_cells,
         }
-        return FORMAT.encode(flat | {"state": np.frombuffer(encoded, np.uint8)})
+        return encode_state(*FORMAT, flat | {"state": np.frombuffer(encoded, np.uint8)})
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:

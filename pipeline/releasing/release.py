@@ -16,13 +16,13 @@ from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import GAUSSIAN
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
-from penstock.mechanisms.core.state import State, StateFormat, decode_state, encode_state
+from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge, Ledger
 
-FORMAT = StateFormat("release_loop")
+FORMAT = ("release_loop", 1)
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,10 @@ class ReleaseLoop:
     def _encode(self, inner: State, budget: State, shown: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)
         flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in shown.items()}
-        return FORMAT.encode(flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
+        return encode_state(*FORMAT, flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
 
     def _decode(self, data: bytes) -> tuple[State, State, State]:
-        flat = FORMAT.decode(data)
+        flat = decode_state(data, *FORMAT)
         raw = flat.pop("mechanism").tobytes()
         inner = decode_state(raw, self.name, self.mechanism.version)
         parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}

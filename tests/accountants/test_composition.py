@@ -241,7 +241,7 @@ def test_adaptive_amounts_have_pure_figures_only():
 
 def test_exact_releases_cost_everything_and_nothing_costs_nothing():
     assert set(figures([(events.Exact(),)]).values()) == {np.inf}
-    nothing = figures([(events.Repeated(0),), (events.Nothing(),), ()])
+    nothing = figures([(events.Repeated(0),), (events.Covered(1),), ()])
     assert set(nothing.values()) == {0.0}
 
 
@@ -259,7 +259,6 @@ def test_every_event_of_the_family_is_priced_or_refused(price):
         events.Linked: events.Linked(events.Additive("laplace", 1.0, 2.0), 3.0),
         events.Additive: events.Additive("discrete_gaussian", 1.0, 2.0),
         events.Exact: events.Exact(),
-        events.Nothing: events.Nothing(),
     }
     for kind in events.EVENTS:
         event = examples.get(kind) or kind(*[1.0, 2.0][: len(vars(kind).get("__match_args__", ()))])
@@ -302,7 +301,6 @@ def test_replacement_is_twice_add_remove_and_exactly_that():
         events.Sampled(events.Additive("gaussian", np.sqrt(2), 3.0), 0.3, "user"),
         events.Exact(),
         events.Repeated(3),
-        events.Nothing(),
     ],
     ids=lambda event: type(event).__name__,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from penstock.mechanisms.core.run import choose_noise
 from penstock.mechanisms.core.sensitivity import Sensitivity
 
 EPSILONS, DELTAS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0), (1e-3, 1e-6, 1e-9)
-DISCRETE = NOISE_FAMILIES["discrete_gaussian"].exact
+DISCRETE = replace(NOISE_FAMILIES["discrete_gaussian"], measure="gaussian")
 
 
 def sum_of(n: int, sigma: float) -> NDArray[np.float64]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 EXTENSION_BITS = 64
 
-
 #: Words per row: one number for all rows, or shape (n_rows,).
 Counts = int | NDArray[np.int64]
 

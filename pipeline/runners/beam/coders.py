@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import EVENTS
 from penstock.mechanisms.core.plugin import StateVersionError
-from penstock.mechanisms.core.state import State, StateFormat
+from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.count import GroupCounts
 from penstock.pipeline.counting.ingest import RowCounts
@@ -32,7 +32,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatc
 from penstock.pipeline.sources.reading.offsets import OffsetRange
 
 #: Everything that is encoded here, but for pieces of contributions.
-FORMAT = StateFormat("beam")
+FORMAT = ("beam", 1)
 #: Distinct contributions: layout, group of windows, and how many rows they stand for; then the contributions.
 _HEAD = np.dtype([("layout", "S8"), ("group", "<i8"), ("n_rows", "<i8")])
 _LAYOUT = b"PIECE001"
@@ -91,12 +91,12 @@ def encode(value: Any) -> bytes:
     """
     arrays: State = {}
     head = json.dumps(_as_json(value, arrays))
-    return FORMAT.encode(arrays | {"head": np.frombuffer(head.encode(), np.uint8)})
+    return encode_state(*FORMAT, arrays | {"head": np.frombuffer(head.encode(), np.uint8)})
 
 
 def decode(data: bytes) -> Any:
     """Decode bytes written by `encode`, or raise `StateVersionError` if their layout is unknown."""
-    state = FORMAT.decode(data)
+    state = decode_state(data, *FORMAT)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
     except (LookupError, TypeError, ValueError) as error:  # an event, or a charge, that this code does not know

@@ -22,6 +22,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.accountants.core.accountant import Rows
 from penstock.mechanisms.core.plugin import DataError
+from penstock.mechanisms.core.state import decode_state
 from penstock.pipeline import atomic
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.count import GroupCounts, nothing
@@ -353,7 +354,7 @@ class AccountInOrder(WritingStep):
         loop.write(state)
         if shard == 0:  # the summary is the same in every part
             self.writer.summary(number, account.summary(state))
-        if account_loop.FORMAT.decode(state)["finished"]:
+        if decode_state(state, *account_loop.FORMAT)["finished"]:
             atomic.write_json(parts_folder(self.plan, "ended") / _account_name(element[0]), account.summary(state))
 
 

@@ -132,7 +132,7 @@ def test_a_block_is_one_timestamp():
     def block(charge, first, final):
         return (events.Block(events.PureDP(charge), first, final),)
 
-    quiet = (events.Nothing(),)
+    quiet = (events.Repeated(0),)
     charges = [block(0.3, 1, 3), quiet, quiet, block(0.2, 4, 6), block(0.2, 4, 6), quiet]
     rows, *_ = account(Temporal(correlation=STRONG), charges, resume=True)
     expected = temporal_privacy_loss(np.array([0.6, 0.4]), *[laplacian_smoothing_matrix(2, 0.1)] * 2)[2]

@@ -124,7 +124,7 @@ def test_designed_noise_is_for_traces_of_a_stated_length():
     assert designed(most).is_designed
     with pytest.raises(ParameterError, match="at most 1,000 with designed noise"):
         designed(goal_of(n_points=1001))
-    assert get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal_of(n_points=1001))).deviation is None
+    assert not get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=goal_of(n_points=1001))).is_designed
 
 
 def test_twenty_thousand_traces_have_the_designed_covariance():

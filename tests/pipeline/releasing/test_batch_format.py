@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from penstock.mechanisms.core.contract import Release
-from penstock.mechanisms.core.events import Additive, Block, Event, Nothing, Repeated, Sampled
+from penstock.mechanisms.core.events import Additive, Block, Event, Repeated, Sampled
 from penstock.mechanisms.core.plugin import StateVersionError
-from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.releasing.release import Batch
@@ -21,7 +20,6 @@ EVENTS: tuple[Event, ...] = (
     Additive("discrete_laplace", np.int64(2), np.float64(1 / 3)),
     Block(Sampled(Additive("gaussian", 1, np.array([0.1, np.inf])), 0.5), 3, 4),
     Repeated(0),
-    Nothing(),
 )
 RELEASES = (
     Release(window=3, values=np.array([1.5, np.nan, -0.0]), noise="gaussian", scale=np.float64(0.1), charge=EVENTS),
@@ -65,7 +63,7 @@ def test_every_bit_comes_back(batch):
 def test_other_layouts_are_refused(monkeypatch):
     data = encode(Batch(RELEASES, (CHARGE,)))
     with monkeypatch.context() as later:
-        later.setattr(coders, "FORMAT", StateFormat("beam", 2))
+        later.setattr(coders, "FORMAT", ("beam", 2))
         newer = encode(Batch(RELEASES, (CHARGE,)))
         with pytest.raises(StateVersionError, match="has version 1"):
             decode(data)

@@ -22,7 +22,6 @@ import pytest
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
-from penstock.mechanisms.core.state import StateFormat
 from penstock.pipeline import INTERRUPTED
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
@@ -446,14 +445,14 @@ LAYOUTS = (release, account, checkpoint)
 def test_a_version_that_nobody_reads_is_an_error_before_anything_is_released(folder, monkeypatch, module, version):
     value, out = sections(folder, stream=True), folder / "out"
     with monkeypatch.context() as other:
-        other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, version))
+        other.setattr(module, "FORMAT", (module.FORMAT[0], version))
         with interrupted(lambda n_slices, _: n_slices == 5):
             assert run(configured(value)).exit_code == INTERRUPTED
     before = charges_in(out), outputs(out)["public/releases.parquet"]
     # This code knows version 2 alone: neither an older one nor a newer one.
     with monkeypatch.context() as other:
-        other.setattr(module, "FORMAT", StateFormat(module.FORMAT.name, 2))
-        with pytest.raises(StateVersionError, match=f"{module.FORMAT.name}.* has version {version}"):
+        other.setattr(module, "FORMAT", (module.FORMAT[0], 2))
+        with pytest.raises(StateVersionError, match=f"{module.FORMAT[0]}.* has version {version}"):
             run(configured(value), resume=True)
     assert (charges_in(out), outputs(out)["public/releases.parquet"]) == before
 
