@@ -51,6 +51,8 @@ class Walk(Checked):
 class KnownCorrelation(Checked):
     """The correlation between a person's successive states that an adversary knows, declared in exactly one way.
 
+    Where one direction alone is given, the other follows from it and its stationary distribution by Bayes' rule.
+
     Parameters
     ----------
     backward, forward
@@ -62,8 +64,6 @@ class KnownCorrelation(Checked):
     estimate, windows, of, smoothing, unseen
         An estimate from the first ``windows`` windows of the run's own stream. With ``of: users`` a person's states
         are the cells; with ``of: cells`` they are being in one cell or not, and the loss is the largest for any cell.
-
-    Where one direction alone is given, the other follows from it and its stationary distribution by Bayes' rule.
 
     Examples
     --------

@@ -111,7 +111,7 @@ def test_an_installed_package_needs_no_folder(town, tmp_path):
     folder, _ = town
     declared = tomllib.loads((folder / "pyproject.toml").read_text())
     project = declared["project"]
-    kinds = ("accountants", "mechanisms", "metrics", "sources", "spaces")
+    kinds = ("accountants", "mechanisms", "metrics", "sources", "spaces", "windows")
     packages = find_namespace_packages(str(folder), **declared["tool"]["setuptools"]["packages"]["find"])
     assert sorted(packages) == ["town", *(f"town.{kind}" for kind in kinds)]
     shutil.copytree(folder / "town", tmp_path / "site/town")
@@ -125,9 +125,10 @@ def test_an_installed_package_needs_no_folder(town, tmp_path):
     assert code == 0, log
     runs = [pl.read_parquet(where / "runs/town/public/releases.parquet") for where in (folder, tmp_path)]
     assert runs[0].equals(runs[1])
-    code, log = run(tmp_path, "penstock list metrics; penstock list spaces", **installed)
+    code, log = run(tmp_path, "penstock list metrics; penstock list spaces; penstock list windows", **installed)
     assert "empty_streets       Share of the empty cells" in log, log
     assert "bands" in log
+    assert "lessons" in log
     code, log = run(tmp_path, "penstock validate town.yaml")
     assert code == 2
     assert "town.yaml:4: source.type" in log
