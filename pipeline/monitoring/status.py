@@ -61,15 +61,10 @@ def of_folder(folder: Path) -> Status:
         known = _of_checkpoint(folder / "operator" / "checkpoint" / "latest", released) or _of_cluster(folder)
         was_killed = (folder / LOCK).exists()  # with what it said before it went on
         code = DONE if holder else FAILED if was_killed else ending.get("code", FAILED)
-    return Status(
-        state=state,
-        exit_code=code,
-        detail=detail,
-        released=released,
-        planned=public.get("windows"),
-        last_window_end=end.timestamp() if isinstance(end, datetime) else None,
-        **known,
-    )
+    if isinstance(end, datetime):
+        known["last_window_end"] = end.timestamp()
+    planned = public.get("windows")
+    return Status(state=state, exit_code=code, detail=detail, released=released, planned=planned, **known)
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:

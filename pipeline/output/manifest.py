@@ -311,13 +311,9 @@ def _spread(values: list[int]) -> dict[str, float]:
     if not values:
         return {}
     array = np.asarray(values)
-    return {
-        "mean": float(array.mean()),
-        "standard_deviation": float(array.std(ddof=1)) if len(array) > 1 else 0.0,
-        "minimum": int(array.min()),
-        "median": float(np.median(array)),
-        "maximum": int(array.max()),
-    }
+    deviation = float(array.std(ddof=1)) if len(array) > 1 else 0.0
+    ends = {"minimum": int(array.min()), "median": float(np.median(array)), "maximum": int(array.max())}
+    return {"mean": float(array.mean()), "standard_deviation": deviation, **ends}
 
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:

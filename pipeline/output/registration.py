@@ -282,12 +282,10 @@ def resume_run(plan: Plan) -> None:
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with.
     """
-    ledger = open_ledger(plan)
     if not plan.keys.run_id:
-        with ledger.transaction() as transaction:
-            _begin(plan, transaction, None)
+        register_run(plan)
         return
-    known = KnownLedgers(plan)
+    ledger, known = open_ledger(plan), KnownLedgers(plan)
     with known.locked():
         known.check()
         with ledger.transaction() as transaction:

@@ -205,10 +205,11 @@ class Ledger:
 
     Notes
     -----
-    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed
-    or taken out breaks the chain. A missing end does not: it shows by a head that was kept elsewhere (`Head`), beside
-    the ledger, in the folder of the run and in the manifests. A head is kept after its entry is written and before the
-    release leaves, so that a writer that is killed leaves the head of an earlier entry, never of a later one.
+    Every line ends with the head of the chain: SHA-256 over the head before it and the line. A line that was changed or
+    taken out breaks the chain. A missing end does not: it shows by a head that was stored elsewhere (`store_head`),
+    beside the ledger, in the folder of the run and in the manifests. A head is kept after its entry is written and
+    before the release leaves, so that a writer that is killed leaves the head of an earlier entry, never of a later
+    one.
 
     Examples
     --------

@@ -151,21 +151,11 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
         at = int(known[np.argmin(values[known]) if is_least else np.argmax(values[known])])
         worst = group.row(at, named=True)
         ends = group["high"].cast(pl.Float64).to_numpy()[known]
-        ends = ends[~np.isnan(ends)]
-        totals.append(
-            AccountFigure(
-                accountant=str(accountant),
-                name=str(name),
-                unit=worst["unit"],
-                adjacency=worst["adjacency"],
-                value=worst["value"],
-                window=worst["window"],
-                n_subjects=(group if among.all() else group.filter(among))["subject"].n_unique(),
-                final=bool(group["is_final"].to_numpy()[among].all()),
-                low=worst["low"],
-                high=worst["high"] if is_least else max(ends.tolist(), default=None),
-            )
-        )
+        high = worst["high"] if is_least else max(ends[~np.isnan(ends)].tolist(), default=None)
+        n_subjects = (group if among.all() else group.filter(among))["subject"].n_unique()
+        is_final = bool(group["is_final"].to_numpy()[among].all())
+        shared = {column: worst[column] for column in ("accountant", "name", "unit", "adjacency", "value", "window")}
+        totals.append(AccountFigure(**shared, n_subjects=n_subjects, final=is_final, low=worst["low"], high=high))
     return sorted(totals, key=lambda f: treatment(f.accountant).order)
 
 

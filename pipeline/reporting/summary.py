@@ -348,11 +348,8 @@ def _left_out(run: Run) -> str:
 def _bound(run: Run) -> Iterator[Notice]:
     n_visits, n_kept = run.visits or (0, 0)
     if n_visits - n_kept > MANY_VISITS * n_visits:
-        text = (
-            f"{_left_out(run)}: counts are too low by that, and no interval covers it. A larger bound leaves out less "
-            "and needs more noise."
-        )
-        yield Notice("caution", "many visits are not counted", text)
+        text = "counts are too low by that, and no interval covers it. A larger bound leaves out less"
+        yield Notice("caution", "many visits are not counted", f"{_left_out(run)}: {text} and needs more noise.")
 
 
 def _accounts(run: Run) -> Iterator[Notice]:
