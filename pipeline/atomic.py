@@ -24,9 +24,7 @@ def is_private(folder: Path) -> bool:
 
 
 def make_folder(path: Path, private: bool = False) -> None:
-    """Create a folder and its parents. The folder is owner-only if it belongs to the operator or if ``private`` is
-    set.
-    """
+    """Create a folder and its parents, owner-only if it belongs to the operator or if ``private`` is set."""
     if not path.is_dir():
         make_folder(path.parent)
         path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
@@ -80,11 +78,8 @@ def write_text(path: Path, text: str, private: bool = False) -> None:
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably unless it already exists, so that the first writer wins.
-
-    Returns
-    -------
-    Whether this call created it.
+    """Create a file atomically and durably unless it exists, so that the first writer wins, and return whether it was
+    created.
     """
     make_folder(path.parent)
     temporary = _temporary(path)

@@ -64,11 +64,8 @@ def run(
         Whether a stream may go to an engine behind ``--job_endpoint`` that was never shown to hold the minimum of its
         readers' watermarks. Its windows may lack rows, and the manifests say so.
 
-    Raises
-    ------
-    PenstockError
-        `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which no
-        row can be used, `RowEquationError` if a row was lost, and the rest of the family.
+    Raises `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which
+    no row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")

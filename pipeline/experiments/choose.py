@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import yaml
 
+from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
 from penstock.mechanisms.core.plugin import (
     Checked,
@@ -66,6 +67,8 @@ KEPT_SHARES = (0.95, 0.99)
 #: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
 ADVANTAGE = "attack/lira/advantage"
 GAME: dict[str, Any] = {"whom": "exposed", "targets": 6, "samples": 400}
+#: Values of aggregates that an attack makes and weighs in a second of one processor, about.
+VALUES_A_SECOND = 3.5e6
 #: Injected events have this many standard deviations of the noise of a candidate that shares its budget evenly, and
 #: releases whose error is no larger than the least one's times this are compared by how many of them they show.
 EVENT, NEARLY_AS_GOOD = 8.0, 1.1
@@ -171,14 +174,11 @@ class ChoiceRequest(Checked):
 def candidates(
     w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return, by name, the configuration changes of each candidate within the budget.
-
-    Every mechanism of counts with such a budget: as it was published, and followed by `filter` where the noise of its
-    windows is independent. Where noise can be chosen, it is the one that has less.
+    """Return, by name, the configuration changes of each candidate: every mechanism of counts with such a budget, as
+    it was published, and followed by `filter` where the noise of its windows is independent.
 
     `w`: protected are any ``w`` successive windows; None: a budget period. ``bounds``: numbers of a person's
-    memberships in a period that are tried beside no such bound. ``configured``: a filter with parameters, tried
-    beside the one without.
+    memberships in a period that are tried beside no bound. ``configured``: a filter with parameters, tried too.
     """
     budget: dict[str, Any] = {"epsilon": asked.epsilon} | ({"delta": asked.delta} if asked.delta else {})
     noises = {"Laplace": {"epsilon": asked.epsilon, "noise": "discrete_laplace"}}
@@ -224,6 +224,14 @@ def noisy(title: str, changes: dict[str, Any]) -> str:
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
+def cost_in_words(attack: Sweep) -> str:
+    """Describe the number of people to attack and the estimated duration."""
+    grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
+    n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
+    minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60
+    return f"attack on {game.targets} people: about {minutes:.1f} minutes of one processor"
+
+
 def event_size(experiment: Sweep) -> int:
     """Return the size of an injected event, which is `EVENT` standard deviations of the smallest constant noise."""
     minimum = np.inf
@@ -237,12 +245,10 @@ def event_size(experiment: Sweep) -> int:
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
-    """Return values of ``bounding.max_per_period`` that suit the first windows of a simulation.
+    """Return values of ``bounding.max_per_period`` that suit the first windows of a simulation, if there can be one.
 
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
-
-    None if there can be no such bound: of traces, an endless source, or switched sensors.
     """
     free = replace(plan, bounds=replace(plan.bounds, max_per_period=None))
     is_bounded = not plan.on_points and plan.grid.calendar.n_windows is not None and plan.config.sensors == Sensors()
@@ -386,25 +392,11 @@ def choose(
 ) -> Choice:
     """Rank all candidates on the data of a configuration, and write the best one as a configuration file.
 
-    Parameters
-    ----------
-    path, overrides
-        The configuration: its source, space, windows and bounding stay; its mechanism is replaced.
-    asked
-        What must be protected, and the limits.
-    folder
-        Where to write an experiment's folder for each grid, ``choice.json`` and, if a candidate keeps all limits,
-        ``best.yaml``; a second question leaves those and writes ``choice-2.json`` and ``best-2.yaml``. None:
-        runs/choose/<name>.
-    n_jobs
-        Processes at a time.
-    begun, listener
-        Called before each experiment with what it is and its trials, and after every step.
-
-    Raises
-    ------
-    ConfigError
-        If the configuration is wrong or a deployment.
+    ``path``, ``overrides``: the configuration, whose mechanism is replaced. ``folder``: where to write an experiment's
+    folder for each grid, ``choice.json`` and, if a candidate keeps all limits, ``best.yaml``; a second question leaves
+    those and writes ``choice-2.json`` and ``best-2.yaml``. None: runs/choose/<name>. ``begun`` and ``listener`` are
+    called before each experiment with what it is and its trials, and after every step. Raises `ConfigError` if the
+    configuration is wrong or a deployment.
     """
     overrides = tuple(overrides)
     config = load(path, overrides)
@@ -426,7 +418,7 @@ def choose(
         failed = 0
         if asked.advantage is not None:
             attack = attack_on(experiment, path, asked.advantage)
-            begun(f"grid {grid}, attack on {GAME['targets']} people", len(attack.trials))
+            begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
             result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
             failed = len(result.manifest["failed"])
             attacked = _attack_results(attack, result.folder)
@@ -441,7 +433,13 @@ def choose(
             begun(f"grid {grid}", len(experiment.trials))
             outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
             if asked.purpose == "events" and (best := outcome.manifest.get("choice", {}).get("best")):
-                outcome = run_experiment(_by_events(experiment, best, path), grid_folder, n_jobs)
+                # What is nearly as accurate as the best is ranked by the injected events that it shows.
+                least, limits = best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"], asked.limits
+                maximum = min(NEARLY_AS_GOOD * least, limits["at_most"].get("relative_mae", np.inf))
+                at_most = limits["at_most"] | {"relative_mae": maximum}
+                limited = {"choose": limits | {"at_most": at_most, "prefer": events[0]}}
+                experiment = with_variants(experiment.written | limited, path, variants)
+                outcome = run_experiment(experiment, grid_folder, n_jobs)
             failed += len(outcome.manifest["failed"])
             if outcome.manifest.get("choice", {}).get("best"):
                 (target / f"best{suffix}.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
@@ -467,16 +465,6 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
         | {"refused": not rows.get(name, {}).get("allowed", False)}
         for name in names
     )
-
-
-def _by_events(experiment: Sweep, best: dict[str, Any], path: str | Path) -> Sweep:
-    """Return an experiment that ranks trials nearly as accurate as the best by the visibility of injected events."""
-    written, limits = experiment.written, experiment.written["choose"]
-    maximum = NEARLY_AS_GOOD * (best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"])
-    at_most = {"relative_mae": min(maximum, limits["at_most"].get("relative_mae", maximum))}
-    recall = next(name for name in written["measures"] if name.startswith("event_recall_"))
-    choose = limits | {"at_most": limits["at_most"] | at_most, "prefer": recall}
-    return with_variants(written | {"choose": choose}, path, written["variants"])
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:

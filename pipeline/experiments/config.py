@@ -14,13 +14,7 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """A figure of the results.
-
-    Parameters
-    ----------
-    x, y, by
-        Names of measures, or of what varies: key paths as in the grid, ``variant``, ``seed``.
-    """
+    """A figure of the results, of measures and of what varies: key paths as in the grid, ``variant``, ``seed``."""
 
     file: str = parameter(doc="file to write into figures/, its end .svg or .png")
     type: Literal["line", "scatter", "box"] = parameter(
@@ -74,10 +68,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """The limits that a setting must meet, and the measure that ranks the settings that meet them.
-
-    The less favourable end of a setting's interval over seeds must keep them too.
-    """
+    """The limits that a setting, with its whole interval over seeds, must meet, and the measure that ranks settings."""
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")

@@ -20,8 +20,6 @@ MARKERS = "osD^vPX*"
 MAX_TICKS = 8
 #: Columns of the results with the provenance of a number.
 PROVENANCE = ("configuration", "inputs", "people", "versions")
-
-
 #: What a manifest says where nothing can be drawn.
 NOT_DRAWN = "matplotlib is not installed; pip install 'penstock[plot]' and run this again: finished trials are kept"
 

@@ -181,8 +181,24 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
     base, measures, settings = root.items[BASE], [measure(name) for name in config.measures], list(grid.settings())
     problems, texts, trials, configs = list[Problem](), list[str](), list[Planned](), list[RunConfig]()
     for setting in settings:
-        checked = _check_setting(base, setting, folder, problems, texts)
-        if checked is None:
+        document, wrong = copy.deepcopy(base), list[Problem]()
+        for change in setting.changes:
+            if problem := write(document, change.steps, copy.deepcopy(change.node)):
+                wrong.append(Problem(change.node.place, change.path, problem.text))
+        problems += wrong
+        if wrong or not isinstance(document, Mapping):
+            continue
+        mode, place = document.items.get("mode"), document.place
+        if isinstance(mode, Scalar) and mode.value == "deployment":
+            text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
+            problems.append(Problem(mode.place, (BASE, "mode"), text))
+            continue
+        if "output" not in document.items:
+            write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
+        try:
+            checked = from_document(document, folder, is_trial=True)
+        except ConfigError as error:
+            texts += error.problems
             continue
         problems += _run_obstacles(root, checked, measures)
         configs.append(checked)
@@ -194,31 +210,6 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
     if texts:
         raise ConfigError(tuple(dict.fromkeys(texts)))
     return tuple(trials)
-
-
-def _check_setting(
-    base: Node, setting: Setting, folder: Path | None, problems: list[Problem], texts: list[str]
-) -> RunConfig | None:
-    """Return the checked configuration of one setting. If it has errors, add them to the lists and return None."""
-    document, wrong = copy.deepcopy(base), []
-    for change in setting.changes:
-        if problem := write(document, change.steps, copy.deepcopy(change.node)):
-            wrong.append(Problem(change.node.place, change.path, problem.text))
-    problems += wrong
-    if wrong or not isinstance(document, Mapping):
-        return None
-    mode, place = document.items.get("mode"), document.place
-    if isinstance(mode, Scalar) and mode.value == "deployment":
-        text = "'deployment' is not allowed; it must be simulation, for an experiment compares with the truth"
-        problems.append(Problem(mode.place, (BASE, "mode"), text))
-        return None
-    if "output" not in document.items:
-        write(document, ("output", "path"), Scalar(place, "unused", "unused"))  # an experiment has its own folder
-    try:
-        return from_document(document, folder, is_trial=True)
-    except ConfigError as error:
-        texts += error.problems
-        return None
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:

@@ -163,26 +163,14 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def measure(text: str) -> TrialMeasure:
-    """Return the measure with a given name.
+    """Return the measure with a given name, or raise `ParameterError` if there is none.
 
-    Parameters
-    ----------
-    text
-        A metric, or ``guess_`` and a metric; a name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24
-        successive windows; ``event_recall_200`` (``alarms``, ``error``): injected events of 200 people that are shown
-        (with an alarm; their error); ``accountant/name``: the figure of the whole run, else that of its last window, of
-        several subjects the largest;
-        ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an attack on
-        membership, or ``attack/recovery/accuracy`` on trajectories (`attacks.measures`);
-        ``module:function``: a function of a `Trial`.
+    It is a metric, or ``guess_`` and a metric; a name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24
+    successive windows; ``event_recall_200`` (``alarms``, ``error``): injected events of 200 people that are shown (with
+    an alarm; their error); ``accountant/name``: the figure of the whole run, else that of its last window, of several
+    subjects the largest; ``accountant/name/max`` (or min, mean): over all windows and subjects; ``attack/lira/auc``: an
+    attack on membership, or ``attack/recovery/accuracy`` on trajectories; ``module:function``: a function of a `Trial`.
 
-    Raises
-    ------
-    ParameterError
-        If there is no such measure.
-
-    Examples
-    --------
     >>> measure("mae").unit, measure("landmark_budget/period_loss/max").accountant
     ('people', 'landmark_budget')
     >>> measure("mea")

@@ -104,11 +104,10 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Yield the number of each task as it finishes, and the reason if it failed.
+    """Yield the number of each task, a module-level function with arguments, as it finishes, and why if it failed.
 
-    Tasks are module-level functions with their arguments. With one job they run in this process; else in worker
-    processes, which register ``plugins`` before they unpickle a task. Where a process dies, the tasks that were not
-    done run each in a process of its own, so that the one that kills it affects no other.
+    With one job tasks run in this process; else in worker processes, which register ``plugins`` first. Where a process
+    dies, the tasks that were not done run each in a process of its own, so that the one that kills it affects no other.
 
     >>> list(run_tasks({6: (int, ("6",)), 7: (int, ("seven",))}, 1))
     [(6, None), (7, "ValueError: invalid literal for int() with base 10: 'seven'")]
@@ -144,16 +143,15 @@ def prepare(plugins: Sequence[str]) -> None:
     """Initialise a worker process by registering the plug-ins in extra folders."""
     from penstock.pipeline.config.sections import add_folder
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    def end_with_parent() -> None:
+        """End this worker process when its parent ends, since killing a parent does not end its children."""
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            signal.raise_signal(signal.SIGKILL)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
     for folder in plugins:
         add_folder(folder)
-
-
-def _end_with_parent() -> None:
-    """End this worker process when its parent ends, since killing a parent does not end its children."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        signal.raise_signal(signal.SIGKILL)
 
 
 def attempt(task: Task) -> str | None:

@@ -260,7 +260,14 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
         means = {name: row[f"mean {name}"] for name in choose.measures}
         intervals = {name: [row.get(f"low {name}"), row.get(f"high {name}")] for name in choose.measures}
         choice["best"] = {"values": varied, "means": means, "intervals": intervals}
-        _write_best(experiment, choice["best"], path)
+        trial = next(trial for trial in experiment.trials if _shown(trial.values) == _shown(varied))
+        values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
+        values |= {"looked_at_data": True, "utility": [name for name in experiment.config.measures if name in METRICS]}
+        for key in unread_keys(trial.config):  # other trials read them
+            del values[key]
+        result = best_in_words(choice["best"])
+        header = BEST_HEADER.format(name=experiment.config.name, result=result, file=path.name)
+        atomic.write_text(path, header + as_yaml(values))
     return choice
 
 
@@ -305,12 +312,10 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the limit that alone excludes the best of the excluded settings. If no setting meets all limits, return
-    the one that the nearest setting misses by most.
+    """Return the ``limit`` (a measure) that alone excludes the best of the excluded settings; if no setting meets all
+    limits, the one that the nearest setting misses by most; None where no limit makes a difference.
 
-    Returns ``limit`` (a measure), ``row`` (of the setting that it keeps out; without a best setting, of the nearest to
-    all limits) and ``keeping`` (the row that is nearest among those that keep this limit; None if none does). None
-    where no limit makes a difference.
+    ``row`` is that of the setting, ``keeping`` that of the nearest setting that keeps this limit, if any.
 
     >>> wide = pl.DataFrame({"mean f1": [0.8, 0.9, 0.95], "mean loss": [1.0, 3.0, 5.0]})
     >>> binding(Choose(at_least={"f1": 0.5}, at_most={"loss": 2}), wide)
@@ -360,17 +365,6 @@ def best_in_words(best: dict[str, Any]) -> str:
     )
 
 
-def _write_best(experiment: Sweep, best: dict[str, Any], path: Path) -> None:
-    def shown(values: dict[str, Any]) -> dict[str, str]:
-        """Return values as both the grid and the tables write them."""
-        return {k: f"{v:.12g}" if isinstance(v, int | float) else str(v) for k, v in values.items()}
-
-    trial = next(trial for trial in experiment.trials if shown(trial.values) == shown(best["values"]))
-    values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
-    values["looked_at_data"] = True
-    for key in unread_keys(trial.config):  # other trials read them
-        del values[key]
-    metrics = [name for name in experiment.config.measures if name in METRICS]
-    header = BEST_HEADER.format(name=experiment.config.name, result=best_in_words(best), file=path.name)
-    with atomic.replacing(path) as temporary:
-        temporary.write_text(header + as_yaml(values | {"utility": metrics}), encoding="utf-8")
+def _shown(values: dict[str, Any]) -> dict[str, str]:
+    """Return values as both the grid and the tables write them."""
+    return {k: f"{v:.12g}" if isinstance(v, int | float) else str(v) for k, v in values.items()}

@@ -16,8 +16,8 @@ from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.canonical import content_digest, resolved
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments import figures, results
-from penstock.pipeline.experiments.config import ExperimentConfig, ExperimentHeader
-from penstock.pipeline.experiments.load import Planned, Sweep
+from penstock.pipeline.experiments.config import ExperimentHeader
+from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
 from penstock.pipeline.experiments.trial import read_people, reading_config, write_people
@@ -50,7 +50,12 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
         reading.setdefault(name, Piece(decides, write_people, (shared, path)))
         provenance = {"people": name, "inputs": digest_of(content)}
         arguments = (trial.config, path, config.measures, config.group_size, config.played, provenance)
-        trials.append((name, Piece(_trial_decides(trial, config, content), run_one, arguments)))
+        written = resolved(trial.config, secrets=True)
+        for ignored in ("name", "output", "utility"):
+            written.pop(ignored)
+        game = None if config.played is None else asdict(config.played)
+        decisive = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
+        trials.append((name, Piece(decisive | {"inputs": content} | made_by(), run_one, arguments)))
     done = [kept.read(piece.decides) is not None for _, piece in trials]
     n_done = sum(done)
     listener(n_done, 0, 0)
@@ -83,16 +88,6 @@ def run_one(
     return trial_record(config, read_people(path), measures, group_size, game) | dict(provenance)
 
 
-def _trial_decides(trial: Planned, config: ExperimentConfig, inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return the inputs that determine a trial's numbers: configuration, seed, data, measures, versions and code."""
-    written = resolved(trial.config, secrets=True)
-    for ignored in ("name", "output", "utility"):
-        written.pop(ignored)
-    game = None if config.played is None else asdict(config.played)
-    decisive = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
-    return decisive | {"inputs": inputs} | made_by()
-
-
 def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[str, str]:
     """Return the SHA-256 of every file that a configuration names, where ``known`` has those that were read before."""
     source = json.dumps(resolved(config)["source"], sort_keys=True)
@@ -121,23 +116,9 @@ def run_experiment(
 ) -> ExperimentResult:
     """Run every trial that has no result yet, then write tables, figures, advice and the report.
 
-    Parameters
-    ----------
-    experiment
-        As `load_experiment` returns it.
-    folder
-        Where to write; None: the file's ``output``, or runs/experiments/<name>.
-    n_jobs
-        Processes at a time; None: one for each processor.
-    listener
-        Called after every step.
-
-    Raises
-    ------
-    ConfigError
-        The folder holds files of something else.
-    DataError
-        The input cannot be read at all.
+    ``folder``: where to write; None: the file's ``output``, or runs/experiments/<name>. ``n_jobs``: processes at a
+    time; None: one for each processor. Raises `ConfigError` if the folder holds files of something else, `DataError` if
+    the input cannot be read at all.
     """
     target = begin(experiment.config, folder)
     ended = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)

@@ -37,18 +37,8 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.account import AccountLoop
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.releasing.traces import TraceLoop, points_of
-from penstock.pipeline.runners.shared import (
-    INTERRUPTED,
-    PIECE_ROWS,
-    ReadAhead,
-    account_parts,
-    live_input,
-    live_source,
-    map_in_order,
-    release_shard,
-    released_batches,
-    stopping,
-)
+from penstock.pipeline.runners import shared
+from penstock.pipeline.runners.shared import PIECE_ROWS, ReadAhead
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
@@ -84,7 +74,7 @@ def run_finite(plan: Plan) -> None:
         for parts in _read(plan, source, writer, points_of, RowOrder(source)):
             for shard, piece in parts:
                 points[shard].append(piece)
-        n_points = [release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
+        n_points = [shared.release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
         writer.memberships("all", sum(n_points))
         return
     output = ReleaseAndAccount(plan)
@@ -107,7 +97,7 @@ def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[Grou
     users: dict[int, list[Contributions]] = defaultdict(list)
     quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
     count, groups = partial(_count_shards, plan, quotas), _groups(plan, source, writer)
-    for counts, visits in map(count, groups) if plan.bounds.over_periods else map_in_order(count, groups):
+    for counts, visits in map(count, groups) if plan.bounds.over_periods else shared.map_in_order(count, groups):
         for shard, seen in visits.items():
             users[shard].append(seen)
             if sum(map(len, users[shard][1:])) > _MAX_VISITS + len(users[shard][0]):
@@ -178,7 +168,7 @@ def run_stream(plan: Plan) -> str | None:
     end or used up a budget, `INTERRUPTED` after SIGINT or SIGTERM.
     """
     stop = threading.Event()
-    with stopping(stop.set):
+    with shared.stopping(stop.set):
         return StreamLoop(plan, stop).run()
 
 
@@ -197,9 +187,7 @@ class ReleaseAndAccount:
         self.budget_left: float | None = None
         if saved and "budget_left" in saved:
             self.budget_left = float(saved["budget_left"])
-        self.accounts = {
-            (number, shard): AccountLoop(plan, plan.accountants[number], shard) for number, shard in account_parts(plan)
-        }
+        self.accounts = {one: AccountLoop(plan, plan.accountants[one[0]], one[1]) for one in shared.account_parts(plan)}
         self.account_states = {
             part: saved[checkpoint.account_key(*part)].tobytes() if saved else loop.start()
             for part, loop in self.accounts.items()
@@ -210,7 +198,7 @@ class ReleaseAndAccount:
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
-        for batch, state in released_batches(self.plan, self.loop, self.ledger, self.state, counts):
+        for batch, state in shared.released_batches(self.plan, self.loop, self.ledger, self.state, counts):
             self.state = state
             self.writer.releases(batch, final_at)
             metrics.written(final_at)
@@ -247,7 +235,7 @@ class StreamLoop:
     """
 
     def __init__(self, plan: Plan, stop: threading.Event) -> None:
-        self.plan, self.source, self.stop = plan, live_source(plan), stop
+        self.plan, self.source, self.stop = plan, shared.live_source(plan), stop
         saved = checkpoint.read(plan)
         self.output = ReleaseAndAccount(plan, saved)
         self.writer = self.output.writer
@@ -276,7 +264,7 @@ class StreamLoop:
         """Process the stream until the source ends, a stop is requested or a budget is exhausted."""
         spool = parts_folder(self.plan, "spool")
         batches = self.source.micro_batches(
-            live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
+            shared.live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
         with closing(ReadAhead(batches)) as reader:
             while self._goes_on and not reader.ended:
@@ -294,7 +282,7 @@ class StreamLoop:
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
         self.output.summarise()
-        return None if reader.ended or not self.goes_on else INTERRUPTED
+        return None if reader.ended or not self.goes_on else shared.INTERRUPTED
 
     @property
     def _goes_on(self) -> bool:

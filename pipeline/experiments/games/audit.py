@@ -18,7 +18,6 @@ from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.contract import (
     MECHANISMS,
     EventStep,
-    Measured,
     Mechanism,
     Postprocess,
     measured,
@@ -35,11 +34,8 @@ from penstock.pipeline.experiments.trial import counts_of
 from penstock.pipeline.releasing.release import ReleaseLoop
 
 Array = NDArray[np.float64]
-
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336
-
-
 #: Most runs that are simulated to say from how many on half of the noise is convicted.
 MAX_RUNS = 1 << 14
 #: Noise is taken for less than any that is drawn where a publication states none.
@@ -135,25 +131,11 @@ def audit(
     checked by adding them up. How many runs are made follows from what was released, never from the coins, so that
     the bound holds of all of them.
 
-    Parameters
-    ----------
-    config
-        Release of counts. Steps after the first noisy one are left out: they only make guessing harder.
-    n_runs
-        Releases to make; None: four times as many as convict half of the noise.
-    minutes
-        Time after which no further run is made.
-    confidence
-        Probability with which the bound holds.
-    seed
-        Of the coins, the places and the noise.
-    listener
-        Called with the runs made and those to make.
-
-    Raises
-    ------
-    ParameterError
-        Traces, steps that change memberships before they are counted, no guarantee, a number that makes no sense.
+    ``config``: release of counts. Steps after the first noisy one are left out: they only make guessing harder.
+    ``n_runs``: releases to make; None: four times as many as convict half of the noise. ``minutes``: time after which
+    no further run is made. ``confidence``: probability with which the bound holds. ``seed``: of the coins, the places
+    and the noise. ``listener`` is called with the runs made and those to make. Raises `ParameterError` for traces,
+    steps that change memberships before they are counted, no guarantee, and numbers that make no sense.
     """
     if n_runs is not None and n_runs < 1:
         raise ParameterError("runs", n_runs, "a whole number of at least 1")
@@ -318,8 +300,24 @@ def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) 
     is_linked = promised.linked and promised.concentrated
     is_single = promised.unit.kind in ("window", "stretch", "landmarks") and not is_linked
     planted, n_people, maximum = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
-    units, stretches = _stretches(plan, n_windows, is_single, n_own), []
-    for rows, numbers, moved in _separate_windows(units, mixed, maximum, promised.concentrated):
+    last, stretches = -1, list[_Stretch]()
+    for stretch in _stretches(plan, n_windows, is_single, n_own):
+        rows = numbers = stretch[:maximum]
+        moved = np.ones(len(rows))
+        if mixed.windows is not None:
+            # Windows that change the noisy numbers strongly: the first ones, or those aligned with one.
+            columns = mixed.windows[:, stretch]
+            agreeing = np.sign(columns).T @ columns
+            chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
+            chosen = np.vstack([np.arange(len(stretch)) < maximum, chosen & (agreeing > 0)])
+            norms = np.linalg.norm(columns @ chosen.T, ord=2 if promised.concentrated else 1, axis=0)
+            rows = stretch[chosen[np.argmax(norms)]]
+            moved = mixed.windows[:, rows].sum(1)
+            numbers = np.flatnonzero(moved)
+            moved = moved[numbers]
+        if numbers[0] <= last:
+            continue  # it would move the same numbers as one before
+        last = int(numbers[-1])
         cells = random.permutation(n_cells)[: n_people * n_own].reshape(n_people, n_own)
         present = random.random(n_people) < 0.5
         planted[np.ix_(rows, cells[present].ravel())] += 1
@@ -374,41 +372,10 @@ def _stretches(plan: Plan, n_windows: int, is_single: bool, n_own: int) -> Itera
         yield np.arange(first, first + length)
 
 
-def _separate_windows(
-    stretches: Iterator[NDArray[np.int64]], mixed: Measured, maximum: int, concentrated: bool
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], Array]]:
-    """Yield, for each stretch, at most ``maximum`` windows, the rows of the numbers that a person affects, and the
-    change in each.
-
-    Stretches that would move the same numbers as one before are left out.
-    """
-    last = -1
-    for stretch in stretches:
-        rows = stretch[:maximum]
-        numbers, moved = rows, np.ones(len(rows))
-        if mixed.windows is not None:
-            # Windows that change the noisy numbers strongly: the first ones, or those aligned with one.
-            columns = mixed.windows[:, stretch]
-            agreeing = np.sign(columns).T @ columns
-            chosen = np.argsort(np.argsort(-agreeing, axis=1, kind="stable"), axis=1) < maximum
-            chosen = np.vstack([np.arange(len(stretch)) < maximum, chosen & (agreeing > 0)])
-            norms = np.linalg.norm(columns @ chosen.T, ord=2 if concentrated else 1, axis=0)
-            rows = stretch[chosen[np.argmax(norms)]]
-            moved = mixed.windows[:, rows].sum(1)
-            numbers = np.flatnonzero(moved)
-            moved = moved[numbers]
-        if numbers[0] > last:
-            last = int(numbers[-1])
-            yield rows, numbers, moved
-
-
 def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
-    """Release every window.
-
-    Returns
-    -------
-    Values, NaN where none was published, and the scales of their noise, shape (n_windows, n_cells); the most that each
-    window could be charged; first window, last window and amount of each charge, shape (n_charges, 3); and the family.
+    """Release every window, and return values, NaN where none was published, and the scales of their noise, shape
+    (n_windows, n_cells); the most that each window could be charged; first window, last window and amount of each
+    charge, shape (n_charges, 3); and the family.
     """
     loop = ReleaseLoop(plan)
     state, amount = loop.start(), attrgetter("rho" if concentrated else "epsilon")

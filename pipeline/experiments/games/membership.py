@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -82,30 +82,14 @@ def attack(
 ) -> AttackOutcome:
     """Attack both the raw aggregates and those released by the configured mechanism.
 
-    Parameters
-    ----------
-    config
-        Simulation of counts over a finite source. Its seed decides targets, groups and noise.
-    game
-        Parameters of the game; None: the defaults.
-    folder
-        Where to write; None: ``output.path``.
-    n_jobs
-        Targets attacked at a time, in threads; memory grows with it. None: one a processor, as far as 4 GB last.
-    minutes
-        End after the first target that is done later than this, one of each mobility group at least; a further call
-        goes on with those that are left. None: attack all.
-    listener
-        Told of people, time and attacks made.
+    ``config``: simulation of counts over a finite source. Its seed decides targets, groups and noise. ``folder``: where
+    to write; None: ``output.path``. ``n_jobs``: targets attacked at a time, in threads; memory grows with it. None: one
+    a processor, as far as 4 GB last. ``minutes``: end after the first target that is done later than this, one of each
+    mobility group at least; a further call goes on with those that are left. None: attack all.
 
-    Returns
-    -------
-    outcome
-        The same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept. With
-        `minutes` it is about the targets that are done, ``n_left`` are not.
+    Returns the same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept.
+    With `minutes` it is about the targets that are done, ``n_left`` are not.
 
-    Notes
-    -----
     The adversary is strategic: she trains on released aggregates. Every aggregate is a run of its own over the first
     windows, with noise of its own. Bounding, coarse people and sampling are those of the run, hence the same for all
     aggregates. Memory as for `read_presence` and `MembershipGame`.
@@ -154,7 +138,7 @@ def attack(
     rows, n_resumed = play_all(
         kept, name, targets, play, n_jobs, told, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)
     )
-    table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("released", "target"))
+    table = pl.DataFrame([{"game": name} | row for row in rows], SCHEMA).sort("released", "target", maintain_order=True)
     n_attacked = table["target"].n_unique()
     n_people = len(presence.users)
     played = {**asdict(game), "observation": observation, "inference": inference, "n_people": n_people}
@@ -206,22 +190,15 @@ def play_all(
     return [row for target in targets for row in records.get(target, ())], n_resumed
 
 
-def write_table(
-    path: Path, game: str, rows: list[Record], schema: Mapping[str, Any], by: tuple[str, ...]
-) -> pl.DataFrame:
-    """Write the rows of a game atomically, ordered by the ``by`` columns, and return them."""
-    table = pl.DataFrame([{"game": game} | row for row in rows], schema=schema).sort(by, maintain_order=True)
-    with atomic.replacing(path) as temporary:
-        table.write_parquet(temporary)
-    return table
-
-
 def finish_attack(
     config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
-    """Write the summary of a game, including the mechanism and versions, to the first of the named files."""
+    """Write the summary of a game, with mechanism and versions, to the first named file, and its table to others."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
+    for path in files[1:]:
+        with atomic.replacing(path) as temporary:
+            table.write_parquet(temporary)
     atomic.write_json(files[0], summary)
     return AttackOutcome(folder, table, summary, n_resumed, files)
 

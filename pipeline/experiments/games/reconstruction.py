@@ -22,7 +22,6 @@ from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import (
     NotKnown,
-    Observed,
     Shown,
     count_correct,
     decode_trajectories,
@@ -42,16 +41,8 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import Presence, read_presence
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.experiments.games.membership import (
-    SILENT,
-    AttackListener,
-    AttackOutcome,
-    counts_plan,
-    finish_attack,
-    game_name,
-    play_all,
-    write_table,
-)
+from penstock.pipeline.experiments.games import membership
+from penstock.pipeline.experiments.games.membership import SILENT, AttackListener, AttackOutcome
 from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output.tables import ACCOUNTS
 
@@ -77,15 +68,13 @@ LEARNED_SHARE = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved parameters of a game. ``tunes`` means that the adversary chooses the smoothing of her estimated
-    prior.
-    """
+    """The resolved parameters of a game."""
 
     horizon: int
     tolerance: int
     n_segments: int
     known: KnownPrior
-    tunes: bool
+    tunes: bool  # whether the adversary chooses the smoothing of her estimated prior
     share: float  # of other people whose cells are known
 
     @property
@@ -165,7 +154,7 @@ def check_applicable(plan: Plan) -> None:
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
     """Check that the attack applies and resolve its parameters, before any data are read."""
-    plan = counts_plan(config)
+    plan = membership.counts_plan(config)
     check_applicable(plan)
     if plan.grid.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
@@ -193,33 +182,14 @@ def reconstruct(
 ) -> AttackOutcome:
     """Reconstruct trajectories from the releases of the configured mechanism, and bound the success of any attack.
 
-    Parameters
-    ----------
-    config
-        Simulation of counts over a finite source, one cell a person and window. Its seed decides targets and noise;
-        the first release is that of the run itself.
-    game
-        Parameters of the game; None: the defaults.
-    folder
-        Where to write; None: ``output.path``.
-    n_jobs
-        TargetPriors attacked at a time, in threads; memory grows with it. None: one a processor.
-    listener
-        Told of people, time and targets attacked.
+    ``config``: simulation of counts over a finite source, one cell a person and window. Its seed decides targets and
+    noise; the first release is that of the run itself. ``folder``: where to write; None: ``output.path``. ``n_jobs``:
+    targets attacked at a time, in threads; memory grows with it. None: one a processor.
 
-    Returns
-    -------
-    outcome
-        One row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever `n_jobs`,
-        and whether it was interrupted: targets on disk from the same game are kept.
+    Returns one row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever
+    `n_jobs`, and whether it was interrupted: targets on disk from the same game are kept. Raises `ParameterError` or
+    `UnsupportedEvent` if the attack does not apply to the configured release.
 
-    Raises
-    ------
-    ParameterError, UnsupportedEvent
-        The attack does not apply to the configured release; the message says why.
-
-    Notes
-    -----
     The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
     of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
     adversary with this knowledge (`SuccessBounds`).
@@ -235,7 +205,12 @@ def reconstruct(
     targets, mobility = _targets(presence, trajectories, settings, game, config.seed or 0)
     listener.begun(len(targets), len(presence.users))
     known = _known_priors(trajectories, targets, presence, settings, config.seed or 0)
-    observed = _observations(plan, trajectories, settings, game.releases)
+    counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
+    replicas = np.ascontiguousarray(np.broadcast_to(counts, (game.releases, *counts.shape)))
+    facts, windows = replace(plan.facts(), n_replicas=game.releases), plan.grid.windows(1, settings.n_windows)
+    # The first replica is the run's own release.
+    steps = step_through(plan.mechanism, replicas, facts, windows, plan.keys.noise())
+    observed = observe([release for made, _ in steps for release in made], counts, deterministic_output(plan))
     bounds = SuccessBounds(
         known.places,
         observed,
@@ -250,7 +225,7 @@ def reconstruct(
     )
     folder = Path(folder or config.output.path)
     learned = content_digest(settings.known.learned) if settings.known.learned else None
-    name = game_name(config, [asdict(game), asdict(settings), learned], presence)
+    name = membership.game_name(config, [asdict(game), asdict(settings), learned], presence)
     kept, numbers = RecordFolder(folder / "operator" / "attack"), {int(one): i for i, one in enumerate(targets)}
 
     def play(target: int) -> list[Record]:
@@ -265,13 +240,13 @@ def reconstruct(
         identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[mobility[number]]}
         return _rows(identity, hits, *bounds.of(prior, path[0], number), known.assumption, settings)
 
-    rows, n_resumed = play_all(kept, name, list(numbers), play, n_jobs or os.cpu_count() or 1, listener)
-    table = write_table(folder / "operator" / TABLE, name, rows, SCHEMA, ("target",))
+    rows, n_resumed = membership.play_all(kept, name, list(numbers), play, n_jobs or os.cpu_count() or 1, listener)
+    table = pl.DataFrame([{"game": name} | row for row in rows], SCHEMA).sort("target", maintain_order=True)
     played = {**asdict(game), "horizon": settings.horizon, "tolerance": settings.tolerance}
     played |= {"stretches": settings.n_segments, "training": settings.training, "known": settings.share}
     played |= {"n_people": len(presence.users), "prior": known.assumption, "n_attacked": len(targets)}
     summary = {"game": played} | summarize_reconstruction(table)
-    return finish_attack(config, folder, table, summary, n_resumed, (SUMMARY, TABLE))
+    return membership.finish_attack(config, folder, table, summary, n_resumed, (SUMMARY, TABLE))
 
 
 def planned_segments(plan: Plan, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
@@ -289,10 +264,8 @@ def _targets(
     seen = (trajectories[:, : settings.training] < presence.released.shape[2]).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
-        raise DataError(
-            f"{len(people)} people are seen in {settings.known.min_windows} or more of the {settings.training} "
-            f"training windows; an attack needs at least {len(MOBILITY_GROUPS)}"
-        )
+        seen_in = f"{settings.known.min_windows} or more of the {settings.training} training windows"
+        raise DataError(f"{len(people)} people are seen in {seen_in}; an attack needs at least {len(MOBILITY_GROUPS)}")
     raw = presence.raw[people]
     chosen = draw_targets(raw, min(game.targets, len(people)), seed)
     return people[chosen], mobility_groups(raw)[chosen]
@@ -302,15 +275,11 @@ def _known_priors(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], presence: Presence, settings: Settings, seed: int
 ) -> KnownTargets:
     """Return the targets with their priors."""
-    n_cells = presence.released.shape[2]
-    training = Training(
-        trajectories=np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training],
-        users=presence.users,
-        n_cells=n_cells,
-        named=tuple(targets.tolist()),
-    )
+    n_cells, named = presence.released.shape[2], tuple(targets.tolist())
+    paths = np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training]
+    training = Training(trajectories=paths, users=presence.users, n_cells=n_cells, named=named)
     prior = tuned(settings.known, training) if settings.tunes else settings.known
-    known = known_targets(prior, tuple(targets.tolist()), seed, training)
+    known = known_targets(prior, named, seed, training)
     if known.places.n_cells != n_cells:
         raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
     return knowing_a_share(known, prior, settings.share, seed, training)
@@ -330,26 +299,12 @@ def _unknown_people(
     return NotKnown(np.stack(people), crowd.log_mass[0])
 
 
-def _observations(plan: Plan, trajectories: NDArray[np.intp], settings: Settings, n_releases: int) -> Observed:
-    """Return the releases of all windows up to the last segment. The first replica is the run's own release."""
-    counts = np.stack([np.bincount(column, minlength=plan.grid.n_cells + 1)[:-1] for column in trajectories.T])
-    replicas = np.ascontiguousarray(np.broadcast_to(counts, (n_releases, *counts.shape)))
-    facts = replace(plan.facts(), n_replicas=n_releases)
-    windows = plan.grid.windows(1, settings.n_windows)
-    steps = step_through(plan.mechanism, replicas, facts, windows, plan.keys.noise())
-    releases = [release for made, _ in steps for release in made]
-    return observe(releases, counts, deterministic_output(plan))
-
-
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """Choose the smoothing of an estimated prior by the held-out log-likelihood on the last quarter of the training
-    windows.
+    """Choose the smoothing of a prior by the log-likelihood of the last quarter of the training windows, if there are
+    three windows.
 
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
-    explains them by noise.
-
-    Returns the prior with the smoothing of `TOWARDS` and `SMOOTHING` under which the targets' held-out moves have the
-    largest mean log-likelihood; unchanged with fewer than three windows. O(8·n_targets·n_places²).
+    explains them by noise. O(8·n_targets·n_places²).
     """
     n_learned = int(LEARNED_SHARE * training.n_windows)
     if n_learned < 2 or n_learned == training.n_windows:
@@ -378,11 +333,10 @@ def _rows(
     assumption: str,
     settings: Settings,
 ) -> list[dict[str, Any]]:
-    """Return the rows of one target. ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
+    """Return the rows of one target, ``identity`` being its columns ``target``, ``user`` and ``mobility``.
 
     ``n_right``: by estimator, windows of each segment guessed right, shape (n_releases, n_segments); ``simulated``: by
     estimator, successes and trials on trajectories simulated from the prior; ``bound``: on the success of any reader.
-
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
     before, and ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take segments and simulated trajectories
@@ -390,9 +344,9 @@ def _rows(
     """
     known = "everybody" if settings.share == 1 else f"{settings.share:.0%} of everybody"
     text = (
-        f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows "
-        f"wrong; {known} else's cells known, {assumption}"
+        f"{settings.horizon} windows, given their releases and all before, at most {settings.tolerance} of the windows"
     )
+    text += f" wrong; {known} else's cells known, {assumption}"
     subject = f"target {identity['target']}"
     fixed: dict[str, Any] = {"stream": STREAM, "accountant": ACCOUNTANT, "subject": subject, "window": None}
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}

@@ -42,7 +42,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
     An event is a mapping with ``user``, ``time``, and ``latitude`` and ``longitude`` or ``place``. Times are datetimes,
     ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not finite or out of range makes a rejected
-    row, with its reason, as in a file.
+    row, with its reason, as in a file. Returns ``PCollection[NamedBlock]``.
 
     Parameters
     ----------
@@ -53,12 +53,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
     time_zone
         Zone of times written without an offset.
     columns
-        The columns of an event that are read, ``user`` and ``time`` apart; None: those that the first event of a batch
-        has.
-
-    Returns
-    -------
-    ``PCollection[NamedBlock]``
+        Columns that are read, ``user`` and ``time`` apart; None: those that the first event of a batch has.
 
     Examples
     --------
@@ -151,12 +146,8 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
     ``public/releases.parquet``; the rows that could not be read, as ``operator/rejects.jsonl`` has them; and once, the
     rows by outcome.
 
-    Raises
-    ------
-    DataError
-        At the end of the pipeline, if no row could be used; at once for unbounded events.
-    ParameterError
-        If the configuration releases traces.
+    Raises `DataError` at the end of the pipeline, if no row could be used, and at once for unbounded events;
+    `ParameterError` if the configuration releases traces.
     """
 
     def __init__(
@@ -221,15 +212,11 @@ class _Rows(Step):
 
 
 def require_used(tally: bytes) -> dict[str, int]:
-    """Return row counts by outcome from the result of `TallyRows`, or fail the pipeline if no row was used.
+    """Return row counts by outcome from the result of `TallyRows`, or raise `DataError` if no row was used: most likely
+    columns, times or cells are wrong.
 
     Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
     wrote after it has ended well.
-
-    Raises
-    ------
-    DataError
-        If no row was used: most likely columns, times or cells are wrong.
     """
     counts, _ = decode_rows(tally)
     outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}

@@ -22,14 +22,11 @@ PATIENCE = 5.0
 
 
 def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
-    """Run a stream as a job of a managed service. The parts of the output files are merged afterwards.
+    """Run a stream as a job of a managed service, and return whether the run came to its end.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
-    process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on.
-
-    ``pipeline`` has the service's runner, `options_of` the plan, and nothing in it yet. Returns whether the run came to
-    its end; not where a template was to be made of it (``--template_location``). Raises `PenstockError` if the
-    configuration cannot be run, a step failed for good, or the job has ended before the run.
+    process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on. ``pipeline`` has
+    the service's runner, `options_of` the plan, and nothing in it yet.
     """
     mark_job(plan)
     forget_failure(plan.folder)
@@ -54,9 +51,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
 
 
 def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
-    """Return the options of the job, with defaults for streaming, the job name and updates.
-
-    The name is what an update finds the job by.
+    """Return the options of the job, with defaults for streaming, updates and the job name, which these find it by.
 
     >>> from types import SimpleNamespace
     >>> plan = SimpleNamespace(resumed=True, config=SimpleNamespace(name="Footfall 2026"))

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
@@ -48,12 +47,19 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
     def __getstate__(self) -> dict[str, Any]:
         # As bytes: that a plug-in of the plan is not installed on a worker is then an error of the step.
-        return self.__dict__ | {"plan": _Packed(self.plan.folder, pickle.dumps(self.plan))}
+        is_packed = isinstance(self.plan, tuple)
+        return self.__dict__ | {"plan": self.plan if is_packed else (self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
         """Unpack the plan, read the noise key if it was not shipped with it, and call `prepare`."""
-        if isinstance(self.plan, _Packed):
-            self.plan = self.plan.opened()
+        packed: Any = self.plan
+        if isinstance(packed, tuple):
+            folder, data = packed
+            try:
+                self.plan = pickle.loads(data).opened()
+            except Exception as error:  # a plug-in that is not installed; no noise key, or another one
+                note_failure(folder, error)
+                raise
         self._listening = ExitStack()
         self._listening.enter_context(listening(BeamMetrics()))
         self.prepare()
@@ -72,22 +78,6 @@ class WritingStep(Step):
     def prepare(self) -> None:
         """Create the writer."""
         self.writer = RunWriter(self.plan)
-
-
-class _Packed(NamedTuple):
-    """A serialised plan."""
-
-    folder: Path
-    data: bytes
-
-    def opened(self) -> Plan:
-        """Unpack the plan, and record any failure in the folder of the run."""
-        try:
-            plan: Plan = pickle.loads(self.data)
-            return plan.opened()
-        except Exception as error:  # a plug-in that is not installed; no noise key, or another one
-            note_failure(self.folder, error)
-            raise
 
 
 def redacted(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,8 +64,7 @@ def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str |
 def keeps_one_state(version: str) -> bool:
     """Return whether a reader keeps a single state in Flink, as it does from Beam 2.76 on, instead of one per turn.
 
-    https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648. A runner
-    that has it drops the readers in a checkpoint of one that has not.
+    https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648.
 
     >>> keeps_one_state("2.62.0"), keeps_one_state("2.76.0")
     (False, True)

@@ -284,7 +284,7 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     few = ["choose", str(configuration), *CITY, "--protect", "window", "--delta", "0", "--out", str(tmp_path)]
     assert main([*few, "--epsilon", "8", "--advantage", "0.5"]) == DONE
     messages = capsys.readouterr()
-    assert re.search(r"attack on 3 people: \d+ trials", messages.err)
+    assert re.search(r"attack on 3 people: about \d+\.\d minutes of one processor: \d+ trials", messages.err)
     written = json.loads((tmp_path / "choice.json").read_text())
     refused = {one["variant"] for one in written["attacked"] if one["refused"]}
     assert (
