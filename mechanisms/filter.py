@@ -100,7 +100,7 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([97.0, 51.0, 0.0, 18.0], [5.7, 4.2, 1.1, 2.1])
+    ([97.0, 51.0, 0.0, 18.0], [5.6, 4.1, 1.0, 2.0])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ TAIL_MASS = 1e-4
 #: Probability that a stated interval holds the count; quantile of a normal distribution that belongs to it.
 LEVEL, QUANTILE = 0.95, 1.959964
 #: What is added to an interval that ends at whole numbers, so that these are inside by more than rounding.
-INSIDE = 0.25
+INSIDE = 0.01
 #: The least that a mean, and that a variance, are taken to be.
 MIN_MEAN, TINY = 1e-3, 1e-6
 #: Mean from which a Poisson distribution is taken to be normal.
@@ -56,7 +57,7 @@ def posterior(
     >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
     >>> one = posterior(np.array([5.0, 5.0]), np.full(2, 5.0), np.zeros(2), noisy, "laplace", 1.0, none)
     >>> one.median.tolist(), one.deviation.round(1).tolist()
-    ([8.0, 13.0], [1.6, 3.7])
+    ([8.0, 13.0], [1.5, 3.6])
     """
     each = (mean, variance, doubt, scale, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
@@ -82,7 +83,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
     inside = np.take_along_axis(weights, order, -1).cumsum(-1)
     half = _select(away, _select(order, (inside >= LEVEL).argmax(-1)))
     deviation = np.where(
-        half > 0, _deviation(median, half + INSIDE * (step == 1.0)), np.sqrt((weights * away**2).sum(-1))
+        half > 0, deviation_of(median, half + INSIDE * (step == 1.0)), np.sqrt((weights * away**2).sum(-1))
     )
     deviation = np.sqrt(deviation**2 + np.where(step > 1.0, step**2 / 12.0, 0.0))
     exact = noisy.seen & (noisy.variance == 0)
@@ -171,15 +172,40 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
     return np.where((step == 1.0) | (median == 0), median, np.maximum(median + step * (0.5 - beyond), 0.0))
 
 
-def _deviation(value: Array, half: Array) -> Array:
-    """Derive the standard deviation of a nonnegative integer from half the width of its 95 % interval."""
-    from scipy.special import ndtr, ndtri
+def deviation_of(value: Array, half: Array) -> Array:
+    """Return the standard deviation of a value whose shortest 95 % interval has the given half-width."""
+    distances, ratios = _half_widths()
+    ratio = half / np.maximum(value, TINY)
+    distance = np.exp(np.interp(-np.log(ratio), -np.log(ratios), np.log(distances)))
+    # Near 0 and far from it the interval is as wide as without a bound at 0.
+    is_between = (ratio < ratios[0]) & (ratio > ratios[-1])
+    deviation = np.where(is_between, np.maximum(value, TINY) / distance, half / QUANTILE)
+    return np.sqrt(np.maximum(deviation**2 - 1.0 / 12.0, 0.0))  # a whole number's variance is larger by 1/12
 
-    deviation = half / QUANTILE
-    for _ in range(3):
-        one_sided = half / ndtri(LEVEL + (1.0 - LEVEL) * ndtr(-value / np.maximum(deviation, TINY)))
-        deviation = np.where(value >= half, deviation, one_sided)
-    return np.sqrt(np.maximum(deviation**2 - 1.0 / 12.0, 0.0))
+
+@cache
+def _half_widths() -> tuple[Array, Array]:
+    """Return distances of a value from 0 in standard deviations, and the half-width of the interval by the value."""
+    distances = np.geomspace(1e-2, 10.0, 20_000)
+    return distances, interval_quantile(distances) / distances
+
+
+def interval_quantile(distance: Array) -> Array:
+    """Return the half-width of the shortest 95 % interval of a count, in its standard deviations.
+
+    The count is normal, given that it is not below 0, which is as many standard deviations as ``distance`` away from
+    its value. The interval is symmetric around a value that is far from 0, else from 0 on.
+
+    Examples
+    --------
+    >>> interval_quantile(np.array([0.0, 1.5, 9.0])).round(3).tolist()
+    [1.96, 1.678, 1.96]
+    """
+    from scipy.special import ndtr, ndtri  # loaded where a count is filtered
+
+    below = ndtr(-distance)
+    symmetric = -ndtri((1.0 - LEVEL * (1.0 - below)) / 2.0)
+    return np.where(symmetric <= distance, symmetric, ndtri(LEVEL + (1.0 - LEVEL) * below))
 
 
 def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:

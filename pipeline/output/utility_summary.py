@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.posterior import LEVEL, interval_quantile
 from penstock.pipeline.output.files import PART_ROWS, ROW_GROUP
 from penstock.pipeline.output.loss import first_rows, short
 from penstock.pipeline.output.rehearsal import remedies
@@ -19,9 +20,6 @@ Array = NDArray[np.float64]
 
 
 # Intervals that hold a true count with 95 %, from what is released; a count is never negative.
-
-#: Share of the counts that the intervals are to hold.
-LEVEL = 0.95
 
 
 def margin(value: Array, deviation: Array) -> Array:
@@ -35,16 +33,11 @@ def margin(value: Array, deviation: Array) -> Array:
     >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
     [2.04, 1.803, 2.04]
     """
-    from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
-
     stated = deviation
     deviation = np.where(stated > 0, np.sqrt(np.square(stated) + 1 / 12), stated)
     with np.errstate(divide="ignore", invalid="ignore"):
         distance = np.where(deviation > 0, value / deviation, np.inf)
-    below = ndtr(-distance)
-    symmetric = -ndtri((1 - LEVEL * (1 - below)) / 2)
-    one_sided = ndtri(LEVEL + (1 - LEVEL) * below)
-    half = deviation * np.where(symmetric <= distance, symmetric, one_sided)
+    half = deviation * interval_quantile(distance)
     # An error of one person or more is rarer than 5 % for sure only where its mean square is below that (Chebyshev).
     return np.asarray(np.where(np.square(stated) > 1 - LEVEL, np.maximum(half, 1.0), half))
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
-from penstock.mechanisms.core.posterior import posterior
+from penstock.mechanisms.core.posterior import INSIDE, deviation_of, posterior
 from penstock.mechanisms.core.surprise import Belief
 from penstock.mechanisms.core.usual_days import Noisy
 from penstock.pipeline.output.utility_summary import ends, margin
@@ -117,3 +117,9 @@ def test_a_count_that_prediction_and_noise_both_find_unlikely_has_the_posterior_
     counts = np.arange(200)
     exact = np.exp(stats.poisson.logpmf(counts, 5.0) - np.abs(noisy - counts))
     assert best.median[0] == counts[(exact.cumsum() >= exact.sum() / 2).argmax()]
+
+
+def test_the_interval_of_a_stated_deviation_ends_at_the_whole_numbers_that_it_was_made_from():
+    value, half = (one.ravel() for one in np.meshgrid(np.arange(200.0), np.arange(1.0, 64.0)))
+    width = margin(value, np.round(deviation_of(value, half + INSIDE), 6))
+    assert (np.floor(width) == half).all()
