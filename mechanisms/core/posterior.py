@@ -205,7 +205,7 @@ def interval_quantile(distance: Array) -> Array:
 
     below = ndtr(-distance)
     symmetric = -ndtri((1.0 - LEVEL * (1.0 - below)) / 2.0)
-    return np.where(symmetric <= distance, symmetric, ndtri(LEVEL + (1.0 - LEVEL) * below))
+    return np.asarray(np.where(symmetric <= distance, symmetric, ndtri(LEVEL + (1.0 - LEVEL) * below)))
 
 
 def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
