@@ -109,7 +109,7 @@ class Membership(Accountant):
 
     @property
     def public(self) -> bool:
-        """Return False, because the rows describe people."""
+        """Always False: the rows describe people."""
         return False
 
     @property

@@ -130,7 +130,7 @@ class Reconstruction(Accountant):
 
     @property
     def public(self) -> bool:
-        """Return False, because the rows describe people."""
+        """Always False: the rows describe people."""
         return False
 
     @property

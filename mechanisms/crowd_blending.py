@@ -62,7 +62,7 @@ class CrowdBlending(Mechanism):
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of an exact release, because there is no differential privacy."""
+        """Return the charge of an exact release: crowd-blending gives no differential privacy."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:

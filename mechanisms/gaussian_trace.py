@@ -186,7 +186,7 @@ class GaussianTrace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """Always infinite, because no budget is promised: σ is given, or follows from the times of the points."""
+        """Always infinite: σ is given or follows from the times of the points, and no budget is promised."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:

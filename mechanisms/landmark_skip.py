@@ -38,7 +38,7 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return False, because landmarks cost nothing and so none is refused."""
+        """Always False: landmarks are free, so none is refused."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:

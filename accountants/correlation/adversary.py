@@ -244,7 +244,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from a whole training part. Unless ``unseen`` is set, only steps between two sightings count.
+    """Learn transitions from all training windows. Unless ``unseen`` is set, only steps between two sightings count.
 
     Examples
     --------

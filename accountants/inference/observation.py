@@ -237,7 +237,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Reject noise that is described only by its guarantee, because it has no likelihood."""
+    """Reject noise that is known only by its guarantee and has no likelihood."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 

@@ -108,7 +108,7 @@ class Repeated(Event):
 
 @dataclass(frozen=True)
 class Covered(Event):
-    """Noise already paid for by the `Block` charged in window ``first``."""
+    """Noise whose cost the `Block` of window ``first`` has already charged."""
 
     first: int
 

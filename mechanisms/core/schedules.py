@@ -539,7 +539,7 @@ class WEventSchedule(BudgetSchedule):
 
 
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
-    """Base class for w-event mechanisms on counts and on traces, with the parameters of both its bases."""
+    """Base class for w-event mechanisms on counts and on traces."""
 
 
 class DissimilaritySchedule(WEventTraceSchedule):

@@ -71,7 +71,7 @@ class Citibike(TextSource):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people: always False, because a trip does not name its rider."""
+        """Always False: trips do not identify their riders."""
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:

@@ -123,12 +123,12 @@ class Folder(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """None, because the lateness of a row does not depend on any other row."""
+        """Always None: a row's lateness does not depend on other rows."""
         return None
 
     @property
     def recorded(self) -> Folder:
-        """The configuration of the folder without the options for watching it."""
+        """Configuration of the folder, without the options for watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     @property
@@ -164,7 +164,7 @@ class Folder(LiveSource):
             number += 1
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the folder's path, because its content is unbounded."""
+        """Return the SHA-256 digest of the folder's path in place of its unbounded content."""
         return {"folder": hashlib.sha256(self.files.path.encode()).hexdigest()}
 
 

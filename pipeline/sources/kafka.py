@@ -143,6 +143,6 @@ class Kafka(KafkaSettings):
         return words
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the topic's address, because its content is unbounded."""
+        """Return the SHA-256 digest of the topic's address in place of its unbounded content."""
         text = json.dumps([self.brokers, self.topic])
         return {f"kafka:{self.topic}": hashlib.sha256(text.encode()).hexdigest()}

@@ -59,7 +59,7 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """None, because the lateness of a row depends on its own time of publication."""
+        """Always None: a row's lateness depends on its own time of publication."""
         return None
 
     @property
@@ -70,9 +70,9 @@ class Pubsub(MessageSettings):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Raise `DataError`, because Beam's connector reads the subscription."""
+        """Raise `DataError`: only Beam's connector reads the subscription."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the subscription's name, because its content is unbounded."""
+        """Return the SHA-256 digest of the subscription's name in place of its unbounded content."""
         return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

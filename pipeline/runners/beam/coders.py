@@ -194,7 +194,7 @@ class _ValueCoder(Coder):  # type: ignore[misc]
     kind: type
 
     def is_deterministic(self) -> bool:
-        """Return True, because equal values have equal bytes."""
+        """Return True: equal values have equal bytes."""
         return True
 
     def to_type_hint(self) -> Any:

@@ -179,14 +179,14 @@ class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
     """Provider of a manual watermark that a standard coder stores in checkpoints."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
-        """Return None, because there is no watermark yet."""
+        """Return None: there is no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
         """Create an estimator that starts from the last watermark."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:
-        """Return a standard coder, because Beam's default would pickle the state."""
+        """Return a standard coder; Beam's default would pickle the state."""
         return NullableCoder(TimestampCoder())
 
 

@@ -195,7 +195,7 @@ class _Guarded(io.RawIOBase):
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
-        """Return True, because the stream can be read."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
