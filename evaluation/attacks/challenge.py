@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
-from penstock.accountants.online_attack import area_under_curve, auc_interval, exact_interval
+from penstock.accountants.online_attack import area_under_curve, auc_interval
 from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import inverse_scale
 from penstock.mechanisms.core.plugin import MissingLibrary, ParameterError
@@ -29,8 +29,7 @@ CONFIDENCE = 0.95
 def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
     """Project all samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
 
-    There are fewer than `n_components` where the rank is lower. Decomposes the smaller of the covariance and the Gram
-    matrix: O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
+    Fewer where the rank is lower. O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
 
     >>> principal_scores(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0], [2.0, 0.0]]), 3, 2).round(3).tolist()
     [[-2.828], [0.0], [2.828], [-1.414]]
@@ -53,12 +52,7 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Return the weights and intercept of a logistic regression with penalty ½‖w‖². The weights are empty if there are
-    no features.
-
-    Newton's method: O(n_samples·n_features² + n_features³) a step, about ten steps. Raises `MissingLibrary` without the
-    extra ``attacks``.
-    """
+    """Return the weights and intercept of a logistic regression with penalty ½‖w‖², by Newton's method."""
     if features.shape[1] == 0:
         return np.empty(0), 0.0
     try:
@@ -70,15 +64,9 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
-    """Return seven statistics of each cell over the windows.
+    """Return seven statistics of each cell over the windows of aggregates, (n_samples, 7·n_cells).
 
-    `released` (n_samples, n_windows, n_cells): aggregates.
-
-    Returns statistics (n_samples, 7·n_cells): mean, median, maximum, minimum, variance, standard deviation and sum,
-    each for all cells.
-
-    Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018; figure 1 of their 2020 paper compares
-    the attack with principal components.
+    Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018.
 
     >>> cell_statistics(np.array([[[1], [2], [6]]])).round(2)
     array([[3.  , 2.  , 6.  , 1.  , 4.67, 2.16, 9.  ]])
@@ -97,9 +85,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
-    """Standardise all samples in place, using the mean and deviation of the first `n_train`.
-
-    Features that do not vary among them become 0 everywhere.
+    """Standardise samples in place by the first `n_train`; what does not vary among them becomes 0 everywhere.
 
     >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
     >>> standardize_in_place(features, 2)
@@ -122,24 +108,9 @@ def distinguish(
     """Train a logistic regression on the first samples, using their features or `n_components` principal components.
 
     Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
-    products: any isometric coordinates give the same. Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1.
+    products: any isometric coordinates give the same. Returns the log-odds of membership of every other sample, and how
+    many components or features they are made from. Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1.
 
-    Parameters
-    ----------
-    features, labels
-        Of all samples, (n_samples, n_features) and (n_samples,).
-    n_train
-        Samples to train on.
-    n_components
-        Principal components of them, at most; None: the features themselves.
-
-    Returns
-    -------
-    scores, n_features
-        Log-odds of membership of every other sample, and how many components or features they are made from.
-
-    Examples
-    --------
     >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0], [0.5, 0.5], [3.5, 0.5]])
     >>> scores, n_features = distinguish(samples, np.array([False, False, True, True]), 4, n_components=2)
     >>> (scores > 0).tolist(), n_features
@@ -184,8 +155,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Return the membership advantage of an adversary who claims that the target is present if her evidence exceeds 0
-    nats.
+    """Return the membership advantage of an adversary who claims the target where her evidence exceeds 0 nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
@@ -198,60 +168,22 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
     return float(accused[present].mean() - accused[~present].mean())
 
 
-@dataclass(frozen=True)
-class Rate:
-    """The true-positive rate of an adversary at a low false-positive rate."""
+def true_positives(labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float) -> int | None:
+    """Count the challenges with the target that are found at a false-positive rate of ``at``, which needs 1/at others.
 
-    # `rate`, `low`, `high`: share of the challenges with the target that score above all but the allowed ones
-    # without, and its interval
-    rate: float
-    low: float
-    high: float
-    n_found: int  # `n_found`, `n_present`: the numbers of the share
-    n_present: int
-
-
-def true_positive_rate(
-    labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float, confidence: float = 0.95
-) -> Rate | None:
-    """Return the true-positive rate at a false-positive rate of ``at``, or None if there are too few challenges.
-
-    Parameters
-    ----------
-    labels, scores (n,)
-        Whether a challenge has the target, and its score, larger where it looks so.
-    at
-        False-positive rate; it needs 1/at challenges without the target.
-    confidence
-        Of the interval.
-
-    Notes
-    -----
     Found is what scores above the (⌊at·n_absent⌋ + 1)-th highest without the target, so that at most that share of them
-    does; ties are not found. The exact interval is that of the share at this threshold; it does not cover the choice of
-    the threshold. Carlini et al. 2022 say why an average over all thresholds, the area under the curve,
-    hides an attack that is sure of a few.
+    does; ties are not found. None if there are too few challenges. Carlini et al. 2022 say why an average over all
+    thresholds, the area under the curve, hides an attack that is sure of a few.
 
-    Examples
-    --------
     >>> labels, scores = np.arange(200) < 100, np.r_[np.arange(100) + 50.5, np.arange(100)]
-    >>> result = true_positive_rate(labels, scores, 0.01)
-    >>> result.rate, round(result.low, 2), round(result.high, 2)
-    (0.52, 0.42, 0.62)
-    >>> true_positive_rate(labels, scores, 0.001) is None
-    True
+    >>> true_positives(labels, scores, 0.01), true_positives(labels, scores, 0.001)
+    (52, None)
     """
     if not 0 < at < 1:
         raise ParameterError("at", at, "above 0 and below 1")
-    labels = np.asarray(labels, dtype=bool)
     present, absent = np.asarray(scores)[labels], np.sort(np.asarray(scores)[~labels])[::-1]
     n_allowed = math.floor(at * absent.size + 1e-9)
-    if n_allowed == 0 or present.size == 0:
-        return None
-    threshold = absent[n_allowed]
-    n_found = int((present > threshold).sum())
-    limits = exact_interval(n_found, present.size, confidence)
-    return Rate(n_found / present.size, *limits, n_found, present.size)
+    return int((present > absent[n_allowed]).sum()) if n_allowed and present.size else None
 
 
 @dataclass(frozen=True)
@@ -265,8 +197,8 @@ class AttackResult:
     n_train: int  # `n_train`, `n_challenges`: samples trained on and challenged with
     n_challenges: int
     n_features: int  # components, statistics or values that the adversary's score is made from
-    # challenges with the target that score above all but 1 % of those without (`true_positive_rate`); None
-    # if there are fewer than 100 of the latter
+    # challenges with the target that score above all but 1 % of those without (`true_positives`); None if there are
+    # fewer than 100 of the latter
     found: int | None = None
 
 
@@ -275,6 +207,5 @@ def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features
     hidden = samples.labels[samples.n_train :]
     auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
     limits = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)
-    rate = true_positive_rate(hidden, scores, FALSE_ALARMS, CONFIDENCE)
-    n_found = None if rate is None else rate.n_found
+    n_found = true_positives(hidden, scores, FALSE_ALARMS)
     return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, n_found)

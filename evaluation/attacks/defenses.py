@@ -37,13 +37,9 @@ def released_features(
     defense: Defense | None,
     seed: list[int],
 ) -> NDArray[np.float64]:
-    """Summarise the released aggregate of every sample.
+    """Return the ``summary`` (n, n_features) of the released aggregate (n, n_windows, n_cells) of every sample.
 
-    `summary`: function of released values (n, n_windows, n_cells) giving features (n, n_features). `defense`: callable
-    of (counts, seed) as in `MembershipGame.attack`, or None.
-
-    Returns features (n_samples, n_features): 8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for
-    one batch.
+    Memory: 8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for one batch.
     """
     every = np.arange(samples.labels.size)
     # A batch holds training samples or challenges, never both.
@@ -55,10 +51,19 @@ def released_features(
     for chosen, batch_seed in zip(batches, seeds, strict=True):
         released: NDArray[Any] = space.counts(samples, chosen)
         if defense is not None:
-            released = _defend(defense, released, int(batch_seed))
+            shape, released = released.shape, np.asarray(defense(released, int(batch_seed)))
+            if released.shape != shape:
+                expected = f"a callable that keeps the shape of the counts, {shape}"
+                raise ParameterError("defense", released.shape, expected)
+            if not np.isfinite(released).all():
+                raise ParameterError("defense", "NaN or infinity", "a callable that releases finite numbers")
         rows = summary(released)
         if features.size == 0:
-            features = _room(every.size, rows.shape[1])
+            maximum, n_features = MAX_VALUES // rows.shape[1], rows.shape[1]
+            if every.size > maximum:
+                expected = f"at most {maximum} where an aggregate has {n_features:,} values"
+                raise ParameterError("n_samples", every.size, expected)
+            features = np.empty((every.size, n_features))
         features[chosen] = rows
     return features
 
@@ -70,23 +75,6 @@ def flat(released: NDArray[Any]) -> NDArray[Any]:
     (4, 6)
     """
     return released.reshape(len(released), -1)
-
-
-def _room(n_samples: int, n_features: int) -> NDArray[np.float64]:
-    if n_samples * n_features > MAX_VALUES:
-        maximum = MAX_VALUES // n_features
-        raise ParameterError("n_samples", n_samples, f"at most {maximum} where an aggregate has {n_features:,} values")
-    return np.empty((n_samples, n_features))
-
-
-def _defend(defense: Defense, counts: NDArray[np.int64], seed: int) -> NDArray[Any]:
-    shape = counts.shape
-    released = np.asarray(defense(counts, seed))
-    if released.shape != shape:
-        raise ParameterError("defense", released.shape, f"a callable that keeps the shape of the counts, {shape}")
-    if not np.isfinite(released).all():
-        raise ParameterError("defense", "NaN or infinity", "a callable that releases finite numbers")
-    return released
 
 
 Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
@@ -169,11 +157,7 @@ def _release(
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """Draw a random guess that does not depend on the data, as the baseline of utility tables.
-
-    Every value is drawn uniformly from the whole numbers between 0 and `largest`.
-
-    `largest`: largest value guessed; None: the largest count of each replica.
+    """Draw whole numbers uniformly from 0 to `largest` (None: the largest count of each replica), whatever the data.
 
     With the size of the group as `largest` this is the random guess of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020,
     table 4, as its figures for the taxi data show.

@@ -177,13 +177,8 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Return whether the target is in each challenge, and the adversary's score for it.
+        """Return whether the target is in each challenge, and the adversary's score for it, for rates over targets.
 
-        The arguments are those of `attack`. For rates over the challenges of several targets, which
-        `penstock.evaluation.attacks.challenge` gives.
-
-        Examples
-        --------
         >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
         >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
         >>> game = MembershipGame(binary, **sizes, seed=1)
@@ -195,20 +190,16 @@ class MembershipGame:
         scores, _ = self._scores(target, samples, defense, attack)
         return samples.labels[samples.n_train :], scores
 
-    def _fewer_people(self, samples: Samples) -> bool:
-        """Return whether user coordinates are smaller than undefended aggregates, or the aggregates are too large as
-        counts.
-        """
-        n_values = samples.labels.size * int(np.prod(self.space.shape))
-        return len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
-
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
         """Return the score of every challenge, and the number of features."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
         n_components = self.n_components if attack == "pca" else None
-        if defense is None and attack == "pca" and self._fewer_people(samples):
-            # Matrices of known users are so small that more threads cost more than they bring.
+        n_values = samples.labels.size * int(np.prod(self.space.shape))
+        is_small = len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES
+        if defense is None and attack == "pca" and is_small:
+            # Coordinates of users are fewer than those of aggregates, or these are too large as counts. Such matrices
+            # are so small that more threads cost more than they bring.
             with BLAS.limit(limits=1):
                 points = self.space.coordinates(samples)
                 return distinguish(points, samples.labels, samples.n_train, n_components=n_components)
@@ -232,7 +223,6 @@ class MembershipGame:
             trace.reshape(self.space.shape),
             self.group_size,
             defense=defense,
-            exact=defense is None,
             n_trainings=ZERO_KNOWLEDGE_TRAININGS,
             seed=[self.seed, target, 2],
         )

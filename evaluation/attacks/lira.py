@@ -30,13 +30,9 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
     trace best where they are Gaussian. The choice of this statistic is this project's, and so is the covariance: within
     the two kinds of groups, of values divided by their deviation (at least that of rounding), shrunk towards a multiple
     of the identity as Ledoit and Wolf do (2004, lemma 3.3), since there are more values than groups. A mechanism that
-    smears a person over windows and cells, say a filter, is attacked as if it did not.
+    smears a person over windows and cells, say a filter, is attacked as if it did not. O(n_shadows²·n_features +
+    n_shadows³) time.
 
-    Learns from releases (n_shadows, n_features) of which `labels` have the target; O(n_shadows²·n_features +
-    n_shadows³) time, two copies of the shadows.
-
-    Examples
-    --------
     Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
 
     >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
@@ -47,33 +43,25 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
     deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDING))
     centred /= deviation
     signal = trace / deviation
-    share, size = _shrinkage(centred)
+    n_rows, n_features = centred.shape
+    inner = centred @ centred.T
+    norms = np.diag(inner).copy()
+    size = float(norms.sum() / n_rows / n_features)  # the mean variance, which the identity is scaled by
+    squared = float((inner**2).sum() / n_rows**2)
+    distance = squared / n_features - size**2
+    error = (float((norms**2).sum() / n_rows) - squared) / n_rows / n_features
+    share = min(error, distance) / distance if distance > 0 else 1.0  # weight of the identity
     if share == 0 or size == 0:  # too few values, or none that vary: nothing to shrink
         return np.asarray(signal / deviation)
     # (share·size·I + (1 − share)·S)⁻¹ by the smaller matrix of inner products (Woodbury).
     ridge = share * size * len(centred) / (1 - share) if share < 1 else np.inf
-    inner = centred @ centred.T
     inner[np.diag_indices_from(inner)] += ridge
     explained = centred.T @ np.linalg.solve(inner, centred @ signal) if np.isfinite(ridge) else 0.0
     return np.asarray((signal - explained) / (share * size * deviation))
 
 
-def _shrinkage(centred: Array) -> tuple[float, float]:
-    """Return the weight of the identity in the shrunk covariance of centred rows, and its scale, the mean variance."""
-    n_rows, n_features = centred.shape
-    inner = centred @ centred.T
-    norms = np.diag(inner)
-    size = float(norms.sum() / n_rows / n_features)
-    squared = float((inner**2).sum() / n_rows**2)
-    distance = squared / n_features - size**2
-    error = (float((norms**2).sum() / n_rows) - squared) / n_rows / n_features
-    return (min(error, distance) / distance if distance > 0 else 1.0), size
-
-
 def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
-    """Return log-likelihood ratios of statistics, using Gaussians fitted to shadows with and without the target.
-
-    Returns ratios (…, n_found): nats of evidence for the target's presence.
+    """Return the evidence for the target in nats, by Gaussians fitted to shadows with and without the target.
 
     Both Gaussians have one deviation, fitted to both kinds together: a person adds the same to any group. (Carlini et
     al. do so where shadows are few.) Where statistics do not vary but differ, evidence is huge and finite.
@@ -82,9 +70,8 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
     array([-1.,  0.,  1.])
     """
     if min(present.shape[-1], absent.shape[-1]) < 2:
-        raise ParameterError(
-            "shadows", (present.shape[-1], absent.shape[-1]), "at least 2 with and 2 without the target"
-        )
+        given = (present.shape[-1], absent.shape[-1])
+        raise ParameterError("shadows", given, "at least 2 with and 2 without the target")
     means = [values.mean(axis=-1, keepdims=True) for values in (present, absent)]
     squares = [((values - mean) ** 2).sum(axis=-1, keepdims=True) for values, mean in zip((present, absent), means)]
     n_free = present.shape[-1] + absent.shape[-1] - 2
@@ -101,14 +88,9 @@ def likelihood_ratio_scores(
     """Return the evidence, in nats, that each challenge includes the target, as learned from the preceding shadows.
 
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
-    otherwise seem to separate the two kinds better than it does.
+    otherwise seem to separate the two kinds better than it does. The first ``n_train`` of ``released`` (n_samples,
+    n_features) are shadows; labels of challenges are not read. `trace` (n_features,): where and when the target is.
 
-    `released` (n_samples, n_features): releases, first ``n_train`` shadows whose ``labels`` she knows, then challenges.
-    `labels` (n_samples,): whether the target is in a group; those of challenges are not read. `trace` (n_features,):
-    where and when the target is.
-
-    Examples
-    --------
     Two in a cell where otherwise there is one:
 
     >>> labels = np.arange(12) % 2 == 0

@@ -30,19 +30,10 @@ LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 class Guesses:
     """Guesses from releases about planted people, with one entry per person.
 
-    Parameters
-    ----------
-    scores
-        Log-likelihood ratio of presence and absence, as the adversary takes it: its sign is the guess, its size how
-        sure; 0: no guess.
-    present
-        Whether the person was there.
-    claims
-        Loss that is claimed of that person, in ε or ρ: a function of what was released before (in ε: of all that was
-        released).
-    rounds
-        Number of the stretch of one run in which the person was planted, from 0; people of a round are planted, and
-        released, together.
+    ``scores``: log-likelihood ratio of presence and absence; its sign is the guess, its size how sure, 0: no guess.
+    ``claims``: the loss claimed of that person, in ε or ρ: a function of what was released before (in ε: of all that
+    was released). ``rounds``: the stretch of one run in which the person was planted, from 0; people of a round are
+    planted, and released, together.
     """
 
     scores: Array
@@ -81,9 +72,7 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the privacy loss of the people with the largest claim, in ε or ρ, if all claims scale
-        together.
-        """
+        """The lower bound on the loss of the people with the largest claim, if all claims scale together."""
         return self.factor * self.claim
 
 
@@ -170,9 +159,7 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
 
 
 def _of_independent(n_right: int, claims: Array, level: float) -> float:
-    """Return the largest multiple of ε claims that gives this many correct guesses a probability of at most
-    ``level``.
-    """
+    """Return the largest multiple of ε claims under which this many correct guesses are unlikely."""
     different, often = np.unique(claims, return_counts=True)
     n = len(claims)
 
@@ -185,9 +172,7 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
 
 
 def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
-    """Return the largest multiple of ρ claims for which betting on the rounds multiplies the stake by over
-    1/``level``.
-    """
+    """Return the largest multiple of ρ claims for which betting on the rounds pays over 1/``level``."""
     sizes = np.bincount(rounds)
     shares = (np.bincount(rounds, correct) / np.maximum(sizes, 1))[sizes > 0]
     largest = np.zeros(len(sizes))

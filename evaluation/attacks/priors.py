@@ -18,12 +18,8 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
     """Return the window indices of a period in the given order, starting at 0.
 
-    Examples
-    --------
-    >>> period_windows((2, 5), 8, "observation")
-    array([2, 3, 4])
-    >>> period_windows(2, 8, "observation")
-    array([0, 1])
+    >>> period_windows((2, 5), 8, "observation"), period_windows(2, 8, "observation")
+    (array([2, 3, 4]), array([0, 1]))
     """
     every = np.arange(n_windows)
     if isinstance(period, slice):
@@ -45,16 +41,11 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
 
 
 def game_blocks(observation: Period, inference: Period, n_windows: int, prior: str) -> NDArray[np.intp]:
-    """Cut the observation period into blocks as long as the inference period.
+    """Cut the observation period into blocks as long as the inference period, which is the last one.
 
-    Aggregates of both periods must have the same number of windows, or no classifier trained on one applies to the
-    other. Windows left over at the beginning of the observation period are not used.
+    Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
+    Windows left over at the beginning are not used; with equal periods there is one block.
 
-    Returns windows (n_blocks, n_windows_of_inference): the blocks of the observation and, as the last one, the
-    inference period. With equal periods there is one.
-
-    Examples
-    --------
     >>> game_blocks((0, 5), (5, 7), 8, "same_groups")
     array([[1, 2],
            [3, 4],
@@ -101,12 +92,7 @@ class Samples:
 
 
 def check_whole(**numbers: object) -> None:
-    """Raise `ParameterError` if any number is not an integer.
-
-    >>> check_whole(seed=3, n_samples=80.5)
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: n_samples: 80.5 is not allowed; it must be a whole number
-    """
+    """Raise `ParameterError` if any number is not an integer."""
     for field, number in numbers.items():
         if not isinstance(number, int | np.integer):
             raise ParameterError(field, number, "a whole number")
@@ -114,8 +100,6 @@ def check_whole(**numbers: object) -> None:
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return the users whose locations the adversary knows, including the target.
-
-    `known`: fraction of all users (float), number of users (int), their indices or mask, or None for everybody.
 
     >>> known_users(0.5, 3, 6, np.random.default_rng(1)).size
     3
@@ -166,16 +150,15 @@ def subset_samples(
     or of the target and ``others``, whom the adversary does not know.
 
     >>> rng = np.random.default_rng(0)
-    >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng)
-    >>> samples.n_train, samples.labels[samples.n_train :]
-    (8, array([ True, False]))
     >>> others = np.arange(9, 15)
     >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng, others=others)
     >>> samples.users.size, np.flatnonzero(samples.members[8:].any(axis=0)).min()
     (15, np.int64(4))
     """
     labels = np.arange(n_samples) % 2 == 0
-    n_train = _n_train(n_samples)
+    n_train = n_training(n_samples)
+    if n_samples - n_train < 2 or n_train < 2:
+        raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")
     blocks = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
     blocks[n_train:] = n_blocks - 1
     if others is None:
@@ -208,11 +191,3 @@ def past_samples(
     members = np.concatenate([known] * (n_blocks - 1) + [challenges])
     blocks = np.repeat(np.arange(n_blocks), n_groups)
     return Samples(np.arange(n_users), members, blocks, np.tile(included, n_blocks), n_groups * (n_blocks - 1))
-
-
-def _n_train(n_samples: int) -> int:
-    """Return the training size from `n_training`. Raise `ParameterError` if a part is too small for both labels."""
-    n_train = n_training(n_samples)
-    if n_samples - n_train < 2 or n_train < 2:
-        raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")
-    return n_train

@@ -92,8 +92,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate how many people are present in each window (n_windows,) from released totals. If all are 0, assume
-    everybody.
+    """Estimate how many people are present in each window from released totals; of zeros alone, everybody.
 
     >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
     (array([1, 4]), array([4, 4]))
@@ -113,23 +112,17 @@ def recover(
     day: int | None = None,
     paced: Callable[[int], None] = lambda n_done: None,
 ) -> Trajectories:
-    """Reconstruct trajectories that fit the counts.
+    """Reconstruct trajectories (n_people, n_windows) that fit the counts: cells, or `ABSENT`.
 
-    `released` (n_windows, n_cells): counts of people, or what was released of them. `positions` (n_cells,
-    n_dimensions): where cells are; any unit of length. Of cells without a place: the identity matrix, which keeps all
-    alike apart. `n_present` (n_windows,): how many of them are in a cell of each window; None: all. `night`
-    (n_windows,): windows in which people stay where they are; None: all. `day`: windows of a day, after each of which
-    trajectories are joined again by their visits; None: one day. `paced`: called once with the number of windows done,
-    after the first days were joined, or after the only day.
-
-    Returns cells (n_people, n_windows): `ABSENT` where a trajectory is in none. O(n_windows·n_people³) time, less in
-    practice.
+    `positions` (n_cells, n_dimensions) of cells without a place: the identity matrix, which keeps all alike apart.
+    `n_present` (n_windows,): how many are in a cell of each window; None: all. `night` (n_windows,): windows in which
+    people stay where they are; None: all. `day`: windows of a day, after each of which trajectories are joined again by
+    their visits; None: one day. `paced`: called once with the number of windows done, after the first days were joined,
+    or after the only day. O(n_windows·n_people³) time, less in practice.
 
     Of more trajectories than people in a window those are continued that cost least together. One that is absent is
     expected where it was last, and one not seen yet in the mean of all places.
 
-    Examples
-    --------
     Two who cross each other, one window a step, keep their direction by day:
 
     >>> crossing = np.array([[1, 0, 0, 0, 1], [0, 1, 0, 1, 0], [0, 0, 2, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 1]])
@@ -153,7 +146,17 @@ def recover(
     for begin in range(0, n_windows, length):
         part = slice(begin, begin + length)
         walked = _within_a_day(places[part], positions, n_people, stays[part], centre)
-        paths = walked if paths is None else np.hstack([paths, walked[_match_later(paths, walked, n_cells)]])
+        if paths is None:
+            paths = walked
+        else:  # matched so that the entropy of visits increases least
+            visits = [
+                np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part])
+                for part in (paths, walked)
+            ]
+            alone = [entropies(counts) for counts in visits]
+            together = np.stack([entropies(path + visits[1]) for path in visits[0]])
+            order = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
+            paths = np.hstack([paths, walked[order]])
         if begin == length or n_windows <= length:
             paced(paths.shape[1])
     assert paths is not None
@@ -185,22 +188,8 @@ def _within_a_day(
     return paths
 
 
-def _match_later(before: Trajectories, after: Trajectories, n_cells: int) -> NDArray[np.intp]:
-    """Match each earlier trajectory with a later one so that the entropy of visits increases least."""
-    visits = [
-        np.stack([np.bincount(path[path != ABSENT], minlength=n_cells) for path in part]) for part in (before, after)
-    ]
-    alone = [entropies(counts) for counts in visits]
-    together = np.stack([entropies(path + visits[1]) for path in visits[0]])
-    order: NDArray[np.intp] = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
-    return order
-
-
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
-    """Measure the agreement of trajectories with people's true cells.
-
-    `paths` (n_people, n_windows): cells, as `recover` gives them. `presence` (n_people, n_windows, n_cells): whether a
-    person is in a cell during a window; at least one is.
+    """Measure the agreement of trajectories with people's true cells (n_people, n_windows, n_cells).
 
     >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
     >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
@@ -211,7 +200,10 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     if person.size == 0:
         raise ParameterError("presence", presence.shape, "of at least one person in some window")
     people = csr_array((np.ones(person.size), (person, window * n_cells + cell)), shape=(n_people, n_windows * n_cells))
-    filled = _fill_gaps(paths)
+    # Gaps are filled with the cell before, or before the first sighting with the next one.
+    is_present = paths != ABSENT
+    last = np.maximum.accumulate(np.where(is_present, np.arange(n_windows), -1), axis=1)
+    filled = np.take_along_axis(paths, np.where(last < 0, is_present.argmax(axis=1)[:, None], last), axis=1)
     path, at = np.nonzero(filled != ABSENT)
     taken = csr_array((np.ones(path.size), (path, at * n_cells + filled[path, at])), shape=people.shape)
     matches = (people @ taken.T).toarray()
@@ -222,18 +214,6 @@ def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) 
     metres = np.linalg.norm(where[matched[1][person], window] - positions[cell], axis=1)
     nearest = np.minimum.reduceat(metres, begins)
     return Agreement(float(matches[matched].sum() / begins.size), float(nearest.mean()))
-
-
-def _fill_gaps(paths: Trajectories) -> Trajectories:
-    """Fill gaps with the previous cell, or before the first sighting with the next cell; leave `ABSENT` if there is
-    neither.
-
-    >>> _fill_gaps(np.array([[-1, 4, -1, 2, -1], [-1, -1, -1, -1, -1]])).tolist()
-    [[4, 4, 4, 2, 2], [-1, -1, -1, -1, -1]]
-    """
-    is_present = paths != ABSENT
-    last = np.maximum.accumulate(np.where(is_present, np.arange(paths.shape[1]), -1), axis=1)
-    return np.take_along_axis(paths, np.where(last < 0, is_present.argmax(axis=1)[:, None], last), axis=1)
 
 
 def trajectory_recovery(
@@ -248,12 +228,9 @@ def trajectory_recovery(
 ) -> Recovery:
     """Recover trajectories from released counts, and compare them with the true ones.
 
-    `presence` (n_people, n_windows, n_cells): whether a person is in a cell during a window, before anything was
-    bounded. The adversary knows n_people, and takes the totals of the release for how many are present
-    (`n_present_of`). `paced`: as of `recover`, which runs twice, of the first time.
+    `presence` (n_people, n_windows, n_cells) is from before anything was bounded. The adversary knows n_people, and
+    takes the totals of the release for how many are present.
 
-    Examples
-    --------
     >>> presence = np.zeros((2, 3, 3), bool)
     >>> presence[0, :, 0] = presence[1, :, 2] = True
     >>> result = trajectory_recovery(presence, presence.sum(axis=0), np.arange(3.0)[:, None])

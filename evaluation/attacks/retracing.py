@@ -43,12 +43,9 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the releases minus the counts of everybody except one person.
+        """Return the releases minus the counts of all but the person of a trajectory (n_windows,): 0 or 1 plus noise.
 
-        `trajectory`: (n_windows,) the person's cells, n_cells where not counted.
-
-        Returns (n_releases, n_windows, n_cells): 0 or 1 plus the noise; NaN where nothing is revealed, which without
-        noise is wherever one person more would not change the output.
+        NaN where nothing is revealed, which without noise is wherever one person more would not change the output.
         """
         is_own_cell = np.arange(self.counts.shape[1]) == np.asarray(trajectory)[:, None]
         left: FloatArray = self.residual + is_own_cell
@@ -71,9 +68,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class NotKnown:
-    """The people whom a target's adversary does not know, including the target, and the distribution she assumes for
-    the rest.
-    """
+    """The people whom a target's adversary does not know, the target too, and how she takes the rest to be spread."""
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
@@ -94,8 +89,7 @@ class NotKnown:
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
     """Return the releases as an adversary sees them who knows the counts except for one person's contribution.
 
-    `releases`: one a window, with values of shape (n_releases, n_cells): replicas with noise of their own. `counts`:
-    (n_windows, n_cells) what was released.
+    `releases`: one a window, with values (n_releases, n_cells): replicas with noise of their own.
 
     Repeated, suppressed and refused windows count as no information: an adversary who also interprets the decision
     might do better.
@@ -154,18 +148,13 @@ def decode_trajectories(
 ) -> dict[Estimator, IntArray]:
     """Guess trajectories segment by segment, using all releases up to the end of each segment.
 
-    `trajectories`: (n_people, n_windows) their cells, n_cells where not counted. `crowd`: people whom the adversary of
-    a single trajectory does not know; None: none.
+    Returns the places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). `crowd`: people whom the
+    adversary of a single trajectory does not know. O(n_windows n_places²) time for a release of a person;
+    8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
 
-    Returns places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). O(n_windows n_places²) time
-    for a release of a person, vectorised over both; 8·n_people·n_releases·n_windows·(n_cells + 4·n_places) bytes.
+    A forward filter runs through all windows; a segment begins from its prediction. Releases after a segment are not
+    used for it. A reading that the prior excludes is explained by an impossible move.
 
-    A forward filter runs through all windows (`accountants.inference.observation.forward`); a segment begins from its
-    prediction. Releases after a segment are not used for it. A reading that the prior excludes is explained by an
-    impossible move.
-
-    Examples
-    --------
     A person who never moves was seen in the window before:
 
     >>> stay = MarkovPrior([0.2, 0.3, 0.5], np.eye(3))

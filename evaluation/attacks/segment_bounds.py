@@ -22,29 +22,6 @@ SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 class SuccessBounds:
     """Bounds on any attack on a segment of windows, and attacks on trajectories simulated from a prior.
 
-    Parameters
-    ----------
-    places
-        Cells of a run as places of the prior.
-    observed
-        Its releases; of a mechanism without noise they show which cells reveal a person.
-    planned
-        Sensors and noise of each segment, as known before its first window; of a mechanism without noise: none.
-    training, horizon
-        Windows before the first segment, and windows of a segment.
-    tolerance
-        Wrong guesses in a segment that still are a success.
-    simulated
-        Simulated trajectories of each prior; 0: none.
-    n_samples
-        Draws for the first-moment bound; below 2: without it.
-    adaptive
-        Whether the mechanism's noise depends on what it released before: then nothing is simulated.
-    seed
-        Of the simulation and the draws.
-
-    Notes
-    -----
     The bound of a segment is `success_after_releases`. The place before it is distributed as the prior's marginal of
     its window, the walk having begun at the run's first window: the initial distribution where that is stationary, else
     the marginal after that many moves, which gives each segment a bound of its own. So the bound never understates,
@@ -54,14 +31,14 @@ class SuccessBounds:
     """
 
     places: PriorPlaces
-    observed: Observed
-    planned: tuple[PlannedWindows, ...]
-    training: int
-    horizon: int
+    observed: Observed  # releases; of a mechanism without noise they show which cells reveal a person
+    planned: tuple[PlannedWindows, ...]  # each segment as known before its first window; none without noise
+    training: int  # windows before the first segment
+    horizon: int  # windows of a segment
     tolerance: int
-    simulated: int
-    n_samples: int
-    adaptive: bool
+    simulated: int  # trajectories of each prior; 0: none
+    n_samples: int  # draws for the first-moment bound; below 2: without it
+    adaptive: bool  # whether noise depends on earlier releases: then nothing is simulated
     seed: int
     _bounds: dict[tuple[object, ...], float] = field(default_factory=dict, init=False)
 
@@ -70,10 +47,14 @@ class SuccessBounds:
     ) -> tuple[float, dict[str, tuple[int, int]]]:
         """Return the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
 
-        ``trajectory`` (n_windows,): the target's true places from the run's first window on; they decide what a release
-        without noise reveals. ``number`` of the target, from 0, seeds the simulation.
+        ``trajectory`` (n_windows,): the target's true places. ``number`` of the target, from 0, seeds the simulation.
         """
-        segments = self.planned or self._revealed_segments(trajectory)
+        segments = self.planned
+        if not segments:  # of a release without noise: the sensors whose values depend on the person
+            revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
+            sensors, step = [frozenset(self.places.sensors(window)) for window in revealed], self.horizon
+            starts = range(0, len(sensors), step)
+            segments = tuple(PlannedWindows(tuple(sensors[first : first + step])) for first in starts)
         bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))
         likely = not self.adaptive and all(coming.noise in (None, *ADDITIVE) for coming in segments)
         if not likely or self.simulated == 0:
@@ -87,9 +68,7 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment onward, and that window's index (0 if the prior is
-        stationary).
-        """
+        """Return the prior from the window before a segment on, and that window's index (0 of a stationary prior)."""
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon
@@ -120,10 +99,3 @@ class SuccessBounds:
         elif window:
             before = MarkovPrior(before.initial @ before.transition, before.transition)
         return attack_success(kind, before, coming.sensors, self.tolerance, n, rng, coming.noise, coming.scale)[0]
-
-    def _revealed_segments(self, trajectory: NDArray[np.intp]) -> tuple[PlannedWindows, ...]:
-        """Return the segments of a release that has no noise, with the sensors whose values depend on the person."""
-        revealed = ~np.isnan(self.observed.without_others(trajectory)[0, self.training :])
-        sensors = [frozenset(self.places.sensors(window)) for window in revealed]
-        step = self.horizon
-        return tuple(PlannedWindows(tuple(sensors[first : first + step])) for first in range(0, len(sensors), step))

@@ -29,11 +29,7 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
-    """Draw random targets, a third from each mobility group. Any remainder comes from the less mobile groups.
-
-    `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window.
-
-    Returns targets (n_targets,): user indices: barely, somewhat, then highly mobile ones.
+    """Draw random targets, a third from each mobility group, and any remainder from the less mobile ones.
 
     >>> binary = np.tril(np.ones((6, 6), dtype=bool))[:, None, :]
     >>> draw_targets(binary, 5, seed=0)

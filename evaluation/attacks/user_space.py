@@ -19,9 +19,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the presence of users as a boolean array (n_users, n_windows, n_cells), or raise an error that explains
-    the flaw.
-    """
+    """Return the presence of users as a boolean array (n_users, n_windows, n_cells), or explain the flaw."""
     array = np.asarray(binary)
     if array.ndim != 3 or 0 in array.shape:
         raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")

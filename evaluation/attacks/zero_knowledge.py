@@ -100,9 +100,6 @@ def fitted_population(
 ) -> Population:
     """Fit a population whose synthetic groups, passed through the mechanism, match the total of the release.
 
-    `released` (n_windows, n_cells): the release. `defense`: the mechanism, as in
-    `penstock.evaluation.attacks.game.MembershipGame.attack`; None: exact counts.
-
     Visits that coincide and counts that the mechanism suppresses make the mean of a release too small. Five rounds,
     each with ten groups; a round changes the mean by a factor of two at most.
     """
@@ -129,10 +126,6 @@ def shadows(
 ) -> Array:
     """Return releases (2·n_pairs, n_windows·n_cells) of synthetic groups, starting with those that include the target.
 
-    `trace` (n_windows, n_cells): where and when the target is.
-
-    Examples
-    --------
     >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
     >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
     >>> apart = made[:50] - made[50:]
@@ -161,25 +154,19 @@ def zero_knowledge_scores(
     group_size: int,
     *,
     defense: Defense | None,
-    exact: bool,
     n_trainings: int,
     seed: list[int],
 ) -> Array:
     """Return the log-odds that releases include the target, for an adversary who has no reference group.
 
-    `released` (n_releases, n_windows, n_cells): the releases; those that are trained on are the first ones. `trace`
-    (n_windows, n_cells): where and when the target is.
+    The first of ``released`` (n_releases, n_windows, n_cells) are trained on. −∞ where an exact release excludes the
+    target. O(n_trainings·(n_pairs²·n_values + n_pairs³)) time.
 
-    Returns scores (n_releases,): −∞ where an exact release excludes the target. O(n_trainings·(n_pairs²·n_values +
-    n_pairs³)) time.
-
-    Examples
-    --------
     The target is alone at night:
 
     >>> trace = np.array([[False, True], [True, False]])
     >>> released = np.array([[[9.0, 1.0], [8.0, 2.0]], [[9.0, 0.0], [8.0, 2.0]]])
-    >>> options = {"defense": None, "exact": True, "n_trainings": 2, "seed": [0]}
+    >>> options = {"defense": None, "n_trainings": 2, "seed": [0]}
     >>> with_target, without = zero_knowledge_scores(released, trace, 10, **options)
     >>> with_target > without
     np.True_
@@ -201,12 +188,7 @@ def zero_knowledge_scores(
         features = np.concatenate([made, released[judged].reshape(judged.size, -1)])
         standardize_in_place(features, len(made))
         scores[judged], _ = distinguish(features, known, len(made), n_components=len(made))
-    if exact:
-        scores[_exclusions(released, trace, group_size)] = -np.inf
+    if defense is None:  # an exact release rules out the target if a cell of theirs is empty, or another has everybody
+        excluded = (released == 0) & trace | (released == group_size) & ~trace
+        scores[excluded.any(axis=(1, 2))] = -np.inf
     return scores
-
-
-def _exclusions(released: Array, trace: NDArray[np.bool_], group_size: int) -> NDArray[np.bool_]:
-    """Find exact releases that rule out the target: a cell of the target is empty, or another cell holds everybody."""
-    excluded: NDArray[np.bool_] = ((released == 0) & trace | (released == group_size) & ~trace).any(axis=(1, 2))
-    return excluded

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.online_attack import area_under_curve
-from penstock.evaluation.attacks.challenge import advantage, privacy_gain, true_positive_rate
+from penstock.evaluation.attacks.challenge import advantage, privacy_gain, true_positives
 from penstock.evaluation.attacks.game import ATTACKS
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE, Game
 from penstock.evaluation.attacks.recovery import Recovery, trajectory_recovery
@@ -155,8 +155,8 @@ class Attacked:
         labels, scores = (np.concatenate(parts) for parts in zip(*self._scores(attack, released=True)))
         if (at := FIGURES[figure]) is None:
             return advantage(labels, scores)
-        rate = true_positive_rate(labels, scores, at)
-        return math.nan if rate is None else rate.rate
+        n_found = true_positives(labels, scores, at)
+        return math.nan if n_found is None else n_found / int(labels.sum())
 
     def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
         """Return the labels and scores of each target's challenges, for raw or released aggregates."""

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from penstock.accountants.online_attack import area_under_curve, exact_interval
 from penstock.evaluation.attacks import game as game_module
-from penstock.evaluation.attacks.challenge import true_positive_rate
+from penstock.evaluation.attacks.challenge import true_positives
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.lira import best_weights, likelihood_ratio_scores, log_likelihood_ratios
 from penstock.mechanisms.core.plugin import ParameterError
@@ -140,13 +140,11 @@ def test_exact_limits_have_their_level(n_found, n):
 def test_rates_by_hand():
     labels = np.r_[np.ones(4, bool), np.zeros(100, bool)]
     scores = np.r_[99.5, 98.5, 98.0, 0.0, np.arange(100)]
-    actual = true_positive_rate(labels, scores, 0.01)
-    assert actual.n_found == 2  # above 98, the second highest; the tie is not found
-    assert (actual.low, actual.high) == exact_interval(2, 4)
-    assert true_positive_rate(labels, np.zeros(104), 0.01).n_found == 0
-    assert true_positive_rate(labels, scores, 0.009) is None
+    assert true_positives(labels, scores, 0.01) == 2  # above 98, the second highest; the tie is not found
+    assert true_positives(labels, np.zeros(104), 0.01) == 0
+    assert true_positives(labels, scores, 0.009) is None
     with pytest.raises(ParameterError, match="above 0"):
-        true_positive_rate(labels, scores, 0.0)
+        true_positives(labels, scores, 0.0)
 
 
 def test_a_target_is_told_with_the_number_found(binary):
