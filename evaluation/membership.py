@@ -135,6 +135,14 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
     by_cell = presence.sum(axis=1, dtype=float)
     by_window = presence.sum(axis=2, dtype=float)
     events, active = by_cell.sum(axis=1), by_window > 0
+    # The order of cells within a window is not known, so sets are compared where the source compares sequences: the
+    # share of windows with cells of one's own never exceeds its figure.
+    unique = np.zeros(len(presence))
+    for window in range(presence.shape[1]):
+        cells = np.packbits(presence[:, window], axis=1)
+        patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
+        _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
+        unique += (sharing[pattern] == 1) & cells.any(axis=1)
     return {
         "events": events,
         "unique_cells": (by_cell > 0).sum(axis=1).astype(float),
@@ -146,26 +154,8 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
         "events_weekend": _mean(by_window[:, weekend]),
         "spatial_entropy": entropies(by_cell),
         "temporal_entropy": entropies(by_window),
-        "unicity": _unicity(presence),
+        "unicity": unique / presence.shape[1],
     }
-
-
-def _unicity(presence: NDArray[np.bool_]) -> Array:
-    """Return the fraction of windows in which a user's set of cells is unique.
-
-    The order of the cells within a window is not in the binary matrix, so sets are compared where the source
-    compares sequences: this never exceeds its figure.
-
-    """
-    n_users, n_windows, _ = presence.shape
-    unique = np.zeros(n_users)
-    for window in range(n_windows):
-        cells = np.packbits(presence[:, window], axis=1)
-        patterns = np.ascontiguousarray(cells).view(np.dtype((np.void, cells.shape[1]))).ravel()
-        _, pattern, sharing = np.unique(patterns, return_inverse=True, return_counts=True)
-        unique += (sharing[pattern] == 1) & cells.any(axis=1)
-    share: Array = unique / n_windows
-    return share
 
 
 def _mean(values: NDArray[Any]) -> Array:

@@ -30,35 +30,6 @@ Axes = Literal["cells_windows", "windows_cells"]
 Options = ParamSpec("Options")
 
 
-def checked_pair(truth: ArrayLike, released: ArrayLike) -> tuple[Array, Array]:
-    """Return truth and release as float arrays of the same shape (n_windows, n_cells), nonempty and finite.
-
-    Raises
-    ------
-    ParameterError
-        Naming the array that is wrong, and its shape.
-
-    Examples
-    --------
-    >>> checked_pair([[1, 2]], [[1, 3]])
-    (array([[1., 2.]]), array([[1., 3.]]))
-    >>> checked_pair([[1, 2]], [[1, 2, 3]])
-    Traceback (most recent call last):
-    mechanisms.core.plugin.ParameterError: released: (1, 3) is not allowed; it must be of the truth's shape (1, 2)
-    """
-    pair = np.asarray(truth, dtype=np.float64), np.asarray(released, dtype=np.float64)
-    if pair[0].ndim != 2 or pair[0].size == 0:
-        raise ParameterError("truth", pair[0].shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    if pair[1].shape != pair[0].shape:
-        raise ParameterError("released", pair[1].shape, f"of the truth's shape {pair[0].shape}")
-    for name, array in zip(("truth", "released"), pair):
-        if not np.isfinite(array).all():
-            raise ParameterError(name, array[~np.isfinite(array)][0], "finite throughout")
-    if (pair[0] < 0).any():
-        raise ParameterError("truth", pair[0].min(), "counts of at least 0")
-    return pair
-
-
 PERIOD = 24
 """Windows of a season: a day of hours."""
 
@@ -133,7 +104,16 @@ class Metric:
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
-        pair = checked_pair(truth, released)
+        pair = np.asarray(truth, dtype=np.float64), np.asarray(released, dtype=np.float64)
+        if pair[0].ndim != 2 or pair[0].size == 0:
+            raise ParameterError("truth", pair[0].shape, "of shape (n_windows, n_cells), at least (1, 1)")
+        if pair[1].shape != pair[0].shape:
+            raise ParameterError("released", pair[1].shape, f"of the truth's shape {pair[0].shape}")
+        for name, array in zip(("truth", "released"), pair):
+            if not np.isfinite(array).all():
+                raise ParameterError(name, array[~np.isfinite(array)][0], "finite throughout")
+        if (pair[0] < 0).any():
+            raise ParameterError("truth", pair[0].min(), "counts of at least 0")
         values = np.asarray(self.values(*pair, *options, **named), np.float64)
         expected = {"window": pair[0].shape[:1], "cell": pair[0].shape[1:]}.get(self.scope)
         if values.ndim != 1 or expected not in (None, values.shape):
@@ -242,24 +222,18 @@ def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
     return tuple(array if axes == "windows_cells" or array.ndim < 2 else array.swapaxes(-1, -2) for array in given)
 
 
-def n_busiest(n_cells: int, fraction: float) -> int:
-    """Return the number of cells in the busiest ``fraction``, rounded up to at least one.
-
-    >>> n_busiest(100, 0.1), n_busiest(78, 0.1), n_busiest(3, 0.1)
-    (10, 8, 1)
-    """
-    if not 0 < fraction <= 1:
-        raise ParameterError("fraction", fraction, "above 0 and at most 1")
-    return max(1, math.ceil(fraction * n_cells - 1e-9))
-
-
 def busiest(counts: Array, fraction: float) -> Indices:
     """Return the indices of the busiest cells along the last axis, busiest first. Ties go to the lower index.
+
+    At least one is named, and a part of a cell counts as a whole one.
 
     >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
     array([1, 2])
     """
-    return np.argsort(-counts, axis=-1, kind="stable")[..., : n_busiest(counts.shape[-1], fraction)]
+    if not 0 < fraction <= 1:
+        raise ParameterError("fraction", fraction, "above 0 and at most 1")
+    n_named = max(1, math.ceil(fraction * counts.shape[-1] - 1e-9))
+    return np.argsort(-counts, axis=-1, kind="stable")[..., :n_named]
 
 
 def entropies(counts: NDArray[Any]) -> Array:

@@ -26,8 +26,7 @@ BOUND = "success_upper_bound"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Return the mean area under the curve on raw and released aggregates, and the privacy gain, for each mobility
-    group.
+    """Return the mean area under the curve on raw and released aggregates, and the gain, by mobility group.
 
     Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
     ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
@@ -109,7 +108,11 @@ def as_text(summary: Mapping[str, Any]) -> str:
     groups = summary["groups"]
     released, raw = (groups[EVERYBODY][name]["mean"] for name in ("released", "raw"))
     lines.append(attack_in_words("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
-    return "\n".join([*lines, *true_positives_line(groups), *near_chance(groups), *fewer_targets(game)])
+    rates = groups[EVERYBODY]["found"]
+    if rates["raw"]["mean"] is not None:
+        found = f"{shown(rates['raw'])} of raw counts, {shown(rates['released'])} of the release"
+        lines.append(f"found at 1 % false alarms: {found}")
+    return "\n".join([*lines, *near_chance(groups), *fewer_targets(game)])
 
 
 def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
@@ -117,10 +120,6 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
 
     >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
-    >>> attack_in_words("retraces", "hours", 0.19, 0.2, 0.4)
-    'retraces 19 of 100 hours with the release, 40 from exact counts, 20 without either: the release adds nothing'
-    >>> attack_in_words("retraces", "hours", 0.3, 0.2)
-    'retraces 30 of 100 hours with the release, 20 without: the release tells more than nothing'
     """
     percents = [None if share is None else round(100 * share) for share in (released, raw, without)]
     exact = "" if raw is None else f", {percents[1]} from exact counts"
@@ -134,27 +133,8 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
     return f"{predicate} {percents[0]} of 100 {subject} with the release{exact}, {percents[2]} {either}: {meaning}"
 
 
-def true_positives_line(groups: Mapping[str, Any]) -> list[str]:
-    """Return a line on true positives at a low false-positive rate, if there are enough challenges.
-
-    >>> one = {"mean": 0.25, "low": 0.2, "high": 0.3}
-    >>> true_positives_line({"everybody": {"found": {"raw": one, "released": one}}})
-    ['found at 1 % false alarms: 0.250 [0.200, 0.300] of raw counts, 0.250 [0.200, 0.300] of the release']
-    """
-    rates = groups[EVERYBODY].get("found")
-    if not rates or rates["raw"]["mean"] is None:
-        return []
-    raw, released = shown(rates["raw"]), shown(rates["released"])
-    return [f"found at 1 % false alarms: {raw} of raw counts, {released} of the release"]
-
-
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """Return a remark on a privacy gain if the attack is close to chance.
-
-    >>> area = {"mean": 0.504, "low": 0.47, "high": 0.54}
-    >>> near_chance({"everybody": {"raw": {"mean": 0.7, "low": 0.6, "high": 0.8}, "released": area}})
-    ['guessing has 0.5: gains of single targets are noise near it; of the mean areas the gain is 0.98']
-    """
+    """Return a remark on a privacy gain if the attack is close to chance."""
     everybody = groups[EVERYBODY]
     raw, released = (everybody[name]["mean"] for name in ("raw", "released"))
     low = everybody["released"]["low"]
@@ -228,43 +208,32 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     """Return the mean success of each estimator and the mean bound, by mobility group.
 
-    Returns ``groups`` by name, people of the run first and ``made up`` (simulated trajectories, which the
-    bound is about) last: ``n_targets``, ``success`` of each estimator with ``mean``, ``low`` and ``high``, and
-    ``bound``. Intervals (95 %) cover the choice of targets, by Student's t, and of trials, whichever is wider; those of
-    simulated trajectories cover the trials.
+    The last group, ``made up``, are simulated trajectories, which the bound is about. Intervals (95 %) cover the choice
+    of targets, by Student's t, and of trials, whichever is wider; those of simulated trajectories cover the trials.
     """
+
+    def of_people(rows: pl.DataFrame) -> dict[str, float | None]:
+        """Return the mean over targets; releases of one segment are not independent trials."""
+        figure = mean_with_interval(rows["value"].to_numpy())
+        return widened(figure, binomial_limits(figure["mean"] or 0.0, int(rows["stretches"].sum())))
+
+    def pooled(rows: pl.DataFrame) -> dict[str, float | None]:
+        """Return the rate over all simulated trajectories."""
+        rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
+        low, high = binomial_limits(rate, int(rows["trials"].sum()))
+        return {"mean": rate, "low": low, "high": high}
+
     groups = {}
-    for name, rows in by_mobility(results):
+    made_up = results.filter(pl.col("name").str.ends_with("_made_up"))
+    for name, group in [*by_mobility(results), *([(SIMULATED, results)] if len(made_up) else [])]:
+        suffix, figure = ("_success_made_up", pooled) if name == SIMULATED else ("_success", of_people)
+        rows_of = {kind: group.filter(pl.col("name") == kind + suffix) for kind in KINDS}
         groups[name] = {
-            "n_targets": rows["target"].n_unique(),
-            "success": {kind: _people(rows.filter(pl.col("name") == f"{kind}_success")) for kind in KINDS},
-            "bound": _bound(rows),
-        }
-    simulated = {kind: results.filter(pl.col("name") == f"{kind}_success_made_up") for kind in KINDS}
-    if any(map(len, simulated.values())):
-        groups[SIMULATED] = {
-            "n_targets": results["target"].n_unique(),
-            "success": {kind: _pool(rows) for kind, rows in simulated.items() if len(rows)},
-            "bound": _bound(results),
+            "n_targets": group["target"].n_unique(),
+            "success": {kind: figure(rows) for kind, rows in rows_of.items() if len(rows)},
+            "bound": float(group.filter(pl.col("name") == BOUND)["value"].to_numpy().mean()),
         }
     return {"confidence": CONFIDENCE, "groups": groups}
-
-
-def _bound(results: pl.DataFrame) -> float:
-    return float(results.filter(pl.col("name") == BOUND)["value"].to_numpy().mean())
-
-
-def _people(rows: pl.DataFrame) -> dict[str, float | None]:
-    figure = mean_with_interval(rows["value"].to_numpy())
-    # releases of one segment are not independent trials
-    n_segments = int(rows["stretches"].sum())
-    return widened(figure, binomial_limits(figure["mean"] or 0.0, n_segments))
-
-
-def _pool(rows: pl.DataFrame) -> dict[str, float | None]:
-    rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
-    low, high = binomial_limits(rate, int(rows["trials"].sum()))
-    return {"mean": rate, "low": low, "high": high}
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
