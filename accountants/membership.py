@@ -11,7 +11,7 @@ import numpy as np
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.training import Training
-from penstock.accountants.inference.targets import Line
+from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.markov import chain_prior
 from penstock.accountants.online_attack import (
     Groups,
@@ -81,7 +81,7 @@ class Membership(Accountant):
     Examples
     --------
     >>> from penstock.mechanisms import get
-    >>> accountant = Membership(people=Line(n=4), windows=2, targets=1)
+    >>> accountant = Membership(people=Walk(n=4), windows=2, targets=1)
     >>> model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=get("raw")()))
     >>> release, window = Release(window=1, values=np.zeros(4), charge=()), Window(index=1, start=0, end=1)
     >>> rows, state = accountant.charge(release, window, {}, model, state)
@@ -98,14 +98,14 @@ class Membership(Accountant):
     samples: int = parameter(400, doc="groups for each of them", at_least=20)
     known: int = parameter(100, doc="people whose cells an adversary knows", at_least=2)
     group_size: int | None = parameter(None, doc="people in a group; unset: half of the known", at_least=1)
-    people: Line | None = parameter(None, doc="made-up people on a line of cells, in place of the run's")
+    people: Walk | None = parameter(None, doc="made-up people on a line of cells, in place of the run's")
     rate: float = parameter(0.01, doc="learning rate", above=0)
     seed: int = parameter(0, doc="seed of targets, groups and their noise", at_least=0)
 
     @classmethod
     def examples(cls) -> tuple[Membership, ...]:
         """Return an example: two targets among made-up people on five cells."""
-        return (cls(people=Line(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
+        return (cls(people=Walk(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
 
     @property
     def public(self) -> bool:

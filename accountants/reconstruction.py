@@ -29,6 +29,7 @@ import numpy as np
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, Rows
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.places import ReleaseForecast, Releasing
@@ -41,7 +42,6 @@ from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import (
     KnownPrior,
     KnownTargets,
-    Line,
     knowing_a_share,
     known_targets,
 )
@@ -109,7 +109,7 @@ class Reconstruction(Accountant):
     Examples
     --------
     >>> from penstock.mechanisms.core.events import Exact
-    >>> accountant = Reconstruction(horizon=5, tolerance=0, targets=1, prior=KnownPrior(chain=Line(n=10), windows=2))
+    >>> accountant = Reconstruction(horizon=5, tolerance=0, targets=1, prior=KnownPrior(chain=Walk(n=10), windows=2))
     >>> model, state = accountant.start(AccountingFacts(n_cells=10))
     >>> release = Release(window=1, values=np.zeros(10), charge=(Exact(),), active=np.arange(10) == 3)
     >>> facts = {"counts": np.zeros(10), "target_cells": np.array([7])}
@@ -147,7 +147,7 @@ class Reconstruction(Accountant):
     @classmethod
     def examples(cls) -> tuple[Reconstruction, ...]:
         """Return an example with two targets whose prior is a walk over five cells."""
-        return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Line(n=5, tau=0.3), windows=2)),)
+        return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Walk(n=5, tau=0.3), windows=2)),)
 
     def __post_init__(self) -> None:
         super().__post_init__()

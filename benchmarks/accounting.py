@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Peer, Scale
 from penstock.accountants.core.accountant import AccountingFacts
+from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.correlation.leakage import LeakageFunction, temporal_privacy_loss
 from penstock.accountants.correlation.running import RunningTemporalLoss
 from penstock.accountants.gaussian_process.design import designed_covariance
@@ -25,7 +26,7 @@ from penstock.accountants.gaussian_process.running import add_release, running_l
 from penstock.accountants.inference.places import PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import most_matches
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets
 from penstock.accountants.markov import (
     MarkovPrior,
     chain_matrix,
@@ -145,7 +146,7 @@ def many_targets() -> Iterator[Benchmark]:
     known = KnownTargets(
         users=(None,) * 1000, priors=priors, places=PriorPlaces.of_cells(100), first=0, assumption="drawn"
     )
-    accountant = Reconstruction(horizon=10, tolerance=2, targets=1000, prior=KnownPrior(chain=Line(n=100), windows=2))
+    accountant = Reconstruction(horizon=10, tolerance=2, targets=1000, prior=KnownPrior(chain=Walk(n=100), windows=2))
     sensors = rng.integers(0, 100, 40)
 
     def windows(first: int, last: int) -> list[Window]:

@@ -24,10 +24,6 @@ _MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
     """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people.
 
-    `presence`: (n_people, n_cells) probability of each person in each cell; people are independent.
-
-    O(n_people n_cells most) time.
-
     >>> poisson_binomial(np.array([[0.5], [0.2]])).round(2).tolist()
     [[0.4, 0.5, 0.1]]
     """
@@ -42,8 +38,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere, or 0 if neither is
-    possible.
+    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere; 0: neither can be.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -104,13 +99,10 @@ class UnknownCrowd:
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """The log-probability of each number of unknown people in a cell besides the target, (n_targets, n_cells,
-        n).
-        """
+        """The log-probability of each number of unknown people in a cell besides the target, (targets, cells, n)."""
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
-        maximum = (
-            int((self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)).max(initial=0)) + _MARGIN_PEOPLE
-        )
+        reach = self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)
+        maximum = int(reach.max(initial=0)) + _MARGIN_PEOPLE
         rows = np.arange(len(self.presence))
         of_row = {row: poisson_binomial(self.presence[rows != row], maximum) for row in set(self.itself.tolist())}
         widest = max(mass.shape[1] for mass in of_row.values())
@@ -121,11 +113,7 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """Count the people per cell whom each target's adversary does not know, including the target, (n_targets,
-        n_cells).
-
-        `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
-        """
+        """Count the people per cell whom each target's adversary does not know, the target too, (targets, cells)."""
         crowd = np.bincount(unknown, minlength=n_cells + 1)[:n_cells]
         is_here = np.arange(n_cells) == cells[:, None]
         return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)

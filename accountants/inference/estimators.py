@@ -135,7 +135,12 @@ def attack_success(
     n_steps = len(active)
     check_horizon(n_steps, tolerance)
     if trajectories is not None:
-        paths = _checked_paths(trajectories, n_steps, prior.n_locations)
+        paths = np.asarray(trajectories, dtype=np.intp)
+        if paths.ndim != 2 or paths.shape[1] != n_steps or len(paths) == 0:
+            raise ParameterError("trajectories", f"shape {paths.shape}", f"of shape (n, {n_steps}), n at least 1")
+        if paths.min() < 0 or paths.max() >= prior.n_locations:
+            place = int(paths.min() if paths.min() < 0 else paths.max())
+            raise ParameterError("trajectories", place, f"locations from 0 to {prior.n_locations - 1}")
     elif n_trajectories >= 1:
         paths = prior.sample(n_trajectories, n_steps, rng)
     else:
@@ -152,16 +157,6 @@ def attack_success(
         guesses = _informed_guesses(kind, prior, active, paths, noise, scales, rng)
     successes = int(((guesses != paths).sum(axis=1) <= tolerance).sum())
     return successes / len(paths), *exact_interval(successes, len(paths), confidence)
-
-
-def _checked_paths(trajectories: Any, n_steps: int, n_locations: int) -> IntArray:
-    paths: IntArray = np.asarray(trajectories, dtype=np.intp)
-    if paths.ndim != 2 or paths.shape[1] != n_steps or len(paths) == 0:
-        raise ParameterError("trajectories", f"shape {paths.shape}", f"of shape (n, {n_steps}), n at least 1")
-    for place in (int(paths.min()), int(paths.max())):
-        if not 0 <= place < n_locations:
-            raise ParameterError("trajectories", place, f"locations from 0 to {n_locations - 1}")
-    return paths
 
 
 def _informed_guesses(
@@ -219,13 +214,10 @@ def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> floa
 
 
 def guess(kind: Estimator, initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:
-    """Return the guesses (n, n_steps) of map or posterior_marginals, given log-likelihoods (n, n_steps, M) and a
-    start.
-    """
+    """Return the guesses (n, n_steps) of map or posterior_marginals, given log-likelihoods (n, n_steps, M)."""
     if kind == "map":
         return viterbi(initial, kernel, log_likelihood)
-    likelihood = scaled(log_likelihood)
-    return np.asarray(smoothed(initial, kernel, likelihood, _LEAK).argmax(axis=-1))
+    return np.asarray(smoothed(initial, kernel, scaled(log_likelihood), _LEAK).argmax(axis=-1))
 
 
 def viterbi(initial: FloatArray, kernel: Kernel, log_likelihood: FloatArray) -> IntArray:

@@ -37,9 +37,7 @@ _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return the mean over observations y of the smallest of 1, Σ_t max_x Pr(X_t = x given y) / (T − s), and the
-    posterior's genie ball.
-    """
+    """Return the mean over observations y of the smallest of 1, Markov's inequality, and the posterior's genie ball."""
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
     # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
@@ -58,10 +56,13 @@ def noisy_first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int
     kernel = Kernel(plan.prior.transition)
     rng = np.random.default_rng(seed)
     with_genie = n_samples <= _affordable_genies(plan, tolerance)
-    values = [
-        _conditional(plan, kernel, scaled(_observe(plan, size, rng)), tolerance, with_genie)
-        for size in np.diff(np.append(np.arange(0, n_samples, CHUNK), n_samples))
-    ]
+    values = []
+    for size in np.diff(np.append(np.arange(0, n_samples, CHUNK), n_samples)):
+        paths = plan.prior.sample(size, plan.n_steps, rng)
+        observations = sample_noise(str(plan.noise), np.broadcast_to(plan.scales, (size, *plan.scales.shape)), rng)
+        observations[np.arange(size)[:, None], np.arange(plan.n_steps), paths] += 1
+        likelihood = scaled(log_likelihoods(observations, plan.active, plan.noise, plan.scales))
+        values.append(_conditional(plan, kernel, likelihood, tolerance, with_genie))
     return upper_mean(np.concatenate(values), confidence)
 
 
@@ -72,15 +73,15 @@ def _affordable_genies(plan: Schedule, tolerance: int) -> int:
 def _from_raw_counts(
     plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """Return the first-moment bound for raw counts, or 1 if there are too many histories and sampling is not
-    allowed.
-    """
+    """Return the first-moment bound for raw counts, or 1 if there are too many histories and none may be sampled."""
     histories, weights = _all_histories(plan)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
         return 1.0
     if not is_exact:
-        readings = _read(plan, plan.prior.sample(n_samples, plan.n_steps, np.random.default_rng(seed)))
+        paths = plan.prior.sample(n_samples, plan.n_steps, np.random.default_rng(seed))
+        seen = np.array([np.isin(path, active) for path, active in zip(paths.T, plan.active)]).T
+        readings = np.where(seen, paths, -1)
         histories, counts = np.unique(readings, axis=0, return_counts=True)
         weights = counts.astype(float)
     kernel = Kernel(plan.prior.transition)
@@ -109,18 +110,8 @@ def _conditional(
     return np.asarray(bound)
 
 
-def _observe(plan: Schedule, n_samples: int, rng: np.random.Generator) -> FloatArray:
-    """Return the log-likelihoods of noisy observations of trajectories drawn from the prior."""
-    paths = plan.prior.sample(n_samples, plan.n_steps, rng)
-    observations = sample_noise(str(plan.noise), np.broadcast_to(plan.scales, (n_samples, *plan.scales.shape)), rng)
-    observations[np.arange(n_samples)[:, None], np.arange(plan.n_steps), paths] += 1
-    return log_likelihoods(observations, plan.active, plan.noise, plan.scales)
-
-
 def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T), with −1 for elsewhere, and their probabilities. Both are empty if there are too
-    many.
-    """
+    """Enumerate raw readings (n, T), −1 for elsewhere, and their probabilities; none if there are too many."""
     beliefs = np.empty((1, plan.prior.n_locations))
     beliefs[0] = plan.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
@@ -139,15 +130,6 @@ def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
         reading = np.concatenate([np.full(stay.size, -1), active[place]])
         histories = np.column_stack([histories[np.concatenate([stay, parent])], reading])
     return histories, beliefs.sum(axis=1)
-
-
-def _read(plan: Schedule, paths: IntArray) -> IntArray:
-    """Return the raw readings of trajectories: the sensor that sees each location, or −1."""
-    readings = np.full(paths.shape, -1, dtype=np.intp)
-    for step, active in enumerate(plan.active):
-        seen = np.isin(paths[:, step], active)
-        readings[seen, step] = paths[seen, step]
-    return readings
 
 
 def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:

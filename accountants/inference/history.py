@@ -34,7 +34,7 @@ def success_after_releases(
 ) -> float:
     """Bound the success of any attack on the coming windows after any earlier releases, on average over those releases.
 
-    `before`: the prior from the window before the coming ones on. `n_samples`, `seed`: as in `success_upper_bound`.
+    `before`: the prior from the window before the coming ones on.
 
     The smaller of `from_each_place` and `success_upper_bound` of the windows with one more in front that tells the
     place: it is always guessed right, so a success on the windows is one on the longer stretch.
@@ -69,9 +69,6 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
     (e^ε).
-
-    >>> prepend_place(PlannedWindows((frozenset({1}),), "laplace", np.array([2.0])), 2).scale.tolist()
-    [0.001, 2.0]
     """
     sensors = (frozenset(range(n_locations)), *coming.sensors)
     if coming.scale is None:
@@ -87,10 +84,6 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
 
     The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
     count as information. O(n_steps n_locations³) time.
-
-    >>> stay = MarkovPrior([0.5, 0.5], np.eye(2))
-    >>> from_each_place(stay, PlannedWindows((frozenset(),)), 0)
-    1.0
     """
     reduced, _ = before.reduced
     first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()

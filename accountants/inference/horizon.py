@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,7 @@ _PAIRED_SENSORS = 8
 
 @dataclass(frozen=True, eq=False)
 class GenieAhead:
-    """The genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places), with a log
-    scale.
-    """
+    """The genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places)."""
 
     # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
 
@@ -46,20 +44,8 @@ class GenieAhead:
     log_scale: FloatArray
 
 
-class _Coming(NamedTuple):
-    """Beliefs about the coming windows, and indices of their active sensors overall and among each target's places."""
-
-    marginals: FloatArray
-    active: tuple[IntArray, ...]
-    places: list[tuple[IntArray, NDArray[np.bool_]]]
-    noise: str | None
-    scales: FloatArray
-
-
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Solve the genie's equation backward from the end of the horizon to its first window. O(n_targets n_steps
-    tolerance n_places²).
-    """
+    """Solve the genie's equation backward from the end of the horizon. O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     log_scale = np.zeros(targets.n_targets)
     for _ in range(n_steps - 1):
@@ -81,14 +67,10 @@ def horizon_bounds(
 ) -> dict[str, FloatArray]:
     """Bound the success of any attack on the coming windows, for every target.
 
-    `start`: (n_targets, n_places) belief about the first coming window, from `predict`.
+    `start`: (n_targets, n_places) belief about the first coming window. Returns ``loose``, ``tight``, ``leakage`` and
+    ``best``, and what they are made of: ``ball``, ``information`` and ``entropy`` (nats); each (n_targets,).
+    O(n_targets T n_places²) time, and that of `genie_ahead` if it is left out.
 
-    Returns ``loose``, ``tight``, ``leakage`` and ``best``, and what they are made of: ``ball``, ``information`` (nats)
-    and ``entropy`` (nats); each (n_targets,). O(n_targets T n_places²) time, and that of `genie_ahead` if it is left
-    out.
-
-    Examples
-    --------
     >>> from penstock.accountants.markov import chain_prior
     >>> targets = TargetPriors.of([chain_prior(20, 0.1)] * 2)
     >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
@@ -99,44 +81,49 @@ def horizon_bounds(
     n_steps = len(active)
     check_horizon(n_steps, tolerance)
     scales = noise_scales(noise, scale, n_steps, targets.n_locations)
-    marginals = _marginals(targets, start, n_steps)
-    log_ball = _log_balls(targets, marginals, tolerance, ahead)
-    coming = _Coming(marginals, active, [_places(targets, window) for window in active], noise, scales)
-    information = np.minimum(_raw_information(targets, coming), _noisy_information(coming))
-    moves = [(marginal * targets.move_entropy).sum(axis=1) for marginal in marginals[:-1]]
-    entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
-    information = np.minimum(information, entropy)
-    values = {
-        "loose": log_loose(targets.n_locations, n_steps, tolerance, entropy, information),
-        "tight": largest_success(log_ball, information),
-        "leakage": np.minimum(0.0, log_ball + _log_leakage(coming)),
-    }
-    result = {name: np.exp(value) for name, value in values.items()}
-    result["best"] = np.min(list(result.values()), axis=0)
-    return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
-
-
-def _marginals(targets: TargetPriors, start: FloatArray, n_steps: int) -> FloatArray:
-    """Return the beliefs about every coming window, (n_steps, n_targets, n_places), assuming no further release."""
     marginals = np.empty((n_steps, *start.shape))
     marginals[0] = start
     for step in range(1, n_steps):
         marginals[step] = targets.forward(marginals[step - 1][:, None, :])[:, 0]
-    return marginals
-
-
-def _log_balls(targets: TargetPriors, marginals: FloatArray, tolerance: int, ahead: GenieAhead | None) -> FloatArray:
-    """Return the logarithm of the genie ball or the first-moment ball, whichever is smaller, for every target."""
-    n_steps, n_targets, _ = marginals.shape
-    if tolerance >= n_steps:
-        return np.zeros(n_targets)
-    ahead = ahead or genie_ahead(targets, n_steps, tolerance)
-    weight = marginals[0]
-    after_error = one_wrong(ahead.values, has_total=False)[:, -1]
-    gain = ahead.values[:, -1] - after_error
-    genie = np.log((weight * after_error).sum(axis=-1) + (weight * gain).max(axis=-1)) + ahead.log_scale
-    hits = sum(marginal.max(axis=-1) for marginal in marginals)
-    return np.asarray(np.minimum(0.0, np.minimum(genie, np.log(hits / (n_steps - tolerance)))))
+    log_ball: FloatArray = np.zeros(targets.n_targets)
+    if tolerance < n_steps:
+        ahead = ahead or genie_ahead(targets, n_steps, tolerance)
+        after_error = one_wrong(ahead.values, has_total=False)[:, -1]
+        gain = ahead.values[:, -1] - after_error
+        genie = np.log((start * after_error).sum(axis=-1) + (start * gain).max(axis=-1)) + ahead.log_scale
+        hits = sum(marginal.max(axis=-1) for marginal in marginals)
+        log_ball = np.minimum(0.0, np.minimum(genie, np.log(hits / (n_steps - tolerance))))
+    places = [_places(targets, window) for window in active]
+    seen = [
+        np.where(known, np.take_along_axis(marginal, index, axis=1), 0.0)
+        for marginal, (index, known) in zip(marginals, places)
+    ]
+    n_seen = np.array([np.count_nonzero(mass, axis=1) for mass in seen])
+    leaked = np.log(n_seen + (n_seen < np.count_nonzero(marginals, axis=2)))  # of each window, by its readings
+    log_leakage = sum(leaked)
+    if noise in ADDITIVE:
+        told = np.zeros(targets.n_targets)
+        for mass, window, scale_of in zip(seen, active, scales):
+            if window.size:
+                hidden = np.maximum(1.0 - mass.sum(axis=1), 0.0)
+                told += mixture_information(mass, hidden, str(noise), scale_of[window])
+        capacities = [log_capacity(str(noise), scale_of[window]) for scale_of, window in zip(scales, active)]
+        log_leakage = sum(np.minimum(leaked, np.array(capacities)[:, None]))
+    else:
+        told = np.full(targets.n_targets, charged_information(noise, scales))
+        if noise == "pure_dp":
+            log_leakage = np.minimum(log_leakage, scales.max(axis=1).sum())
+    moves = [(marginal * targets.move_entropy).sum(axis=1) for marginal in marginals[:-1]]
+    entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
+    information = np.minimum(np.minimum(_raw_information(targets, places, seen), told), entropy)
+    values = {
+        "loose": log_loose(targets.n_locations, n_steps, tolerance, entropy, information),
+        "tight": largest_success(log_ball, information),
+        "leakage": np.minimum(0.0, log_ball + log_leakage),
+    }
+    result = {name: np.exp(value) for name, value in values.items()}
+    result["best"] = np.min(list(result.values()), axis=0)
+    return result | {"ball": np.exp(log_ball), "information": information, "entropy": entropy}
 
 
 def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
@@ -150,26 +137,21 @@ def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[
     return np.ascontiguousarray(index[:, window]), np.ascontiguousarray(known[:, window])
 
 
-def _visible_mass(marginal: FloatArray, place: tuple[IntArray, NDArray[np.bool_]]) -> FloatArray:
-    return np.where(place[1], np.take_along_axis(marginal, place[0], axis=1), 0.0)
-
-
-def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
+def _raw_information(
+    targets: TargetPriors, places: list[tuple[IntArray, NDArray[np.bool_]]], visible: list[FloatArray]
+) -> FloatArray:
     """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if there are too many sensors to compute the former quickly."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
-    marginals, places = coming.marginals, coming.places
-    for step, place in enumerate(places):
-        seen = _visible_mass(marginals[step], place)
+    for step, seen in enumerate(visible):
         hidden = np.maximum(1.0 - seen.sum(axis=1), 0.0)
         alone = entr(seen).sum(axis=1) + entr(hidden)
-        if step == 0 or max(seen.shape[1], places[step - 1][0].shape[1]) > _PAIRED_SENSORS:
+        before = visible[step - 1]
+        if step == 0 or max(seen.shape[1], before.shape[1]) > _PAIRED_SENSORS:
             total += alone
             continue
-        earlier = places[step - 1]
-        before = _visible_mass(marginals[step - 1], earlier)
-        moves = targets.transition[owner[:, None, None], earlier[0][:, :, None], place[0][:, None, :]]
-        both = before[:, :, None] * np.where(place[1][:, None, :], moves, 0.0)
+        moves = targets.transition[owner[:, None, None], places[step - 1][0][:, :, None], places[step][0][:, None, :]]
+        both = before[:, :, None] * np.where(places[step][1][:, None, :], moves, 0.0)
         leave = np.maximum(before - both.sum(axis=2), 0.0)
         arrive = np.maximum(seen - both.sum(axis=1), 0.0)
         neither = np.maximum(hidden - leave.sum(axis=1), 0.0)
@@ -177,31 +159,3 @@ def _raw_information(targets: TargetPriors, coming: _Coming) -> FloatArray:
         past = entr(before).sum(axis=1) + entr(np.maximum(1.0 - before.sum(axis=1), 0.0))
         total += np.clip(joint - past, 0.0, alone)
     return total
-
-
-def _noisy_information(coming: _Coming) -> FloatArray:
-    """Return the information bound from the noise alone, or infinity for raw counts."""
-    noise, scales = coming.noise, coming.scales
-    if noise not in ADDITIVE:
-        return np.full(coming.marginals.shape[1], charged_information(noise, scales))
-    total = np.zeros(coming.marginals.shape[1])
-    for marginal, window, place, scale in zip(coming.marginals, coming.active, coming.places, scales):
-        if window.size:
-            seen = _visible_mass(marginal, place)
-            total += mixture_information(seen, np.maximum(1.0 - seen.sum(axis=1), 0.0), noise, scale[window])
-    return total
-
-
-def _log_leakage(coming: _Coming) -> FloatArray:
-    """Return the logarithm of the product of the windows' Bayes capacities."""
-    marginals, noise, scales = coming.marginals, coming.noise, coming.scales
-    raw = np.zeros(marginals.shape[:2])
-    for step, place in enumerate(coming.places):
-        n_seen = np.count_nonzero(_visible_mass(marginals[step], place), axis=1)
-        raw[step] = np.log(n_seen + (n_seen < np.count_nonzero(marginals[step], axis=1)))
-    if noise == "pure_dp":
-        return np.asarray(np.minimum(sum(raw), scales.max(axis=1).sum()))
-    if noise in ADDITIVE:
-        noisy = [log_capacity(str(noise), scale[window]) for scale, window in zip(scales, coming.active)]
-        raw = np.minimum(raw, np.array(noisy)[:, None])
-    return np.asarray(sum(raw))

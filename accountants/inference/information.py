@@ -113,10 +113,12 @@ def information_bound(
 
 
 def sharpest_information(plan: Schedule) -> float:
-    """Return the sharpest information bound that can be computed in about a second. It is exact for raw counts if
-    feasible.
-    """
-    order = None if raw_operations(plan, None) <= _EXACT_OPERATIONS else 1
+    """Return the sharpest information bound that takes about a second. It is exact for raw counts if feasible."""
+    raw, n_locations = plan.raw, plan.prior.n_locations
+    n_histories = np.mean([active.size * (hidden.size > 0) for active, hidden in zip(raw.active, raw.hidden)])
+    width = np.mean([hidden.size for hidden in raw.hidden])
+    n_operations = float(plan.n_steps**2 * n_histories * n_locations * (width + _LOGARITHM))
+    order = None if n_operations <= _EXACT_OPERATIONS else 1
     return min(raw_information(plan, order), noisy_information(plan))
 
 
@@ -156,9 +158,7 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
 
 
 def raw_information(plan: Schedule, order: int | None) -> float:
-    """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, where Y is the raw reading. The sum is exact if
-    ``order`` is None.
-    """
+    """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; exact if ``order`` is None."""
     # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
     # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
     # n_steps) · sensors · M · min(M, unseen locations)) time.
@@ -173,10 +173,10 @@ def raw_information(plan: Schedule, order: int | None) -> float:
         rows, sighted_at = _advance(rows, sighted_at, plan, step, order)
         if order < step:
             never = plan.marginals[step - order][None, :]
-            for window in range(step - order, step):
-                never = _unseen_mass(never, plan, window) @ matrix
-        else:
-            never = _unseen_mass(never, plan, step - 1) @ matrix
+        for window in range(max(step - order, 0) if order < step else step - 1, step):
+            never = never.copy()
+            never[:, plan.active[window]] = 0.0
+            never = never @ matrix
         total += _reading_entropy(rows, plan, step) + _reading_entropy(never, plan, step)
     return total
 
@@ -202,27 +202,12 @@ def _advance(
     )
 
 
-def _unseen_mass(rows: FloatArray, plan: Schedule, window: int) -> FloatArray:
-    result = rows.copy()
-    result[:, plan.active[window]] = 0.0
-    return result
-
-
 def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
     """Return Σ over histories of Pr(history) · H(reading given history), from their joint weights with the location."""
     seen = rows[:, plan.active[step]]
     unseen = rows[:, plan.hidden[step]].sum(axis=1)
     joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)
     return float(np.maximum(joint, 0.0).sum())
-
-
-def raw_operations(plan: Schedule, order: int | None) -> float:
-    """Estimate how many multiplications `raw_information` needs, so that an order can be chosen beforehand."""
-    plan = plan.raw
-    depth = plan.n_steps if order is None else min(order, plan.n_steps)
-    n_histories = depth * np.mean([active.size * (hidden.size > 0) for active, hidden in zip(plan.active, plan.hidden)])
-    width = np.mean([hidden.size for hidden in plan.hidden])
-    return float(plan.n_steps * n_histories * plan.prior.n_locations * (width + _LOGARITHM))
 
 
 # Bayes capacity and Fano's inequality.
@@ -234,7 +219,12 @@ def log_leakage(plan: Schedule) -> float:
     # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
     # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
     # bounds no capacity, so there the raw counts decide.
-    raw = np.log(np.maximum(plan.n_outcomes(), 1))
+    possible = plan.marginals > 0
+    readings = [
+        np.count_nonzero(row[active]) + np.any(row[hidden])
+        for row, active, hidden in zip(possible, plan.active, plan.hidden)
+    ]
+    raw = np.log(np.maximum(readings, 1))
     if plan.noise == "pure_dp":
         return float(min(raw.sum(), plan.scales.max(axis=1).sum()))
     if plan.noise not in ADDITIVE:

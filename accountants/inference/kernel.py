@@ -37,9 +37,7 @@ class Kernel:
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) for each nonzero
-        row.
-        """
+        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) a nonzero row."""
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -110,8 +108,7 @@ class Moves(Protocol):
 
 
 def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> FloatArray:
-    """Apply the genie's equation one window back: G(x, a) = Σ P[x, x'] G(x', a−1) + max P[x, x'] (G(x', a) − G(x',
-    a−1)).
+    """Apply the genie's equation (`success_prior`) one window back.
 
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
     mass of everything, to which a wrong guess makes no difference.

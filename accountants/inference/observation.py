@@ -26,9 +26,7 @@ _FLOOR = 1e-300
 
 
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """Return the distinct publishing locations of each window in ascending order, given as one location or a set of
-    them.
-    """
+    """Return the distinct publishing locations of each window, ascending, given as one location or a set of them."""
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -81,23 +79,12 @@ class Schedule:
 
     @cached_property
     def raw(self) -> Schedule:
-        """The schedule of raw counts for the same sensors. If a window has a single hidden location, it counts as
-        seen.
-        """
+        """The schedule of raw counts for the same sensors. A window's single hidden location counts as seen."""
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
         hidden = tuple(window[:0] if known else window for known, window in zip(is_single, self.hidden))
         return Schedule(self.prior, active, hidden, None, np.zeros_like(self.scales), self.marginals)
-
-    def n_outcomes(self) -> IntArray:
-        """Return the number of possible raw readings per window: the sensors that may see the target, and elsewhere
-        if possible.
-        """
-        possible = self.marginals > 0
-        seen = [np.count_nonzero(row[active]) for row, active in zip(possible, self.active)]
-        unseen = [np.any(row[hidden]) for row, hidden in zip(possible, self.hidden)]
-        return np.add(seen, unseen)
 
 
 def schedule(
@@ -161,9 +148,7 @@ def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
 
 
 def total_variation(noise: str, scale: float) -> float:
-    """Return the total variation distance between the noisy counts with and without the target, a cell's capacity
-    minus 1.
-    """
+    """Return the total variation between the noisy counts with and without the target: a cell's capacity minus 1."""
     if noise == "gaussian":
         return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
     if noise == "laplace":
@@ -212,15 +197,12 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
     if noise in ("laplace", "discrete_laplace"):
         return float(total)
     # beyond the grid the excess is at most the probability, target present, that a ratio is that large
-    return float(
-        total + sum(count * np.exp(log_ndtr(0.5 / value - value * top)) for value, count in zip(values, counts))
-    )
+    beyond = sum(count * np.exp(log_ndtr(0.5 / value - value * top)) for value, count in zip(values, counts))
+    return float(total + beyond)
 
 
 def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
-    """Return ln of the probability that a cell's log-likelihood ratio exceeds each level ≥ 0 when the target is
-    absent.
-    """
+    """Return ln Pr(a cell's log-likelihood ratio exceeds a level ≥ 0 when the target is absent) for each level."""
     if noise == "gaussian":
         return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
     if noise == "laplace":
@@ -245,9 +227,7 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """Return ln Pr(observation given location) for releases minus everybody else's counts, in their shape, up to a
-    constant per window.
-    """
+    """Return ln Pr(observation given location) for releases minus everybody else's counts, up to a constant."""
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):
@@ -299,9 +279,7 @@ def smoothed(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: 
 
 
 def posterior_genie(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, tolerance: int) -> FloatArray:
-    """Bound the posterior probability that at most ``tolerance`` guesses are wrong, shape (n,). O(n n_steps
-    tolerance M²).
-    """
+    """Bound the posterior probability that at most ``tolerance`` guesses are wrong. O(n n_steps tolerance M²)."""
     n, n_steps, n_locations = likelihood.shape
     values = np.ones((n, tolerance + 2, n_locations))
     for step in range(n_steps - 1, 0, -1):

@@ -41,10 +41,7 @@ from penstock.mechanisms.core.unit import LANDMARKS
 WindowsOf = Callable[[int, int], Sequence[Window]]
 
 
-_NOTHING = events.FREE
 _DRY = "dry"
-
-
 #: Columns of the table of planned windows: 1 + place of the noise family in ADDITIVE (0: none known), its scale,
 #: ε and ρ of the window or its block, first window of the block (0: none); NaN scale: nothing is observed.
 _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
@@ -52,9 +49,7 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Evidence about a target from one window, after subtracting everybody else: publishing cells, noise and
-    residual.
-    """
+    """Evidence about a target from one window, after subtracting everybody else."""
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.
@@ -65,10 +60,9 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere, (n_targets,
-        n_cells).
+        """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere.
 
-        `cells`: true cells of the targets; the adversary of each knows everybody else's.
+        `cells` (n_targets,): true cells of the targets; the adversary of each knows everybody else's.
         """
         is_own_cell = np.arange(len(self.active)) == cells[:, None]
         if self.noise is None:
@@ -79,9 +73,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """A map from the n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight in its
-    place.
-    """
+    """A map from the n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight there."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -96,9 +88,7 @@ class PriorPlaces:
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """Keep the most visited cells as places (ties go to the smaller index), and merge all other cells and unseen
-        into one.
-        """
+        """Keep the most visited cells as places (of ties the first), and merge all others and unseen into one."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -141,15 +131,8 @@ class Releasing:
         return adds_noise_only(self.mechanism)
 
     @property
-    def unprocessed(self) -> Releasing:
-        """The release before post-processing, which reveals at least as much."""
-        return Releasing(self.mechanism, tuple(step for step in self.steps if not isinstance(step, Postprocess)))
-
-    @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting, so that other cells may reveal one without a
-        sensor.
-        """
+        """Return whether cells or windows are merged before counting, so that others may reveal one of them."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
@@ -176,7 +159,7 @@ class Releasing:
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
     """Return whether a release repeats an earlier one by a decision that did not depend on the counts."""
-    return bool(charge) and all(isinstance(event, _NOTHING) for event in charge)
+    return bool(charge) and all(isinstance(event, events.FREE) for event in charge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,7 +254,9 @@ class ReleaseForecast:
         elif tells_nothing(charge) or (window.active is not None and not window.active.any()):
             row = _row(scale=math.nan)
         else:
-            family, scale = self.releasing.unprocessed.additive(charge) or (None, 0.0)
+            # Before post-processing, which reveals at least as much.
+            steps = tuple(step for step in self.releasing.steps if not isinstance(step, Postprocess))
+            family, scale = Releasing(self.mechanism, steps).additive(charge) or (None, 0.0)
             # An infinite scale hides everything; none at all is a raw count.
             known = ADDITIVE.index(family) + 1 if family and 0 < scale < math.inf else 0
             # What linked windows tell together is more than the sum of what each of them tells.

@@ -15,7 +15,6 @@ from penstock.accountants.inference.kernel import genie_step, one_wrong
 from penstock.accountants.inference.places import PlannedWindows, Reading
 from penstock.accountants.inference.targets import KnownTargets, TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray, spectral_gap
-from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State, nested, part
 
 #: Targets that are worked on together: their matrices stay in the processor's cache.
@@ -39,27 +38,16 @@ _LEAK = 1e-150
 
 
 def start_beliefs(targets: TargetPriors, horizon: int) -> State:
-    """Return the state before the first window.
-
-    Returns ``belief`` and ``likelihood`` (horizon, n_targets, n_places), newest window last, and ``n_windows``. Its
-    size never changes.
-    """
-    if horizon < 1:
-        raise ParameterError("horizon", horizon, "at least 1")
+    """Return the beliefs and likelihoods before the first window, of a size that never changes, newest last."""
     shape = (horizon, targets.n_targets, targets.locations.shape[1])
     return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the forward filter with one window's release.
+    """Update the forward filter with one window's release, (n_targets, n_places) up to a constant a target.
 
-    `log_likelihood`: (n_targets, n_places), up to a constant a target; all equal when nothing was observed.
+    A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
 
-    Returns the next state. O(n_targets n_places²) time. A release that a prior excludes restarts that target's belief
-    from the release alone.
-
-    Examples
-    --------
     >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
@@ -103,8 +91,6 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
     O(n_targets T tolerance n_places²) time.
 
-    Examples
-    --------
     >>> from penstock.accountants.markov import MarkovPrior
     >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
     >>> state = start_beliefs(targets, horizon=2)
@@ -115,10 +101,6 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
-    if n_steps < 1:
-        raise ParameterError("state", "no window observed", "a state after at least one window")
-    if tolerance < 0:
-        raise ParameterError("tolerance", tolerance, "at least 0")
     belief = np.asarray(state["belief"])[-n_steps:]
     likelihood = np.asarray(state["likelihood"])[-n_steps:]
     marginals, high = _smooth(targets, belief, likelihood, tolerance)
@@ -177,51 +159,6 @@ def _rescale(values: FloatArray) -> FloatArray:
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
 
-@dataclass(frozen=True)
-class RowWriter:
-    """Writes the rows of a run, with subjects numbered, since a row must not identify a person."""
-
-    assumption: str
-    horizon: int
-    tolerance: int
-    known: float = 1.0
-
-    def coming(self, subjects: Iterable[int], window: int, bounds: dict[str, FloatArray]) -> Rows:
-        """Return bounds on attacks on the horizon from a window onward. They are final because they precede its
-        release.
-        """
-        text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
-        text = f"{text}; everybody else's cells known, {self.assumption}"
-        columns = [_rows(subjects, window, shown, unit, text, bounds[name]) for name, (shown, unit) in COMING.items()]
-        return [row for of_target in zip(*columns) for row in of_target]
-
-    def realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
-        """Return the realised risk of the windows up to a given one. Later releases can still raise it."""
-        n_steps, high = risk["marginals"].shape[1], risk["high"]
-        text = f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
-        rows = _rows(subjects, window, "realised_risk", "probability", self._text(text), high)
-        return [replace(row, low=low, high=row.value, status=status) for row, low in zip(rows, risk["low"].tolist())]
-
-    def places(self, subjects: Iterable[int], window: int, likeliest: FloatArray) -> Rows:
-        """Return rows with the probability of the most likely place in a window, smoothed by later windows."""
-        text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
-        return _rows(subjects, window, "place_known", "probability", text, likeliest)
-
-    def visits(self, subjects: Iterable[int], window: int, frequency: FloatArray) -> Rows:
-        """Return rows with the fraction of windows so far that the target spent in a published cell."""
-        text = "windows up to this one in which the target was in a cell whose count was published"
-        return _rows(subjects, window, "visit_frequency", "share", text, frequency)
-
-    def gaps(self, subjects: Iterable[int], gaps: FloatArray) -> Rows:
-        """Return rows with the spectral gap of each target's prior."""
-        text = self._text("of the transition matrix that the adversary knows")
-        return _rows(subjects, None, "spectral_gap", "1", text, gaps)
-
-    def _text(self, figure: str) -> str:
-        known = "everybody" if self.known == 1 else f"{self.known:.0%} of everybody"
-        return f"{figure}; {known} else's cells known, {self.assumption}"
-
-
 def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, text: str, values: FloatArray) -> Rows:
     return [
         AccountRow(f"target {subject}", window, name, value, unit=unit, adjacency=text)
@@ -252,10 +189,14 @@ class TargetBlock:
 class TargetFilters:
     """All targets, divided into blocks. A target's figures never depend on the other targets, not even by rounding."""
 
+    # Rows number their subjects, since a row must not identify a person. `share`: of other people whose cells the
+    # adversaries know.
+
     known: KnownTargets
-    writer: RowWriter
+    horizon: int
+    tolerance: int
+    share: float
     blocks: tuple[TargetBlock, ...]
-    gaps: FloatArray
 
     @property
     def subjects(self) -> range:
@@ -266,7 +207,7 @@ class TargetFilters:
         """Return the empty state before the first release."""
         state: State = {"window": np.asarray(0), "visits": np.zeros(self.known.n_targets)}
         for number, block in enumerate(self.blocks):
-            state |= nested(f"{number}", start_beliefs(block.targets, self.writer.horizon))
+            state |= nested(f"{number}", start_beliefs(block.targets, self.horizon))
         return state
 
     def charge(
@@ -282,43 +223,64 @@ class TargetFilters:
         `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
         targets and of the crowd, ``n_cells`` where not seen.
         """
-        (reading, active), writer = observed, self.writer
+        reading, active = observed
         cells, unknown = np.split(cells, [self.known.n_targets])
-        rows: Rows = [] if state["window"] else writer.gaps(self.subjects, self.gaps)
+        rows: Rows = []
+        if not state["window"]:
+            gaps = np.array([spectral_gap(prior.transition) for prior in self.known.priors])
+            text = self._text("of the transition matrix that the adversary knows")
+            rows = _rows(self.subjects, None, "spectral_gap", "1", text, np.broadcast_to(gaps, self.known.n_targets))
         visits = state["visits"] + np.append(active, False)[cells]
         new: State = {"window": np.asarray(window), "visits": visits}
+        text = f"success against {self.horizon} windows from this one on, at most {self.tolerance} wrong"
+        text = f"{text}; everybody else's cells known, {self.known.assumption}"
         for number, (block, before) in enumerate(self._parts(state)):
             subjects, targets = self.subjects[block.span], block.targets
-            ahead = coming.sensors, writer.tolerance, coming.noise, coming.scale, block.ahead
-            rows += writer.coming(subjects, window, horizon_bounds(targets, predict(targets, before), *ahead))
+            ahead = coming.sensors, self.tolerance, coming.noise, coming.scale, block.ahead
+            bounds = horizon_bounds(targets, predict(targets, before), *ahead)
+            columns = [_rows(subjects, window, name, unit, text, bounds[key]) for key, (name, unit) in COMING.items()]
+            rows += [row for of_target in zip(*columns) for row in of_target]
             after = block.observe(before, reading, cells, unknown)
-            risk = realised_risk(targets, after, writer.tolerance)
-            if window > writer.tolerance:
-                rows += writer.realised(subjects, window, risk, "provisional")
-            if window >= writer.horizon:
-                oldest = window - writer.horizon + 1
-                rows += writer.places(subjects, oldest, risk["marginals"][:, 0].max(axis=-1))
+            risk = realised_risk(targets, after, self.tolerance)
+            if window > self.tolerance:
+                rows += self._realised(subjects, window, risk, "provisional")
+            if window >= self.horizon:
+                rows += self._place_known(subjects, window - self.horizon + 1, risk["marginals"][:, 0])
             new |= nested(f"{number}", after)
-        return rows + writer.visits(self.subjects, window, visits / window), new
+        text = "windows up to this one in which the target was in a cell whose count was published"
+        return rows + _rows(self.subjects, window, "visit_frequency", "share", text, visits / window), new
 
     def finish(self, state: State) -> Rows:
         """Return the final figures of the last windows."""
-        last, rows, writer = int(state["window"]), Rows(), self.writer
+        last, rows = int(state["window"]), Rows()
         for block, beliefs in self._parts(state) if last else ():
-            subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, writer.tolerance)
-            if last > writer.tolerance:
-                rows += writer.realised(subjects, last, risk, "final")
+            subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, self.tolerance)
+            if last > self.tolerance:
+                rows += self._realised(subjects, last, risk, "final")
             n_steps = risk["marginals"].shape[1]
             # the oldest window of a whole horizon was final before
-            for position in range(int(last >= writer.horizon), n_steps):
-                likeliest = risk["marginals"][:, position].max(axis=-1)
-                rows += writer.places(subjects, last - n_steps + 1 + position, likeliest)
+            for position in range(int(last >= self.horizon), n_steps):
+                rows += self._place_known(subjects, last - n_steps + 1 + position, risk["marginals"][:, position])
         return rows
 
     def _parts(self, state: State) -> Iterator[tuple[TargetBlock, State]]:
         """Yield each block with its part of a state."""
         for number, block in enumerate(self.blocks):
             yield block, part(f"{number}", state)
+
+    def _realised(self, subjects: Iterable[int], window: int, risk: dict[str, NDArray[Any]], status: str) -> Rows:
+        n_steps = risk["marginals"].shape[1]
+        text = f"success against the last {n_steps} windows given the releases so far, at most {self.tolerance} wrong"
+        rows = _rows(subjects, window, "realised_risk", "probability", self._text(text), risk["high"])
+        return [replace(row, low=low, high=row.value, status=status) for row, low in zip(rows, risk["low"].tolist())]
+
+    def _place_known(self, subjects: Iterable[int], window: int, belief: FloatArray) -> Rows:
+        text = self._text(f"place in this window given the releases up to {self.horizon - 1} windows later")
+        return _rows(subjects, window, "place_known", "probability", text, belief.max(axis=-1))
+
+    def _text(self, figure: str) -> str:
+        known = "everybody" if self.share == 1 else f"{self.share:.0%} of everybody"
+        return f"{figure}; {known} else's cells known, {self.known.assumption}"
 
 
 def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
@@ -330,6 +292,4 @@ def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: flo
         targets = TargetPriors.of(priors, n_places=known.places.n_locations)
         span = slice(first, first + few.n_targets)
         blocks.append(TargetBlock(span, few, targets, genie_ahead(targets, horizon, tolerance)))
-    gaps = np.array([spectral_gap(prior.transition) for prior in known.priors])
-    writer = RowWriter(known.assumption, horizon, tolerance, share)
-    return TargetFilters(known, writer, tuple(blocks), np.broadcast_to(gaps, known.n_targets))
+    return TargetFilters(known, horizon, tolerance, share, tuple(blocks))

@@ -37,6 +37,7 @@ with A_j(v) = Σ_{u<v} A_{j−1}(u) Q_uv(x̂_u, x̂_v) ≤ S_j(v)(x̂_v) by indu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,17 +60,26 @@ def log_segment(plan: Schedule, tolerance: int) -> float:
     if tolerance >= plan.n_steps:
         return 0.0
     starts = plan.prior.initial[None, :]
-    n_moments = affordable_moments(plan)
+    n_steps, n_locations = plan.n_steps, plan.prior.n_locations
+    n_starts, n_moments = 1 + sum(active.size for active in plan.active), 0
+    # As many moments of every run as take about a second; none for a large or sparse prior.
+    if isinstance(plan.prior.transition, np.ndarray) and n_starts**2 * n_steps * n_locations / 6 <= _FIRST_OPERATIONS:
+        n_moments = 1 + int(min(n_steps - 1, _OPERATIONS / (n_starts * n_steps**2 * n_locations**2 / 6)))
     segments, end_windows, unseen = _genie_tables(plan, tolerance, starts, keep_unseen=n_moments > 0)
-    places = [(part.window, part.starts) for part in segments]
-    moments = moment_bounds(plan, places, starts, unseen, n_moments)
+    kernels = {
+        (before, later): kernel
+        for before in range(n_steps - 1 if n_moments > 1 else 0)
+        for later, kernel in _unseen_after(plan, before, plan.prior.transition)
+    }
     # value[e, b]: bound on the success after end e with b wrong guesses left; 1 at the end of the horizon
     value = np.ones((1, tolerance + 1))
-    for part, bounds in zip(segments, moments):
+    for part in segments:
+        bounds = _moment_bounds(plan, part, starts, unseen, kernels, n_moments) if n_moments else []
         lengths = end_windows[: part.reach.shape[1]] - part.window - 1
         reach = np.minimum(part.reach, part.probability[..., None])
         for j, bound in enumerate(bounds, start=1):
-            ways = _choices(lengths, tolerance, j)
+            # C(length − a, j) for a = 0 … tolerance; 0 if fewer than j guesses must be right
+            ways = comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j)
             reach = np.minimum(reach, np.where(ways > 0, bound[..., None] / np.maximum(ways, 1.0), np.inf))
         reach = np.minimum.accumulate(reach[..., ::-1], axis=-1)[..., ::-1]
         exactly = np.diff(reach, axis=-1, prepend=0.0)
@@ -95,19 +105,10 @@ class Segments:
     probability: FloatArray
 
 
-def _choices(lengths: IntArray, tolerance: int, j: int) -> FloatArray:
-    """Return C(length − a, j) for a = 0 … tolerance, shape (n_ends, tolerance + 1), or 0 if fewer than j guesses
-    must be right.
-    """
-    return np.asarray(comb(np.maximum(lengths[:, None] - np.arange(tolerance + 1), 0), j))
-
-
 def _genie_tables(
     plan: Schedule, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Return the genie values of all runs, each end's window, and per window the probability of staying unseen from
-    each location until each end, (n_ends, M).
-    """
+    """Return the genie values of all runs, each end's window, and the probability of staying unseen until each end."""
     n_locations, last = plan.prior.n_locations, plan.n_steps - 1
     matrix = plan.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run
@@ -137,9 +138,7 @@ def _genie_tables(
 
 
 def segment_operations(plan: Schedule, tolerance: int) -> float:
-    """Estimate how many multiplications `log_segment` needs, so that the bound can be skipped if it would take too
-    long.
-    """
+    """Estimate how many multiplications `log_segment` needs, so that the bound can be skipped."""
     plan = plan.raw
     sighted = np.array([active.size for active in plan.active])
     hidden = np.array([window.size for window in plan.hidden])
@@ -153,103 +152,41 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
 # Moments of the number of right guesses in an unseen run.
 
 
-def affordable_moments(plan: Schedule) -> int:
-    """Return how many moments of every run can be computed in about a second, or 0 for a large or sparse prior."""
-    n_steps, n_locations = plan.n_steps, plan.prior.n_locations
-    n_starts = 1 + sum(active.size for active in plan.active)
-    if not isinstance(plan.prior.transition, np.ndarray) or n_starts**2 * n_steps * n_locations / 6 > _FIRST_OPERATIONS:
-        return 0
-    return 1 + int(min(n_steps - 1, _OPERATIONS / (n_starts * n_steps**2 * n_locations**2 / 6)))
-
-
-def moment_bounds(
+def _moment_bounds(
     plan: Schedule,
-    starts: list[tuple[int, IntArray]],
-    begin: FloatArray,
-    unseen: dict[int, FloatArray],
-    n_moments: int,
-) -> list[list[FloatArray]]:
-    """Return σ_1, σ_2, … up to ``n_moments``, each of shape (n_starts, n_ends), for runs from every entry of
-    ``starts``.
-    """
-    # `starts`: (window, sighted locations), from the last window to −1, the start of the horizon; `begin`: (n, M)
-    # distributions of the first location, one for each start in window −1; `unseen`: per window the probability
-    # (n_ends, M) of staying unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
-    if n_moments == 0:
-        return [[] for _ in starts]
-    kernels = _unseen_kernels(plan) if n_moments > 1 else {}
-    return [_from_starts(plan, window, locations, begin, unseen, kernels, n_moments) for window, locations in starts]
-
-
-def _from_starts(
-    plan: Schedule,
-    window: int,
-    locations: IntArray,
+    part: Segments,
     begin: FloatArray,
     unseen: dict[int, FloatArray],
     kernels: dict[tuple[int, int], FloatArray],
     n_moments: int,
 ) -> list[FloatArray]:
-    """Return the moment bounds for the runs that begin at the sightings in one window."""
-    n_ends = unseen[window].shape[0]
-    weights = _first_weights(plan, window, begin if window < 0 else plan.prior.transition[locations])
-    bounds = []
+    """Return σ_1, σ_2, … up to ``n_moments``, each (n_starts, n_ends), for the runs that begin in one window."""
+    # `begin`: (n, M) distributions of the first location; `unseen`: per window the probability (n_ends, M) of staying
+    # unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
+    window, bounds = part.window, []
+    weights = dict(_unseen_after(plan, window, begin if window < 0 else plan.prior.transition[part.starts]))  # S_1
     for j in range(1, min(n_moments, max(1, plan.n_steps - 1 - window)) + 1):
-        if j > 1:
-            weights = _next_weights(weights, kernels)
-        total = np.zeros((locations.size, n_ends))
+        if j > 1:  # S_j from S_{j−1}
+            previous, windows = weights, sorted(weights)
+            weights = {later: np.zeros_like(previous[later]) for later in windows[1:]}
+            for later, total in weights.items():
+                for before in windows[: windows.index(later)]:
+                    for out, row in zip(total, previous[before]):
+                        out += np.max(kernels[before, later] * row[:, None], axis=0)
+        bound = np.zeros((part.starts.size, unseen[window].shape[0]))
         for later, weight in weights.items():
             after = unseen[later]
-            for out, row in zip(total, weight):
+            for out, row in zip(bound, weight):
                 # ends at or before this window have no such place in their run
                 out[: len(after)] += (after * row).max(axis=1)
-        bounds.append(total)
+        bounds.append(bound)
     return bounds
 
 
-def _first_weights(plan: Schedule, window: int, current: FloatArray) -> dict[int, FloatArray]:
-    """Return S_1: for each later window, the probability of being unseen so far and at each location, (n_starts, M)."""
-    matrix = plan.prior.transition
-    weights = {}
+def _unseen_after(plan: Schedule, window: int, current: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each window after one with the rows of the next, ``current``, moved on and masked where they are seen."""
     for later in range(window + 1, plan.n_steps):
-        if later > window + 1:
-            current = current @ matrix
-        current = _masked(current, plan.active[later])
-        weights[later] = current
-    return weights
-
-
-def _next_weights(weights: dict[int, FloatArray], kernels: dict[tuple[int, int], FloatArray]) -> dict[int, FloatArray]:
-    """Compute S_j from S_{j−1}."""
-    windows = sorted(weights)
-    result = {}
-    for later in windows[1:]:
-        total = np.zeros_like(weights[later])
-        for before in windows[: windows.index(later)]:
-            kernel = kernels[before, later]
-            for out, row in zip(total, weights[before]):
-                out += np.max(kernel * row[:, None], axis=0)
-        result[later] = total
-    return result
-
-
-def _unseen_kernels(plan: Schedule) -> dict[tuple[int, int], FloatArray]:
-    """Return the probability of moving from each place in one window to each place in a later one without being
-    seen.
-    """
-    matrix = plan.prior.transition
-    kernels = {}
-    for before in range(plan.n_steps - 1):
-        current = matrix
-        for later in range(before + 1, plan.n_steps):
-            if later > before + 1:
-                current = current @ matrix
-            current = _masked(current, plan.active[later])
-            kernels[before, later] = current
-    return kernels
-
-
-def _masked(rows: FloatArray, active: IntArray) -> FloatArray:
-    result = rows.copy()
-    result[:, active] = 0.0
-    return result
+        moved = current if later == window + 1 else current @ plan.prior.transition
+        current = moved.copy()
+        current[:, plan.active[later]] = 0.0
+        yield later, current

@@ -110,13 +110,18 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Return ln of the smallest Markov bound on C(hits, j) over j. The case j = n_steps − tolerance is the union
-    bound.
-    """
+    """Return ln of the smallest Markov bound on C(hits, j) over j; j = n_steps − tolerance is the union bound."""
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])
-    useful = np.flatnonzero(moments + consecutive_matches(prior, n_hits) < enough) + 1
+    kernel = Kernel(prior.transition)
+    with np.errstate(divide="ignore"):
+        current = np.log(prior.initial)[None, :]
+    in_a_row = [current.max()]
+    for _ in range(n_hits - 1):
+        current = kernel.best_previous_log(current)
+        in_a_row.append(current.max())
+    useful = np.flatnonzero(moments + np.array(in_a_row) < enough) + 1
     values = [np.inf]
     if n_hits in useful and n_hits > 2:
         values.append(moments[-1] + most_matches(prior, n_steps, tolerance)[-1])
@@ -148,9 +153,7 @@ def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int)
 
 
 def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
-    """Return ln f(n_steps − l) for l = 0 … max_skips, where f(m) is the largest prior probability of any m chosen
-    windows.
-    """
+    """Return ln f(n_steps − l) for l = 0 … max_skips, f(m) the largest prior probability of any m windows."""
     # Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
     # at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
     # chains that do not start stationary.
@@ -177,9 +180,7 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
 
 
 def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
-    """Return ln f(1), ln f(2), … up to ``maximum``, but values from f(3) onward only while they are cheap to
-    compute.
-    """
+    """Return ln f(1), ln f(2), … up to ``maximum``, from f(3) onward only while they are cheap to compute."""
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
     if maximum < 1:
         return np.empty(0)
@@ -202,18 +203,6 @@ def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
         current = following
         if j > 2:
             values.append(current.max())
-    return np.array(values)
-
-
-def consecutive_matches(prior: MarkovPrior, maximum: int) -> FloatArray:
-    """Return ln of the largest probability of the first 1, 2, … ``maximum`` locations: at most ln f(1), ln f(2), …"""
-    kernel = Kernel(prior.transition)
-    with np.errstate(divide="ignore"):
-        current = np.log(prior.initial)[None, :]
-    values = [current.max()]
-    for _ in range(maximum - 1):
-        current = kernel.best_previous_log(current)
-        values.append(current.max())
     return np.array(values)
 
 

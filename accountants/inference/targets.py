@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from penstock.accountants.core.training import Training
-from penstock.accountants.correlation.adversary import Learned
+from penstock.accountants.correlation.adversary import Learned, Walk
 from penstock.accountants.inference.crowd import UnknownCrowd, at_places
 from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
 from penstock.accountants.inference.places import PriorPlaces, Reading
@@ -21,14 +21,6 @@ from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_o
 
 #: Entries of all transition matrices together: 2 GB.
 MAX_ENTRIES = 250_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line(Checked):
-    """The one-dimensional test chain over the cells in order, as in `chain_prior`."""
-
-    n: int = parameter(doc="number of places: the cells of the run", at_least=1)
-    tau: float = parameter(0.1, doc="reach of a move as a share of the line", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +51,7 @@ class KnownPrior(Checked):
     """
 
     estimate: str | None = parameter(None, choices=("first",), doc="learn from the first windows of the run's stream")
-    chain: Line | None = parameter(None, doc="a walk on a line of cells")
+    chain: Walk | None = parameter(None, doc="a walk on a line of cells")
     learned: str | None = parameter(None, kind="path", doc="file that `penstock learn` wrote")
     windows: int | None = parameter(None, at_least=2, doc="windows to learn and to draw targets from")
     top: int | None = parameter(None, at_least=1, doc="number of most visited cells that are places; the rest is one")
@@ -126,9 +118,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return the targets with their priors, reading any files. Targets are drawn from the training part or named by
-    id.
-    """
+    """Return the targets with their priors, reading any files. Targets are drawn from the training part or named."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -146,9 +136,13 @@ def known_targets(
         prior = MarkovPrior(learned.initial, learned.forward)
         assumption = f"as people in general move, smoothing {learned.facts.get('smoothing')}"
     n_cells = prior.n_locations - (known.learned is not None and learned.states[-1] == "unseen")
+    if prior.n_locations == n_cells:  # the chain never enters the place for those who are not seen
+        matrix = np.eye(n_cells + 1)
+        matrix[:n_cells, :n_cells] = prior.transition
+        prior = MarkovPrior(np.append(prior.initial, 0.0), matrix)
     return KnownTargets(
         users=users,
-        priors=(_with_unseen_place(prior, n_cells),),
+        priors=(prior,),
         places=PriorPlaces.of_cells(n_cells),
         first=0,
         assumption=assumption,
@@ -158,8 +152,7 @@ def known_targets(
 def knowing_a_share(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know the cells of a fraction of the other people, and the long-run places of the
-    rest.
+    """Return targets whose adversaries know the cells of a share of other people, and the long-run places of the rest.
 
     The rest is drawn from people seen in the training windows; who is not seen there is known.
     """
@@ -181,15 +174,6 @@ def knowing_a_share(
     return replace(targets, users=users, unknown=crowd.users, crowd=UnknownCrowd.of(priors, itself, targets.places))
 
 
-def _with_unseen_place(prior: MarkovPrior, n_cells: int) -> MarkovPrior:
-    """Append an unseen place to a prior, which the chain never enters unless the prior already has one."""
-    if prior.n_locations > n_cells:
-        return prior
-    matrix = np.eye(n_cells + 1)
-    matrix[:n_cells, :n_cells] = prior.transition
-    return MarkovPrior(np.append(prior.initial, 0.0), matrix)
-
-
 def _estimate(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, part: Training | None
 ) -> KnownTargets:
@@ -209,41 +193,26 @@ def _estimate(
         users = part.users[rows]
     if len(rows) * places.n_locations**2 > MAX_ENTRIES:
         maximum = max(1, int((MAX_ENTRIES / len(rows)) ** 0.5) - 1)
-        raise ParameterError(
-            "top", known.top, f"at most {maximum}: each of {len(rows)} targets has a matrix of its own"
-        )
-    towards = _pseudo_moves(known, paths, places)
-    priors = tuple(
-        estimate_prior(path, places.n_locations, known.smoothing, towards(path), known.initial)  # type: ignore[arg-type]
-        for path in paths[rows]
-    )
+        expected = f"at most {maximum}: each of {len(rows)} targets has a matrix of its own"
+        raise ParameterError("top", known.top, expected)
+    towards: FloatArray | None = None  # the distribution of added moves: uniform, unless somebody moves so
+    if known.towards == "population":
+        towards = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
+    priors = []
+    for path in paths[rows]:
+        if known.towards == "own":
+            visits = np.bincount(path, minlength=places.n_locations) + known.smoothing / places.n_locations
+            towards = visits / visits.sum()
+        priors.append(estimate_prior(path, places.n_locations, known.smoothing, towards, known.initial))  # type: ignore[arg-type]
     assumption = (
         f"moves estimated from {part.n_windows} windows, {places.n_locations} places, smoothing {known.smoothing:g} "
         f"towards {known.towards}"
     )
-    return KnownTargets(users=users, priors=priors, places=places, first=0, assumption=assumption)
-
-
-def _pseudo_moves(known: KnownPrior, paths: IntArray, places: PriorPlaces) -> Callable[[IntArray], FloatArray | None]:
-    """Return a function that gives the distribution of pseudo-moves for one person's trajectory."""
-    if known.towards == "own":
-        return lambda path: _visit_shares(path, places, known.smoothing)
-    population = None
-    if known.towards == "population":
-        population = np.asarray(estimate_prior(paths, places.n_locations, smoothing=known.smoothing).transition)
-    return lambda path: population
-
-
-def _visit_shares(path: IntArray, places: PriorPlaces, smoothing: float) -> FloatArray:
-    """Return the fraction of visits to each place. Every fraction is above 0."""
-    visits = np.bincount(path, minlength=places.n_locations) + smoothing / places.n_locations
-    return np.asarray(visits / visits.sum())
+    return KnownTargets(users=users, priors=tuple(priors), places=places, first=0, assumption=assumption)
 
 
 def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
-    """Draw row indices of people who are seen in enough windows, or return all of them if there are at most
-    `n_targets`.
-    """
+    """Draw row indices of people who are seen in enough windows: all of them if there are at most `n_targets`."""
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
         raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")
@@ -328,8 +297,7 @@ class TargetPriors:
         return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in blocks that fit in the
-        processor's cache.
+        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in blocks that fit in the cache.
 
         Most places are rarely moved to: once the largest that the others could give is under what every x has, they
         need no look.

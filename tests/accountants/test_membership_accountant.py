@@ -13,7 +13,7 @@ from scipy.stats import hypergeom
 
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
-from penstock.accountants.inference.targets import Line
+from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.membership import Membership
 from penstock.accountants.online_attack import Groups, draw_groups, learn, logits, start_learner
 from penstock.mechanisms import get
@@ -93,7 +93,7 @@ def test_only_people_who_are_seen_become_targets(training):
 
 def last_areas(mechanism, n_windows=60, **changes):
     """AUC of all evidence at the end of a run, for each target."""
-    settings = {"people": Line(n=6, tau=0.2), "windows": n_windows, "targets": 4, "samples": 200, "known": 20}
+    settings = {"people": Walk(n=6, tau=0.2), "windows": n_windows, "targets": 4, "samples": 200, "known": 20}
     accountant = Membership(**settings | changes)
     counts = np.zeros((n_windows, 6), int)
     facts = Facts(n_cells=6, n_windows=n_windows)
@@ -113,7 +113,7 @@ def test_who_moves_is_found_and_noise_hides_them():
 
 def test_evidence_adds_up_to_what_is_possible():
     """Nobody moves: all that groups tell is one count each, and the best attack is its likelihood."""
-    accountant = Membership(people=Line(n=6, tau=0.01), windows=30, targets=1, samples=4000, known=20)
+    accountant = Membership(people=Walk(n=6, tau=0.01), windows=30, targets=1, samples=4000, known=20)
     groups = accountant.prepare(None)["groups"][0]
     n_together = int((groups.trajectories[:, 0] == groups.trajectories[0, 0]).sum()) - 1
     others = np.arange(n_together + 1)
@@ -121,7 +121,7 @@ def test_evidence_adds_up_to_what_is_possible():
     # Pr[1 + given > without] + ½ Pr[equal]: likelihood ratios of the count are monotone in it.
     more = (others[:, None] + 1 > others) + 0.5 * (others[:, None] + 1 == others)
     best = given @ more @ without
-    actual = last_areas(get("raw")(), 30, people=Line(n=6, tau=0.01), targets=1, samples=4000)[0]
+    actual = last_areas(get("raw")(), 30, people=Walk(n=6, tau=0.01), targets=1, samples=4000)[0]
     assert actual == pytest.approx(best, abs=0.06)
 
 
@@ -158,7 +158,7 @@ def test_a_target_does_not_depend_on_the_others():
 
 
 def test_after_the_attacked_windows_nothing_is_said():
-    accountant = Membership(people=Line(n=4), windows=2, targets=1, samples=20, known=10)
+    accountant = Membership(people=Walk(n=4), windows=2, targets=1, samples=20, known=10)
     mechanism = get("raw")()
     model, state = accountant.start(AccountingFacts(n_cells=4, mechanism=mechanism))
     windows = Facts(n_cells=4, n_windows=3).windows()
@@ -184,7 +184,7 @@ def test_what_cannot_be_followed_is_refused(changes):
 
 def test_arguments_are_checked(training):
     with pytest.raises(ParameterError, match=r"people\.n"):
-        Membership(people=Line(n=3), windows=2).start(AccountingFacts(n_cells=4, mechanism=get("raw")()))
+        Membership(people=Walk(n=3), windows=2).start(AccountingFacts(n_cells=4, mechanism=get("raw")()))
     with pytest.raises(ParameterError, match="people"):
         Membership().prepare(None)
     with pytest.raises(ParameterError, match="group_size"):

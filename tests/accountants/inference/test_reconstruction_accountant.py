@@ -11,9 +11,10 @@ import pytest
 from penstock import mechanisms
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
+from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.inference import running
 from penstock.accountants.inference.places import PriorPlaces, Reading, ReleaseForecast, Releasing
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, Line, known_targets
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets
 from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release
@@ -28,7 +29,7 @@ def accountant_of(priors, places=None, horizon=3, tolerance=1):
     """An accountant of given priors over all cells, the last place being that of the unseen."""
     places = places or PriorPlaces.of_cells(priors[0].n_locations - 1)
     known = KnownTargets(users=(None,) * len(priors), priors=priors, places=places, first=0, assumption="given")
-    section = KnownPrior(chain=Line(n=places.n_cells), windows=2)
+    section = KnownPrior(chain=Walk(n=places.n_cells), windows=2)
     accountant = Reconstruction(horizon=horizon, tolerance=tolerance, targets=len(priors), prior=section)
     return accountant, {"targets": known.users, "known": known}
 
@@ -408,9 +409,9 @@ def test_refusals_say_why():
         accountant.charge(replace(release, charge=(Event(),)), window, private, model, state)
     assert not accountant.public
     with pytest.raises(ParameterError, match="windows"):
-        Reconstruction(prior=KnownPrior(chain=Line(n=3)))
+        Reconstruction(prior=KnownPrior(chain=Walk(n=3)))
     with pytest.raises(ParameterError, match="learned"):
-        KnownPrior(chain=Line(n=3), learned="x")
+        KnownPrior(chain=Walk(n=3), learned="x")
     with pytest.raises(DataError):
         known_targets(KnownPrior(learned=__file__), ("a",), 0, None)
 
