@@ -76,10 +76,12 @@ class Composition(Accountant):
         w = self.w or getattr(facts.mechanism, "w", None)
         stretches = {"event": 1} | ({"w_event": w} if w else {})
         longest = max(stretches.values())
+        first_ends = None if facts.windows is None else facts.windows(1, 1)[0].period_last
         model = {
             "w": w,
             "stretches": stretches,
-            "has_periods": _has_periods(facts),
+            # whether the run spans more than one budget period
+            "has_periods": first_ends is not None and (facts.n_windows is None or first_ends < facts.n_windows),
             # One event of a window may be replaced by another one, even where a user counts in a single cell.
             "replaces": facts.max_cells == 1 < facts.n_cells,
             "replaces_in_blocks": facts.replaces_in_blocks,
@@ -111,7 +113,15 @@ class Composition(Accountant):
                 tuple(e if isinstance(e, Block) else event for event, e in zip(release.charge, replacements))
             )
         last = max([window.index, *(block.last for block in blocks)])
-        ends, recent = _with_newest(window.index, last, np.array([partly, _figures(replacements)]), state)
+        # The newest charge takes the place of the one that ended first.
+        ends, recent = state["ends"].copy(), state["recent"].copy()
+        newest, end = np.array([partly, _figures(replacements)]), last
+        if newest.any():
+            oldest = int(ends.argmin())
+            if ends[oldest] > window.index - len(ends):
+                # Charges of single windows in a block may leave no room; what still counts is added, which overstates.
+                end, newest = max(last, int(ends[oldest])), newest + recent[oldest]
+            ends[oldest], recent[oldest] = end, newest
         age = window.index - ends  # negative where a block ends later than the newest release
         totals = [
             recent[age < length, int(level == "event" and model["replaces"])].sum(axis=0)
@@ -201,32 +211,8 @@ def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
     return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 
-def _has_periods(facts: AccountingFacts) -> bool:
-    """Return whether the run spans more than one budget period."""
-    if facts.windows is None:
-        return False
-    last = facts.windows(1, 1)[0].period_last
-    return last is not None and (facts.n_windows is None or last < facts.n_windows)
-
-
-def _with_newest(index: int, last: int, figures: NDArray[np.float64], state: State) -> tuple[Any, Any]:
-    """Add the end and figures of the newest charge, and drop those of the charge that ended first."""
-    ends, recent = state["ends"].copy(), state["recent"].copy()
-    if not figures.any():
-        return ends, recent
-    oldest = int(ends.argmin())
-    if ends[oldest] > index - len(ends):
-        # Charges of single windows inside a block may leave no room; what still counts is added, which overstates.
-        last, figures = max(last, int(ends[oldest])), figures + recent[oldest]
-    ends[oldest], recent[oldest] = last, figures
-    return ends, recent
-
-
 def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
-    """Return, by level, the ρ to which a mechanism limits any w successive windows or a budget period.
-
-    Nothing where sums over them are no more than that.
-    """
+    """Return, by level, the ρ to which a mechanism limits any w successive windows or a budget period, if it does."""
     mechanism, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
     if mechanism is None or coarse:
         return {}

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms.core.contract import EventStep, Release, Window
-from penstock.mechanisms.core.plugin import ParameterError, parameter
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.sampling import Sampling
@@ -69,29 +69,20 @@ def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
         mass = binom.pmf(np.arange(threshold - 1, others + 2), others, rate)
         largest = max(largest, float(np.maximum(mass[:-1] - ratio * mass[1:], 0.0)[: len(j)].sum()))
         others += 1
-        if _tail(others, share, rate) <= largest:
+        # A bound on all sums from here on, from Pr[Binomial ≥ share·m − 1]. Where R is near 1 the sum telescopes to the
+        # largest b_m, which is at most 1/√(2e·m·p·(1−p)).
+        tail = 1 / np.sqrt(2 * np.e * others * rate * (1 - rate))
+        part = (share * others - 1) / others
+        if part > rate:
+            divergence = part * np.log(part / rate) + (1 - part) * np.log((1 - part) / (1 - rate))
+            tail = min(tail, np.exp(-others * divergence))
+        if tail <= largest:
             return largest
-
-
-def _tail(others: int, share: float, rate: float) -> float:
-    """Return an upper bound on the sum for at least `others` people, from Pr[Binomial ≥ share·m − 1]."""
-    tail_share = (share * others - 1) / others
-    # Where R is near 1 the sum telescopes to the largest b_m, which is at most 1/√(2e·m·p·(1−p)).
-    flat = 1 / np.sqrt(2 * np.e * others * rate * (1 - rate))
-    if tail_share <= rate:
-        return float(flat)
-    divergence = tail_share * np.log(tail_share / rate) + (1 - tail_share) * np.log((1 - tail_share) / (1 - rate))
-    return float(min(flat, np.exp(-others * divergence)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Accountant):
     """Account for crowd-blending and its amplification by sampling, and show where there is no guarantee.
-
-    Parameters
-    ----------
-    epsilon
-        ε of one count at which δ is stated when people are sampled; unset: the paper's.
 
     **Privacy.** Rows of each window: ``window_epsilon`` and ``window_delta``, of all of one user's events in it. For
     crowd-blending alone ε is infinite: it is no differential privacy. After sampling the two are C·ε and C·δ for a user
@@ -103,10 +94,6 @@ class CrowdBlending(Accountant):
     """
 
     reads: ClassVar[tuple[str, ...]] = ()
-
-    epsilon: float | None = parameter(
-        None, doc="ε of one count at which δ is stated after sampling; unset: the paper's", above=0, unit="nats"
-    )
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Compute the figures of one window."""
@@ -120,7 +107,7 @@ class CrowdBlending(Accountant):
         if crowd is not None and sampling is not None and (n_counts == 1 or sampling.unit == "membership"):
             threshold, small = crowd
             if sampling.rate < 1:
-                epsilon = self.epsilon if self.epsilon is not None else amplified_epsilon(small, sampling.rate)
+                epsilon = amplified_epsilon(small, sampling.rate)
                 delta = n_counts * amplified_delta(epsilon, threshold, small, sampling.rate)
                 model["amplified"] = (n_counts * epsilon, delta) if delta < 1 else None
         return model, {"largest": np.zeros(2), "total": np.asarray(0.0)}

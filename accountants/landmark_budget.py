@@ -190,13 +190,18 @@ class LandmarkBudget(Accountant):
     ) -> tuple[float, float, float]:
         """Return a charge's cost, and what its period has then spent on landmarks and on its costliest other window."""
         cost = model.price(charge)
-        landmarks, other = before = _spent_before(window, state)
+        if int(state["period"]) == window.period:
+            landmarks, other = float(state["landmarks"]), float(state["other"])
+        else:  # a block may reach into this period
+            inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
+            landmarks, other = (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)
+        before = landmarks + other
         if counts_as_landmark(window, charge):
             landmarks += cost
         else:
             other = max(other, cost)
         if cost > 0 and landmarks + other > model.amount * (1 + ROUNDING):
-            raise BudgetExceeded(window.index, sum(before), cost, model.amount)
+            raise BudgetExceeded(window.index, before, cost, model.amount)
         return cost, landmarks, other
 
     def charge(
@@ -274,11 +279,3 @@ def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
     """Return whether a charge is for a landmark, or for a block in a period with landmarks."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))
-
-
-def _spent_before(window: Window, state: State) -> tuple[float, float]:
-    """Return the ε spent on landmarks, and the largest ε of any other window, so far in the window's period."""
-    if int(state["period"]) == window.period:
-        return float(state["landmarks"]), float(state["other"])
-    inherited = float(state["block_epsilon"]) if window.index <= int(state["block_last"]) else 0.0
-    return (0.0, inherited) if window.n_landmarks == 0 else (inherited, 0.0)

@@ -31,13 +31,6 @@ _DENSE_SHARE = 0.15
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
     """Return a checked dense copy of a row-stochastic matrix, with rows rescaled to sum to 1 up to rounding.
 
-    `matrix`: shape (n, n), dense or scipy sparse; rows sum to 1 within 1e-6.
-
-    Examples
-    --------
-    >>> transition_matrix([[0.5, 0.5], [0.0, 1.0]])
-    array([[0.5, 0.5],
-           [0. , 1. ]])
     >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
@@ -124,16 +117,12 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
 
 
 def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
-    """Count the transitions from state i to state j in the training part, shape (n_states, n_states).
-
-    `states`: integer state of each series (a user's cell, or a cell's level) in each window, shape (n_series,
-    n_windows) or (n_windows,); -1 where unknown. Only steps between two known neighbouring windows count.
+    """Count the transitions of series of states (n_series, n_windows) between neighbouring windows; -1 is unknown.
 
     >>> count_transitions([[0, 1, 1, -1, 0, 0]], 2)
     array([[1., 1.],
            [0., 1.]])
     """
-    _check_size("n_states", n_states)
     series = np.atleast_2d(np.asarray(states))
     if series.dtype.kind not in "iu" or not ((series >= -1) & (series < n_states)).all():
         raise ParameterError("states", states, f"integers from -1 (unknown) to {n_states - 1}")
@@ -173,13 +162,9 @@ def _check_size(field: str, n: Any) -> None:
 def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:
     """Return the long-run fraction of time in each location, accurate in every entry.
 
-    `matrix`: (n_locations, n_locations), dense or SciPy sparse. `start`: (n_locations,) distribution that decides
-    between several closed classes, which are refused without one; with one closed class it changes nothing.
+    `start`: distribution that decides between several closed classes, which are refused without one. O(M^3) time per
+    closed class of up to 512 locations, one sparse solve beyond.
 
-    Returns (n_locations,) distribution. O(M^3) time per closed class of up to 512 locations, one sparse solve beyond.
-
-    Examples
-    --------
     >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
     array([0.75, 0.25])
 
@@ -187,6 +172,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     """
     from scipy import sparse
     from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
+    from scipy.sparse import linalg as sparse_linalg
 
     chain = sparse.csr_array(checked_matrix(matrix))
     n_classes, label = csgraph.connected_components(chain, directed=True, connection="strong")
@@ -198,27 +184,20 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     closed = np.flatnonzero(~is_open)
     if start is None and len(closed) > 1:
         raise ParameterError("matrix", f"{len(closed)} closed classes of states", "one closed class, or given a start")
-    share = np.ones(n_classes) if start is None else _absorption(chain, np.asarray(start, float), label, is_open)
+    share = np.ones(n_classes)
+    if start is not None:  # the probability of ending in each class, from the expected visits to transient locations
+        landing, transient = np.array(start, float), np.flatnonzero(is_open[label])
+        if transient.size:
+            inner = sparse.eye_array(transient.size, format="csc") - chain[transient][:, transient].T.tocsc()
+            visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), landing[transient]))
+            landing = landing + chain[transient].T @ visits
+            landing[transient] = 0.0
+        share = np.bincount(label, np.maximum(landing, 0.0), n_classes).astype(float)
     result = np.zeros(chain.shape[0])
     for closed_class in closed[share[closed] > 0]:
         members = np.flatnonzero(label == closed_class)
         result[members] = share[closed_class] * _irreducible(chain[members][:, members])
     return np.asarray(result / result.sum())
-
-
-def _absorption(matrix: Any, start: FloatArray, label: NDArray[Any], is_open: NDArray[np.bool_]) -> FloatArray:
-    """Return the probability of ending in each class, from the expected visits to the transient locations."""
-    from scipy import sparse
-    from scipy.sparse import linalg as sparse_linalg
-
-    transient = np.flatnonzero(is_open[label])
-    landing = start.copy()
-    if transient.size:
-        inner = sparse.eye_array(transient.size, format="csc") - matrix[transient][:, transient].T.tocsc()
-        visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), start[transient]))
-        landing = start + matrix[transient].T @ visits
-        landing[transient] = 0.0
-    return np.bincount(label, np.maximum(landing, 0.0), is_open.size).astype(float)
 
 
 def _irreducible(matrix: Any) -> FloatArray:
@@ -246,10 +225,8 @@ def _irreducible(matrix: Any) -> FloatArray:
 def backward_matrix(forward: ArrayLike) -> FloatArray:
     """Return Pr(previous = j given now = i) from Pr(next = j given now = i), under the stationary distribution.
 
-    `forward`: forward transition matrix, shape (n, n).
-
-    Returns (n, n). A state that is never reached gets a copy of a reached state's row: no adversary ever
-    conditions on it, and a repeated row adds no leakage.
+    A state that is never reached gets a copy of a reached state's row: no adversary ever conditions on it, and a
+    repeated row adds no leakage.
 
     >>> backward_matrix([[0.8, 0.2], [0.1, 0.9]])
     array([[0.8, 0.2],
@@ -380,9 +357,7 @@ class MarkovPrior:
         return MarkovPrior(self.initial[locations], matrix), locations
 
     def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
-        """Draw independent trajectories (n_trajectories, n_steps) of location indices. O(n_trajectories n_steps log
-        M).
-        """
+        """Draw independent trajectories (n_trajectories, n_steps). O(n_trajectories n_steps log M)."""
         from scipy import sparse
 
         matrix = sparse.csr_array(self.transition)
@@ -473,13 +448,9 @@ def estimate_prior(
     of each location, so that a place only seen last is left as if the walk started again.
 
     `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
-    sequence. `towards`: (n_locations,) distribution of the pseudo-moves, or (n_locations, n_locations) one per row;
-    uniform when left out. A population's transition matrix is a good choice for a person with few data.
+    sequence. `towards`: distribution of the pseudo-moves, one or one per row; uniform when left out. The matrix is
+    sparse when there is no smoothing.
 
-    Returns the prior; its matrix is sparse when there is no smoothing. O(visits + M²), or O(visits) when sparse.
-
-    Examples
-    --------
     >>> prior = estimate_prior([0, 0, 1, 0, 0, 1], 3, smoothing=0.0, initial="empirical")
     >>> prior.transition.toarray().round(2).tolist()
     [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
@@ -500,33 +471,20 @@ def estimate_prior(
     ones = np.ones(np.count_nonzero(known))
     moves = sparse.coo_array((ones, (before[known], after[known])), shape=(n_locations, n_locations)).tocsr()
     visits = np.bincount(paths[paths >= 0], minlength=n_locations).astype(float)
-    base = _base(towards, n_locations)
-    transition = _smooth(moves, visits / visits.sum(), smoothing, base)
-    start = (visits + smoothing * base.mean(axis=0)) / (visits.sum() + smoothing)
-    return MarkovPrior(stationary_distribution(transition, start) if initial == "stationary" else start, transition)
-
-
-def _base(towards: FloatArray | None, n_locations: int) -> FloatArray:
-    """Return the distribution of the pseudo-moves, as one row for all locations or one per location."""
-    if towards is None:
-        return np.full((1, n_locations), 1 / n_locations)
-    base = np.atleast_2d(np.asarray(towards, dtype=float))
-    if base.shape not in ((1, n_locations), (n_locations, n_locations)) or not np.allclose(base.sum(axis=1), 1):
-        raise ParameterError("towards", f"shape {base.shape}", "distributions over the locations, one or one per row")
-    return base
-
-
-def _smooth(moves: Any, visits: FloatArray, smoothing: float, base: FloatArray) -> Any:
-    """Return rows that sum to 1. They are dense with smoothing, and sparse if there is none."""
-    from scipy import sparse
-
+    base = np.full((1, n_locations), 1 / n_locations)
+    if towards is not None:
+        base = np.atleast_2d(np.asarray(towards, dtype=float))
+        if base.shape not in ((1, n_locations), (n_locations, n_locations)) or not np.allclose(base.sum(axis=1), 1):
+            expected = "distributions over the locations, one or one per row"
+            raise ParameterError("towards", f"shape {base.shape}", expected)
     totals = moves.sum(axis=1)
     if smoothing > 0:
-        return (moves.toarray() + smoothing * base) / (totals + smoothing)[:, None]
-    empty = np.flatnonzero(totals == 0)
-    seen = np.flatnonzero(visits)
-    fill = sparse.coo_array(
-        (np.tile(visits[seen], empty.size), (np.repeat(empty, seen.size), np.tile(seen, empty.size))), shape=moves.shape
-    )
-    scale = sparse.dia_array((1 / np.maximum(totals, 1)[None, :], [0]), shape=moves.shape)
-    return sparse.csr_array(scale @ moves + fill.tocsr())
+        transition: Any = (moves.toarray() + smoothing * base) / (totals + smoothing)[:, None]
+    else:
+        empty, seen = np.flatnonzero(totals == 0), np.flatnonzero(visits)
+        at = (np.repeat(empty, seen.size), np.tile(seen, empty.size))
+        fill = sparse.coo_array((np.tile(visits[seen] / visits.sum(), empty.size), at), shape=moves.shape)
+        scale = sparse.dia_array((1 / np.maximum(totals, 1)[None, :], [0]), shape=moves.shape)
+        transition = sparse.csr_array(scale @ moves + fill.tocsr())
+    start = (visits + smoothing * base.mean(axis=0)) / (visits.sum() + smoothing)
+    return MarkovPrior(stationary_distribution(transition, start) if initial == "stationary" else start, transition)

@@ -120,7 +120,12 @@ class Membership(Accountant):
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
         """Draw the targets and groups."""
         if training is None:
-            training = self._made_up()
+            if self.people is None:
+                raise ParameterError("people", None, "given where there is no training part")
+            prior = chain_prior(self.people.n, self.people.tau)
+            trajectories = prior.sample(2 * self.known, self.windows, np.random.default_rng(self.seed))
+            users = np.arange(len(trajectories))[:, None]
+            training = Training(trajectories=trajectories, users=users, n_cells=self.people.n)
         sizes = {"n_targets": self.targets, "n_known": self.known, "n_samples": self.samples}
         groups = draw_groups(training, **sizes, group_size=self.group_size, seed=self.seed)
         drawn = {"targets": len(groups), "known": groups[0].members.shape[1]}
@@ -132,14 +137,6 @@ class Membership(Accountant):
             if drawn[name] < requested[name]
         ]
         return {"groups": groups, "warnings": tuple(warnings)}
-
-    def _made_up(self) -> Training:
-        if self.people is None:
-            raise ParameterError("people", None, "given where there is no training part")
-        prior = chain_prior(self.people.n, self.people.tau)
-        trajectories = prior.sample(2 * self.known, self.windows, np.random.default_rng(self.seed))
-        users = np.arange(len(trajectories))[:, None]
-        return Training(trajectories=trajectories, users=users, n_cells=self.people.n)
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
         """Split the attack into shards of one target each."""
@@ -153,7 +150,14 @@ class Membership(Accountant):
         prepared = facts.training or self.prepare(None)
         groups = prepared["groups"]
         mechanism_facts = facts.of_mechanism(self.samples)
-        game = GroupGame(groups, _mechanism(facts), mechanism_facts, prepared["warnings"])
+        chain = Chain.of(facts.steps or (() if facts.mechanism is None else (facts.mechanism,)))
+        if chain.reshapes or chain.unit_windows > 1:
+            raise UnsupportedEvent(
+                "membership: steps on events and blocks of windows are not followed window by window; use penstock "
+                "attack"
+            )
+        mechanism = chain.reader if chain.simple else chain
+        game = GroupGame(groups, mechanism, mechanism_facts, prepared["warnings"])
         state: State = {}
         for group in groups:
             state |= nested(f"{group.subject}.mechanism", game.mechanism.start(mechanism_facts))
@@ -214,17 +218,6 @@ class Membership(Accountant):
         }
         warnings = {"warnings": list(model.warnings)} if model.warnings else {}
         return {"membership_auc": areas, "samples": self.samples, **warnings}
-
-
-def _mechanism(facts: AccountingFacts) -> Mechanism:
-    """Return the mechanism through which the run releases, including post-processing."""
-    steps = facts.steps or (() if facts.mechanism is None else (facts.mechanism,))
-    chain = Chain.of(steps)
-    if chain.reshapes or chain.unit_windows > 1:
-        raise UnsupportedEvent(
-            "membership: steps on events and blocks of windows are not followed window by window; use penstock attack"
-        )
-    return chain.reader if chain.simple else chain
 
 
 def _area(groups: Groups, scores: Any) -> float:

@@ -51,9 +51,7 @@ class Groups:
         return counts
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """Return features (n_groups, n_cells + 1) of released values: one per cell, then the target's cell again (0
-        if unseen).
-        """
+        """Return features (n_groups, n_cells + 1): the released cells, then the target's again, 0 if unseen."""
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
         deviations = values - values[: self.n_train].mean(axis=0)
@@ -65,9 +63,7 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Sample targets, the people each target's adversary knows, and groups of those people, half of which include
-    the target.
-    """
+    """Sample targets, the people each target's adversary knows, and groups of those, half of them with the target."""
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -94,10 +90,7 @@ def n_training(n_samples: int) -> int:
 def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw independent, uniformly random groups with and without the target.
-
-    `included` (n_groups,): whether a group has the target. `rng`: source of randomness; time and memory
-    O(n_groups·n_users).
+    """Draw independent, uniformly random groups, with the target where ``included``. O(n_groups·n_users).
 
     >>> groups = random_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
     >>> groups.sum(axis=1), groups[:, 2]
@@ -128,7 +121,14 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
     # every sample.
     values = np.asarray(features, np.float64)
-    state = _update_moments(values, state)
+    before, new, mean = float(state["seen"]), len(values), values.mean(axis=0)
+    difference = mean - state["mean"]  # moments are updated as by Chan, Golub, LeVeque 1979
+    spread = difference**2 * (before * new / (before + new))
+    state = state | {
+        "seen": np.asarray(before + new),
+        "mean": state["mean"] + difference * (new / (before + new)),
+        "squares": state["squares"] + ((values - mean) ** 2).sum(axis=0) + spread,
+    }
     rows, signs = _standardise(values, state), np.where(labels, 1.0, -1.0).tolist()
     weights, intercept = state["weights"].copy(), float(state["intercept"])
     for row, sign in zip(rows, signs):
@@ -145,19 +145,6 @@ def logits(features: NDArray[Any], state: State) -> Array:
     """Return the log-odds (n_samples,) that each sample contains the target, as learned so far."""
     scores: Array = _standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
     return scores
-
-
-def _update_moments(values: Array, state: State) -> State:
-    """Update the mean and the sum of squared deviations with more samples (Chan, Golub, LeVeque 1979)."""
-    before, new = float(state["seen"]), len(values)
-    mean = values.mean(axis=0)
-    difference = mean - state["mean"]
-    squares = state["squares"] + ((values - mean) ** 2).sum(axis=0) + difference**2 * (before * new / (before + new))
-    return state | {
-        "seen": np.asarray(before + new),
-        "mean": state["mean"] + difference * (new / (before + new)),
-        "squares": squares,
-    }
 
 
 def _standardise(values: Array, state: State) -> Array:

@@ -7,11 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.charges import (
-    concentrated_rho,
-    parts_sampled,
-    pure_epsilon,
-)
+from penstock.accountants.core.charges import concentrated_rho, parts_sampled, pure_epsilon
 from penstock.mechanisms.core import concentrated, events
 from penstock.mechanisms.core.plugin import UnsupportedEvent
 
@@ -40,7 +36,13 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
         case events.Additive(scale=scale) | events.Sampled(events.Additive(scale=scale)) if np.isinf(float(scale)):
             return np.zeros(len(ORDERS))  # nothing was published
         case events.Additive():
-            return _additive(event.family, float(event.sensitivity), float(event.scale))
+            sensitivity, scale = float(event.sensitivity), float(event.scale)
+            if event.is_gaussian:
+                # Both are (order · ρ)-RDP with the same ρ; for integers by Canonne, Kamath and Steinke 2020, theorem 4.
+                return ORDERS * concentrated_rho([event])
+            if event.family == "discrete_laplace":
+                return _discrete_laplace(scale, int(np.ceil(sensitivity)))
+            return _laplace(scale / sensitivity) if sensitivity else np.zeros(len(ORDERS))
         case events.PureDP():
             return _pure(float(event.epsilon))
         case events.ConcentratedDP():
@@ -51,31 +53,16 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
             # Of k windows with one draw: no more than their ε together, nor (Bun and Steinke 2016, proposition 1.4)
             # than ρ.
             return np.minimum(pure_epsilon([event]), ORDERS * concentrated_rho([event]))
-        case events.Sampled():
-            return _sampled(event)
+        case events.Sampled(inner):
+            whole, n_parts = _renyi(inner), parts_sampled(event)
+            if n_parts == 0:
+                return whole
+            if isinstance(inner, events.Additive) and inner.family == "gaussian" and float(inner.scale) > 0:
+                multiplier = float(inner.scale) * np.sqrt(n_parts) / float(inner.sensitivity)
+                return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
+            # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole if smaller.
+            return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))
     raise UnsupportedEvent(f"no Rényi DP is known for {type(event).__name__}")
-
-
-def _additive(family: str, sensitivity: float, scale: float) -> NDArray[np.float64]:
-    if family in ("gaussian", "discrete_gaussian"):
-        # Both are (order · ρ)-RDP with the same ρ; for integers by Canonne, Kamath and Steinke 2020, theorem 4.
-        if scale == 0:
-            return np.full(len(ORDERS), np.inf if sensitivity else 0.0)
-        return ORDERS * (sensitivity / scale) ** 2 / 2
-    if family == "discrete_laplace":
-        return _discrete_laplace(scale, int(np.ceil(sensitivity)))
-    return _laplace(scale / sensitivity) if sensitivity else np.zeros(len(ORDERS))
-
-
-def _sampled(event: events.Sampled) -> NDArray[np.float64]:
-    whole, n_parts, inner = _renyi(event.inner), parts_sampled(event), event.inner
-    if n_parts == 0:
-        return whole
-    if isinstance(inner, events.Additive) and inner.family == "gaussian" and float(inner.scale) > 0:
-        multiplier = float(inner.scale) * np.sqrt(n_parts) / float(inner.sensitivity)
-        return np.minimum(whole, n_parts * _sampled_gaussian(event.rate, multiplier))
-    # For other noise the library has no sampled curve: that of the amplified pure ε, or the whole where it is smaller.
-    return np.minimum(whole, n_parts * _pure(pure_epsilon([event]) / n_parts))
 
 
 @cache

@@ -47,6 +47,9 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
         [{"type": "temporal", "correlation": {"chain": {}, "stationary": False}}],
         "accountants[0].correlation",
     ),
+    "accountant crowd_blending.epsilon": (
+        *("accountants", [{"type": "crowd_blending", "epsilon": 1.0}], "accountants[0].epsilon"),
+    ),
     "accountant reconstruction.segment": ("accountants", [RECONSTRUCTION | {"segment": 4}], "accountants[0].segment"),
     "accountant reconstruction.n_samples": (
         *("accountants", [RECONSTRUCTION | {"n_samples": 9}], "accountants[0].n_samples"),
