@@ -60,17 +60,14 @@ class Temporal(Accountant):
     largest_epsilon
         Declared bound on what one release will ever cost, as mechanisms state it (add/remove); None: that of a budget
         schedule, no bound for others. Without one, rows of a chain with zeros in its matrix never become final.
-    longest_gap
-        Releases without a landmark after which the next counts as a landmark.
-    bridged_states
-        Up to this many states the landmark loss follows what gaps reveal; beyond, their releases count in full.
     goal
         Total loss that is not to be passed: the manifest says which ε keeps it.
 
     **Privacy.** Unit: one person's cell in one window, *replaced* by another (twice the ε of add/remove), against an
     adversary who knows everybody else and the correlation. Rows: ``backward_loss``, ``forward_loss``, ``total_loss``
     of each window (Cao, Yoshikawa, Xiao, Xiong 2017), provisional with the bound ``high`` until no later release can
-    change them; ``landmark_loss`` and ``largest_landmark_loss`` (Katsomallos et al. 2022, with a sound gap term).
+    change them; ``landmark_loss`` and ``largest_landmark_loss`` (Katsomallos et al. 2022, with a sound gap term; the
+    releases of a gap count in full for chains of more than 20 states, and after 200 of them comes a landmark).
     Infinite for Gaussian noise, which has no pure ε. A repeated release costs 0; a block is one timestamp. O(open
     rows) time and state a release. See ``docs/temporal.md``.
 
@@ -90,8 +87,6 @@ class Temporal(Accountant):
     classes: tuple[UserClass, ...] = parameter((), doc="classes of people with correlations of their own")
     lag: int = parameter(1000, doc="releases open for revision", at_least=1)
     largest_epsilon: float | None = parameter(None, doc="bound on the ε of any release", above=0, unit="nats")
-    longest_gap: int = parameter(200, doc="releases after which the next counts as a landmark", at_least=1)
-    bridged_states: int = parameter(20, doc="states up to which gaps between landmarks are followed", at_least=1)
     goal: float | None = parameter(None, doc="total loss that is not to be passed", above=0, unit="nats")
 
     def __post_init__(self) -> None:
@@ -131,7 +126,7 @@ class Temporal(Accountant):
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
         """Build every adversary from its files or its estimate."""
-        made = (adversary(known, training, self.bridged_states, subject) for subject, known in self.known)
+        made = (adversary(known, training, subject) for subject, known in self.known)
         return {"adversaries": tuple(made)}
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TemporalLossTracker, ...], State]:
@@ -141,7 +136,7 @@ class Temporal(Accountant):
             TemporalLossTracker,
             largest_epsilon=self._largest_epsilon(facts),
             lag=self.lag,
-            longest_gap=self.longest_gap if facts.landmarks else None,
+            landmarks=facts.landmarks,
             goal=self.goal,
             horizon=facts.n_windows,
         )

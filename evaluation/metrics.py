@@ -35,18 +35,11 @@ PERIOD = 24
 
 
 def by_day(counts: Array, days: ArrayLike | None) -> Array:
-    """Sum the windows of each day, in order of date. The result has shape (n_days, n_cells).
+    """Sum the windows of each day, in order of date: (n_days, n_cells).
 
-    Parameters
-    ----------
-    counts
-        Shape (n_windows, n_cells).
-    days
-        Local date of each window, shape (n_windows,); NaT: of a day that is left out. None: every `PERIOD` windows
-        are a day, and what is left at the end is left out unless there is nothing else.
+    `days`: local date of each window; NaT: of a day that is left out. None: every `PERIOD` windows are a day, and what
+    is left at the end is left out unless there is nothing else.
 
-    Examples
-    --------
     >>> by_day(np.array([[1.0], [2.0], [4.0], [8.0]]), ["2020-03-07", "2020-03-07", "2020-03-08", "NaT"])
     array([[3.],
            [4.]])

@@ -66,24 +66,11 @@ def _amplify(epsilon: float, rate: float) -> float:
 
 
 def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_remove") -> float:
-    """Return the pure ε of one release.
+    """Return the pure ε of one release, in nats: infinite for Gaussian noise and for exact releases.
 
-    Parameters
-    ----------
-    charge
-        Events of the release; their losses add.
-    adjacency
-        ``add_remove`` (one unit present or absent) or ``replacement`` (one unit against another: an absent unit lies
-        between the two, so the loss is at most twice).
+    ``replacement`` is one unit against another: an absent unit lies between the two, so the loss is at most twice that
+    of ``add_remove``. Raises `UnsupportedEvent` for the unknown.
 
-    Returns
-    -------
-    ε in nats; infinite for Gaussian noise and for exact releases. Raises `UnsupportedEvent` for the unknown.
-
-    Examples
-    --------
-    >>> pure_epsilon([events.Additive("discrete_laplace", 2.0, scale=4.0)])
-    0.5
     >>> pure_epsilon([events.Additive("discrete_laplace", 2.0, scale=4.0)], "replacement")
     1.0
     """

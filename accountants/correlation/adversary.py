@@ -27,6 +27,8 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 
 #: A dense matrix of this many states is 32 MB, and its hull takes about a minute.
 MAX_STATES = 2000
+#: Up to so many states the landmark loss follows what gaps reveal.
+BRIDGED_STATES = 20
 _ARRAYS = ("transitions", "visits", "forward", "backward", "initial", "states")
 Pair = tuple[Array, Array]
 
@@ -144,17 +146,16 @@ class CorrelationAdversary:
 
 
 def adversary(
-    correlation: KnownCorrelation, training: Training | None, bridged_states: int = 20, subject: str = "everybody"
+    correlation: KnownCorrelation, training: Training | None, subject: str = "everybody"
 ) -> CorrelationAdversary:
     """Build the adversary for a declared correlation, from its files or its estimate."""
-    # Matrices of more than `bridged_states` states are not kept for bridging.
     pairs, assumption = _pairs(correlation, training)
     n_states = len(pairs[0][0])
     backward, forward = (
         LeakageFunction.of_vertices(np.concatenate([LeakageFunction(matrix).vertices for matrix in matrices])).vertices
         for matrices in zip(*pairs)
     )
-    kept = pairs if n_states * len(pairs) <= bridged_states else ()
+    kept = pairs if n_states * len(pairs) <= BRIDGED_STATES else ()
     return CorrelationAdversary(subject=subject, assumption=assumption, backward=backward, forward=forward, pairs=kept)
 
 

@@ -28,6 +28,8 @@ from penstock.mechanisms.core.state import State, nested, part
 
 #: A row is final once no later release can change it by more than this, in nats.
 TOLERANCE = 1e-12
+#: Releases without a landmark after which the next counts as one, which can only raise the loss.
+LONGEST_GAP = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +55,9 @@ class LossRows:
 class RunningTemporalLoss:
     """The backward, forward and total loss of an endless series, updated one release at a time.
 
-    The object holds only public, unchanging facts; the state is a flat dict of arrays that `step` never modifies.
-
-    `backward`, `forward`: matrices or leakage functions; None if the adversary knows none.
-
     A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
     `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
 
-    Examples
-    --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
     >>> running = RunningTemporalLoss(backward=matrix, forward=matrix, lag=100, largest_epsilon=0.1)
     >>> state = running.start()
@@ -165,11 +161,9 @@ class LandmarkFigures(NamedTuple):
 class RunningLandmarkLoss:
     """The landmark loss of a growing series. It equals `landmark_temporal_privacy_loss` after every release.
 
-    Call m the open gap's length and n the number of states. A step takes O(m·n) evaluations; the
-    landmark that ends a gap O(m²·n), vectorised. State: O(m + n) numbers.
+    With m the open gap's length and n the number of states, a step takes O(m·n) evaluations; the landmark that ends a
+    gap O(m²·n), vectorised. State: O(m + n) numbers.
 
-    Examples
-    --------
     >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
     >>> running = RunningLandmarkLoss(LandmarkModel(matrix, matrix))
     >>> state = running.start()
@@ -179,7 +173,7 @@ class RunningLandmarkLoss:
     (1.487, 1.5)
     """
 
-    def __init__(self, model: LandmarkModel, longest_gap: int = 1000) -> None:
+    def __init__(self, model: LandmarkModel, longest_gap: int = LONGEST_GAP) -> None:
         self.model, self.longest_gap = model, longest_gap
 
     def start(self) -> State:
@@ -251,9 +245,8 @@ STREAM, LANDMARK = "stream", "landmark"
 class TemporalLossTracker:
     """A tracker of the temporal and landmark loss for one adversary. Its state is flat arrays, and all else is public.
 
-    `largest_epsilon`, `lag`: of `RunningTemporalLoss`. `longest_gap`: of `RunningLandmarkLoss`; None: the run has no
-    landmarks. `goal`: total loss that is not to be passed. `horizon`: releases of the run; None: endless. Epsilons are
-    those of replacement.
+    `landmarks`: whether the run has any. `goal`: total loss that is not to be passed. `horizon`: releases of the run;
+    None: endless. Epsilons are those of replacement.
     """
 
     def __init__(
@@ -262,7 +255,7 @@ class TemporalLossTracker:
         *,
         largest_epsilon: float,
         lag: int,
-        longest_gap: int | None,
+        landmarks: bool,
         goal: float | None,
         horizon: int | None,
     ) -> None:
@@ -272,8 +265,8 @@ class TemporalLossTracker:
         self.landmarks = None
         known = f"replacing one person's cell in one window; adversary knows the correlation ({adversary.assumption})"
         self.adjacency = known
-        if longest_gap is not None:
-            self.landmarks = RunningLandmarkLoss(adversary.landmark_model(), longest_gap)
+        if landmarks:
+            self.landmarks = RunningLandmarkLoss(adversary.landmark_model())
             without_gaps = "" if adversary.pairs else "; too many states to follow gaps, whose releases count in full"
             self.landmark_adjacency = known.replace("one window", "all landmarks and one more window") + without_gaps
         self.planned = None if goal is None else planned_epsilon(goal, backward, forward, horizon)

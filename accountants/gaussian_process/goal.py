@@ -99,13 +99,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
 
 def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
-    """Return `planned_sigma`, and the length scale in the class at which the loss is then largest.
-
-    >>> goal = ConditionalGoal(goal=1.0, length_scale=3000.0, variance=1e6, nugget=1.0, secrets="sliding_blocks")
-    >>> sigma, worst = planned_for_worst(goal, 50.0, [0.0, 60.0, 120.0, 180.0])
-    >>> round(sigma), round(worst, -2)
-    (307, 2100.0)
-    """
+    """Return `planned_sigma`, and the length scale in the class at which the loss is then largest."""
     sigma, _, worst = _sigma_and_scales(goal, radius, checked_times(times), None)
     return sigma, worst
 
@@ -114,15 +108,10 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
     """Design a noise covariance for one axis that meets the goal with less total variance than white noise.
 
     The first design is for the longest length scale; it is scaled until all of the class keep to the goal, as in
-    `planned_sigma`, and those that were worst join the next design. White noise where no design needs less.
+    `planned_sigma`, and those that were worst join the next design. White noise where no design needs less; diagonal
+    and infinite if no noise is enough. Releases of a beginning of the trace are a marginal of all of them, so their
+    losses are no larger. O(n³) for each of some hundred iterations of at most six designs.
 
-    Releases of a beginning of the trace are a marginal of all of them, so their losses are no larger.
-
-    Returns (n, n), in square metres; diagonal and infinite if no noise is enough. O(n³) for each
-    iteration of each of at most six designs (some hundred iterations), and what `planned_sigma` takes for each.
-
-    Examples
-    --------
     >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6, nugget=100.0)
     >>> designed = planned_covariance(goal, 200.0, [0.0, 300.0, 600.0])
     >>> bool(np.trace(designed) < 0.9 * 3 * planned_sigma(goal, 200.0, [0.0, 300.0, 600.0]) ** 2)
@@ -311,11 +300,6 @@ def worst_length_scale(
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as
     seen around the interval. The figure returned has the tolerance added.
 
-    Returns value, length_scale: (1 + tolerance) times the largest value seen, and where it was seen. About a hundred
-    evaluations.
-
-    Examples
-    --------
     Two secret points side by side: the longest length scale is not the worst.
 
     >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss

@@ -36,22 +36,10 @@ CORRELATIONS: dict[str, Correlation] = {
 class GaussianProcess(Checked):
     """A zero-mean Gaussian-process prior for one axis of a trace.
 
-    Parameters
-    ----------
-    kernel
-        ``rbf``, ``matern12``, ``matern32`` or ``periodic``.
-    length_scale
-        Length scale, in the unit of the times (no unit for ``periodic``).
-    variance
-        Variance σ_x² of a point, in squared units of length.
-    period
-        Period of the ``periodic`` kernel, in the unit of the times; the other kernels have none.
-    nugget
-        Variance that every point has of its own, independent of all others (say the error of the receiver).
-        It is part of the model and changes results: use the same in every comparison.
+    ``kernel`` is ``rbf``, ``matern12``, ``matern32`` or ``periodic``; length scale and period are in the unit of the
+    times (a periodic length scale has none). The nugget is variance that every point has of its own, say the error of
+    the receiver. It is part of the model and changes results: use the same in every comparison.
 
-    Examples
-    --------
     >>> GaussianProcess(length_scale=1.0).covariance(np.array([0.0, 1.0])).round(4)
     array([[1.    , 0.6065],
            [0.6065, 1.    ]])

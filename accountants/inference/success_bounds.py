@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.accountants.inference.estimators import blind_guess, guess_success
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
-from penstock.accountants.inference.observation import Schedule, schedule
+from penstock.accountants.inference.observation import schedule
 from penstock.accountants.inference.segment import log_segment, segment_operations
 from penstock.accountants.inference.success_prior import BALLS, Ball, check_horizon, log_ball, probability
 from penstock.accountants.markov import MarkovPrior, trajectory_entropy
@@ -83,12 +83,24 @@ def success_upper_bound(
         raise ParameterError("n_samples", n_samples, "at least 2")
     plan = schedule(prior, sensors, noise, scale)
     check_horizon(plan.n_steps, tolerance)
+    chosen = {str(bound)}
+    if bound == "best":
+        chosen = {"loose", "tight", "leakage"}
+        chosen |= {"segment"} if segment_operations(plan, tolerance) <= _SEGMENT_OPERATIONS else set()
+        chosen |= {"first_moment"} if n_samples >= 2 else set()
+    information = sharpest_information(plan) if chosen & {"loose", "tight"} else 0.0
+    blind = min(0.0, log_ball(plan.prior, plan.n_steps, tolerance, ball)) if chosen & {"tight", "leakage"} else 0.0
     log_values = []
-    if bound in ("loose", "tight", "leakage", "best"):
-        log_values += _blind_bounds(plan, tolerance, bound, ball, prior.n_locations)
-    if bound == "segment" or (bound == "best" and segment_operations(plan, tolerance) <= _SEGMENT_OPERATIONS):
+    if "loose" in chosen:
+        entropy = trajectory_entropy(plan.prior, plan.n_steps)
+        log_values.append(float(log_loose(prior.n_locations, plan.n_steps, tolerance, entropy, information)))
+    if "tight" in chosen:
+        log_values.append(float(largest_success(blind, information)))
+    if "leakage" in chosen:
+        log_values.append(min(0.0, blind + log_leakage(plan)))
+    if "segment" in chosen:
         log_values.append(log_segment(plan, tolerance))
-    if bound == "first_moment" or (bound == "best" and n_samples >= 2):
+    if "first_moment" in chosen:
         log_values.append(math.log(first_moment(plan, tolerance, n_samples, seed, confidence)))
     return min(1.0, probability(min(log_values)) * (1 + _ROUNDING))
 
@@ -129,20 +141,3 @@ def advantage_upper_bound(
     success = success_upper_bound(prior, sensors, tolerance, noise, scale, bound, **options)
     blind = guess_success(prior, blind_guess("prior", prior, len(sensors)), tolerance)
     return max(0.0, min(1.0, (success - blind) / (1 - blind))) if blind < 1 else 0.0
-
-
-def _blind_bounds(plan: Schedule, tolerance: int, bound: Bound, ball: Ball, n_locations: int) -> list[float]:
-    """Return the logarithms of those requested bounds that use the best blind guess: loose, tight and leakage."""
-    values = []
-    information = sharpest_information(plan) if bound != "leakage" else 0.0
-    if bound in ("loose", "best"):
-        entropy = trajectory_entropy(plan.prior, plan.n_steps)
-        values.append(float(log_loose(n_locations, plan.n_steps, tolerance, entropy, information)))
-    if bound == "loose":
-        return values
-    log_prior = min(0.0, log_ball(plan.prior, plan.n_steps, tolerance, ball))
-    if bound in ("tight", "best"):
-        values.append(float(largest_success(log_prior, information)))
-    if bound in ("leakage", "best"):
-        values.append(min(0.0, log_prior + log_leakage(plan)))
-    return values

@@ -86,32 +86,12 @@ def mechanism_defense(
     facts: Facts | None = None,
     windows: Sequence[Window] | None = None,
 ) -> Release | None:
-    """Return a mechanism as a ``defense`` for `penstock.evaluation.membership.MembershipGame`.
+    """Return a mechanism, or a chain in the order of a configuration, as a ``defense`` for a `MembershipGame`.
 
-    Parameters
-    ----------
-    mechanism
-        A mechanism that reads counts, or the steps of a chain in the order of a configuration. Steps on events change
-        who is counted: give the game the memberships that they leave.
-    facts
-        Public facts that the mechanism starts from; None: one cell per user and window, no landmarks.
-    windows
-        Public facts of each window; None: those of `facts`. Every sample is a run of its own over these windows.
+    Steps on events change who is counted: give the game the memberships that they leave. Every sample is a run of its
+    own, whose noise is another than that of a run. What no sensor publishes is 0. None: counts are released as they
+    are. `facts` None: one cell per user and window, no landmarks.
 
-    Returns
-    -------
-    defense
-        Callable of counts (replicas, n_windows, n_cells) and a seed, giving released values of the same shape; the
-        noise of replicas is independent, and another than that of a run. What no sensor publishes is 0. None: counts
-        are released as they are.
-
-    Raises
-    ------
-    ParameterError
-        If steps make no sense in their order; when called, if the mechanism does not release every window.
-
-    Examples
-    --------
     >>> from penstock.mechanisms import get
     >>> suppress = mechanism_defense(get("suppress_small")(threshold=3))
     >>> suppress(np.array([[[2, 3]], [[4, 1]]]), 0).tolist()

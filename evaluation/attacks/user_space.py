@@ -68,8 +68,8 @@ class UserSpace:
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
         """Return isometric coordinates (n_samples, rank) of all aggregates, scaled by their deviations in training.
 
-        No aggregate is formed: O(n_rows²·(n_windows·n_cells + n_rows + n_samples)) time, where n_rows is the number of
-        (block, user), and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
+        No aggregate is formed. With n_rows the number of (block, user): O(n_rows²·(n_windows·n_cells + n_rows +
+        n_samples)) time, and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
 
         >>> people = np.array([[[1], [0]], [[1], [1]], [[0], [0]]], dtype=bool)
         >>> groups = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)

@@ -366,6 +366,8 @@ REMOVED: dict[str, str] = {
     "accountant conditional_inferential.interval": "figures are of the releases so far; those of the end are final",
     "accountant temporal.correlation.stationary": "the direction that is not given follows by Bayes' rule; give both",
     "accountant crowd_blending.epsilon": "δ is stated at the ε of the theorem; amplified_delta gives it at any other",
+    "accountant temporal.longest_gap": "after 200 releases without a landmark the next counts as one; leave it out",
+    "accountant temporal.bridged_states": "gaps are followed for chains of up to 20 states; leave it out",
     "accountant reconstruction.segment": "penstock attack reports the sharper bounds",
     "accountant reconstruction.n_samples": "penstock attack reports the sharper bounds",
     "mechanism fpa.calibration": "the sound calibration is left; papers have plug-in fpa_paper of reproductions/",

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
+from penstock.accountants.correlation import adversary
 from penstock.accountants.correlation.adversary import (
     KnownCorrelation,
     SmoothedIdentity,
@@ -247,10 +248,11 @@ def test_not_being_seen_can_be_a_state():
     np.testing.assert_allclose(prepared["adversaries"][0].forward, LeakageFunction(expected.forward).vertices)
 
 
-def test_without_bridging_gaps_count_in_full_and_never_less():
+def test_without_bridging_gaps_count_in_full_and_never_less(monkeypatch):
     charges, landmarks = [0.1] * 12, (2, 9)
     bridged, _, _ = account(Temporal(correlation=STRONG), charges, landmarks)
-    whole, _, _ = account(Temporal(correlation=STRONG, bridged_states=1), charges, landmarks)
+    monkeypatch.setattr(adversary, "BRIDGED_STATES", 1)
+    whole, _, _ = account(Temporal(correlation=STRONG), charges, landmarks)
     assert last(whole, "largest_landmark_loss") > last(bridged, "largest_landmark_loss")
     # Worst with the last window: both landmarks, the gaps of six and of two in full, and what window 1 tells.
     expected = 2 * 0.2 + 6 * 0.2 + 2 * 0.2 + 0.2 + LeakageFunction(laplacian_smoothing_matrix(2, 0.1))(0.2)

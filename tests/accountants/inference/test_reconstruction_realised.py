@@ -169,10 +169,5 @@ def test_bounds_of_many_targets_hold() -> None:
 
 
 def test_wrong_arguments_are_named() -> None:
-    targets = TargetPriors.of([chain_prior(3, 1.0)])
-    with pytest.raises(ParameterError, match="horizon"):
-        start_beliefs(targets, 0)
-    with pytest.raises(ParameterError, match="state"):
-        realised_risk(targets, start_beliefs(targets, 2), 0)
     with pytest.raises(ParameterError, match="priors"):
         TargetPriors.of([chain_prior(3, 1.0), chain_prior(4, 1.0)])

@@ -50,6 +50,12 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
     "accountant crowd_blending.epsilon": (
         *("accountants", [{"type": "crowd_blending", "epsilon": 1.0}], "accountants[0].epsilon"),
     ),
+    "accountant temporal.longest_gap": (
+        *("accountants", [{"type": "temporal", "longest_gap": 20}], "accountants[0].longest_gap"),
+    ),
+    "accountant temporal.bridged_states": (
+        *("accountants", [{"type": "temporal", "bridged_states": 9}], "accountants[0].bridged_states"),
+    ),
     "accountant reconstruction.segment": ("accountants", [RECONSTRUCTION | {"segment": 4}], "accountants[0].segment"),
     "accountant reconstruction.n_samples": (
         *("accountants", [RECONSTRUCTION | {"n_samples": 9}], "accountants[0].n_samples"),
