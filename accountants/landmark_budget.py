@@ -54,8 +54,7 @@ def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float
     spent, mask = np.asarray(epsilons, float), np.asarray(landmarks)
     if mask.dtype != bool or mask.shape != spent.shape or spent.ndim != 1:
         raise ParameterError("landmarks", mask.shape, f"a boolean mask of shape {spent.shape}")
-    loss: NDArray[np.float64] = np.where(mask, 0.0, spent) + spent[mask].sum()
-    return loss
+    return np.asarray(np.where(mask, 0.0, spent) + spent[mask].sum())
 
 
 def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDArray[np.float64]:

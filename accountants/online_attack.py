@@ -47,8 +47,7 @@ class Groups:
         """Count each group's people in each cell of a window (the first window is 1), shape (n_groups, n_cells)."""
         cells = self.trajectories[:, window - 1]
         is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
-        counts: NDArray[np.int64] = np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64)
-        return counts
+        return np.asarray(np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64))
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
         """Return features (n_groups, n_cells + 1): the released cells, then the target's again, 0 if unseen."""
@@ -143,8 +142,7 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 def logits(features: NDArray[Any], state: State) -> Array:
     """Return the log-odds (n_samples,) that each sample contains the target, as learned so far."""
-    scores: Array = _standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"]
-    return scores
+    return np.asarray(_standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"])
 
 
 def _standardise(values: Array, state: State) -> Array:

@@ -159,5 +159,4 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
 
 
 def _mean(values: NDArray[Any]) -> Array:
-    mean: Array = values.sum(axis=1) / max(values.shape[1], 1)
-    return mean
+    return np.asarray(values.sum(axis=1) / max(values.shape[1], 1))

@@ -236,5 +236,4 @@ def entropies(counts: NDArray[Any]) -> Array:
     array([0.693, 0.   , 0.   ])
     """
     shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
-    entropy: Array = np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1))
-    return entropy
+    return np.asarray(np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)))

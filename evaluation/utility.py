@@ -58,8 +58,7 @@ def mean_absolute_error(truth: Array, released: Array) -> Array:
     >>> mean_absolute_error([[10, 0]], [[8, 1]])
     1.5
     """
-    errors: Array = np.abs(released - truth).mean(axis=0)
-    return errors
+    return np.asarray(np.abs(released - truth).mean(axis=0))
 
 
 @metric("relative_mae", "cell", higher_is_better=False)
@@ -72,8 +71,7 @@ def relative_mean_absolute_error(truth: Array, released: Array) -> Array:
     >>> relative_mean_absolute_error([[10, 0]], [[8, 1]])
     0.3
     """
-    shares: Array = np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0)
-    return shares
+    return np.asarray(np.abs(released - truth).sum(axis=0) * truth.shape[1] / max(float(truth.sum()), 1.0))
 
 
 @metric("variance_explained", "cell", higher_is_better=True)
@@ -88,8 +86,7 @@ def variance_explained(truth: Array, released: Array) -> Array:
     """
     deviation = float(((truth - truth.mean(axis=0)) ** 2).sum())
     error = ((released - truth) ** 2).sum(axis=0)
-    shares: Array = 1.0 - error * truth.shape[1] / (deviation if deviation > 0 else 1.0)
-    return shares
+    return np.asarray(1.0 - error * truth.shape[1] / (deviation if deviation > 0 else 1.0))
 
 
 def skills(truth: Array, released: Array, instead: Array) -> Array:
@@ -105,8 +102,7 @@ def skills(truth: Array, released: Array, instead: Array) -> Array:
     """
     error, reference = (np.abs(side - truth).sum(axis=0) for side in (released, instead))
     scale = reference.sum() if reference.any() else truth.size
-    saved: Array = (reference - error) * truth.shape[1] / scale
-    return saved
+    return np.asarray((reference - error) * truth.shape[1] / scale)
 
 
 @metric("skill", "cell", higher_is_better=True)
@@ -147,8 +143,7 @@ def mean_relative_error(truth: Array, released: Array) -> Array:
     0.6
     """
     bound = SANITY_SHARE * np.maximum(truth.sum(axis=0), 1.0)
-    errors: Array = (np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=0)
-    return errors
+    return np.asarray((np.abs(released - truth) / np.maximum(bound, truth)).mean(axis=0))
 
 
 @metric("mre_top", "cell", higher_is_better=False, source=PAPER)
@@ -180,8 +175,7 @@ def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
     """Return the fraction of each row's indices (below ``n``) in the second list that are also in the first."""
     is_named = np.zeros((len(first), n), dtype=bool)
     np.put_along_axis(is_named, first, True, axis=1)
-    shares: Array = np.take_along_axis(is_named, second, axis=1).mean(axis=1)
-    return shares
+    return np.asarray(np.take_along_axis(is_named, second, axis=1).mean(axis=1))
 
 
 @metric("kendall_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
@@ -202,8 +196,7 @@ def _taus(first: NDArray[np.generic], second: NDArray[np.generic]) -> Array:
     if first.shape[1] == 1:
         return np.zeros(len(first))
     # A window with a constant side has no τ.
-    taus: Array = np.nan_to_num([kendalltau(*window).statistic for window in zip(first, second)], nan=0.0)
-    return taus
+    return np.asarray(np.nan_to_num([kendalltau(*window).statistic for window in zip(first, second)], nan=0.0))
 
 
 @metric("hotspot_rank_tau", "window", higher_is_better=True, bounds=(-1.0, 1.0))
@@ -219,8 +212,7 @@ def hotspot_rank_tau(truth: Array, released: Array, fraction: float = FRACTION) 
     """
     lists = busiest(truth, fraction), busiest(released, fraction)
     if lists[0].shape[1] == 1:
-        same: Array = (lists[0] == lists[1])[:, 0].astype(np.float64)
-        return same
+        return np.asarray((lists[0] == lists[1])[:, 0].astype(np.float64))
     return _taus(*lists)
 
 
@@ -250,14 +242,12 @@ def js_divergence(truth: Array, released: Array) -> Array:
     first, second = _shares_of_window(truth), _shares_of_window(np.maximum(released, 0.0))
     middle = 0.5 * (first + second)
     terms = rel_entr(first, middle) + rel_entr(second, middle)
-    divergences: Array = np.maximum(0.5 * terms.sum(axis=1), 0.0)
-    return divergences
+    return np.asarray(np.maximum(0.5 * terms.sum(axis=1), 0.0))
 
 
 def _shares_of_window(counts: Array) -> Array:
     totals = counts.sum(axis=1, keepdims=True)
-    shares: Array = np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0)
-    return shares
+    return np.asarray(np.divide(counts, totals, out=np.zeros_like(counts), where=totals > 0))
 
 
 @metric("pearson", "cell", higher_is_better=True, bounds=(-1.0, 1.0))
@@ -268,8 +258,7 @@ def pearson(truth: Array, released: Array) -> Array:
     0.5
     """
     first, second = _standardise(truth), _standardise(released)
-    correlations: Array = np.clip(np.einsum("tc,tc->c", first, second), -1.0, 1.0)
-    return correlations
+    return np.asarray(np.clip(np.einsum("tc,tc->c", first, second), -1.0, 1.0))
 
 
 def _standardise(series: Array) -> Array:
@@ -279,8 +268,7 @@ def _standardise(series: Array) -> Array:
     scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)
     centred = scaled - scaled.mean(axis=0)
     norms = np.linalg.norm(centred, axis=0)
-    standardised: Array = np.divide(centred, norms, out=np.zeros_like(series), where=varies & (norms > 0))
-    return standardised
+    return np.asarray(np.divide(centred, norms, out=np.zeros_like(series), where=varies & (norms > 0)))
 
 
 SMOOTHING = 0.3
@@ -343,8 +331,7 @@ def forecast_error(truth: Array, released: Array, period: int = PERIOD) -> Array
     1.0
     """
     first = _first_scored(len(truth), period)
-    errors: Array = np.abs(seasonal_forecasts(released, period) - truth)[first:].mean(axis=0)
-    return errors
+    return np.asarray(np.abs(seasonal_forecasts(released, period) - truth)[first:].mean(axis=0))
 
 
 @metric("anomaly_agreement", "cell", higher_is_better=True, bounds=(0.0, 1.0))
@@ -395,8 +382,7 @@ def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | N
     >>> daily_mean_absolute_error([[4, 4, 6, 9]], [[5, 2, 9, 0]], days)
     2.0
     """
-    errors: Array = np.abs(by_day(released, days) - by_day(truth, days)).mean(axis=0)
-    return errors
+    return np.asarray(np.abs(by_day(released, days) - by_day(truth, days)).mean(axis=0))
 
 
 @metric("daily_relative_mae", "cell", higher_is_better=False, daily=True)

@@ -128,8 +128,7 @@ def roc_points(q: Array, d: Array) -> Array:
 
 def height(hull: Array, points: Array) -> Array:
     """Return the height of points (miss, gain) above a hull, which extends horizontally beyond its last vertex."""
-    above: Array = points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1])
-    return above
+    return np.asarray(points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1]))
 
 
 def upper_hull(points: Array) -> Array:

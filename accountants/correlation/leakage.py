@@ -100,8 +100,7 @@ class LeakageFunction:
     @property
     def vertices(self) -> Array:
         """The hull vertices (d, q) by increasing d, shape (m, 2), where m = 0 if all rows of the matrix are equal."""
-        vertices: Array = np.column_stack((self._miss, self._miss + self._gain))[::-1]
-        return vertices
+        return np.asarray(np.column_stack((self._miss, self._miss + self._gain))[::-1])
 
     @overload
     def __call__(self, alpha: float) -> float: ...

@@ -80,8 +80,7 @@ def loss_matrix(response: Response, noise: Array) -> Array:
     whitened = linalg.solve_triangular(
         linalg.cholesky(noise + response.residual, lower=True), response.mean, lower=True
     )
-    product: Array = whitened.T @ whitened
-    return product
+    return np.asarray(whitened.T @ whitened)
 
 
 def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
@@ -218,5 +217,4 @@ def worst_pair(
     loss_per_eigenvalue(len(indices), radius, order)
     noise = noise_matrix(len(points), sigma, noise_covariance)
     vector: Array = linalg.eigh(loss_matrix(conditional_response(prior.covariance(points), indices), noise))[1][:, -1]
-    direction: Array = vector * np.sign(vector[np.argmax(np.abs(vector))])
-    return direction
+    return np.asarray(vector * np.sign(vector[np.argmax(np.abs(vector))]))

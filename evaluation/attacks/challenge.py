@@ -47,8 +47,7 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
     eps = np.finfo(features.dtype).eps
     negligible = n * eps * (values.max(initial=0.0) + eps * n_train * (mean @ mean))
     kept = np.flatnonzero(values > negligible)[::-1][:n_components]
-    scores: Array = projected @ (vectors[:, kept] / np.sqrt(values[kept]) if is_wide else vectors[:, kept])
-    return scores
+    return np.asarray(projected @ (vectors[:, kept] / np.sqrt(values[kept]) if is_wide else vectors[:, kept]))
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:

@@ -78,8 +78,7 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
     difference = means[0] - means[1]
     variance = np.maximum((squares[0] + squares[1]) / n_free, 1e-12 * difference**2)
     evidence = difference * (statistics - (means[0] + means[1]) / 2)
-    ratios: Array = np.divide(evidence, variance, out=np.zeros_like(evidence), where=variance > 0)
-    return ratios
+    return np.asarray(np.divide(evidence, variance, out=np.zeros_like(evidence), where=variance > 0))
 
 
 def likelihood_ratio_scores(

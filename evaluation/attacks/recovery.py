@@ -166,8 +166,7 @@ def recover(
 def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
     """Return the mean position of all places in a release."""
     together = np.concatenate(places)
-    centre: Array = positions[together if together.size else slice(None)].mean(axis=0)
-    return centre
+    return np.asarray(positions[together if together.size else slice(None)].mean(axis=0))
 
 
 def _within_a_day(

@@ -53,8 +53,7 @@ class UserSpace:
 
     def presence(self, users: NDArray[np.intp], block: int) -> NDArray[np.float32]:
         """Return the rows (n_users, n_windows·n_cells) of U for one block."""
-        rows: NDArray[np.float32] = self._rows[block][users].astype(np.float32)
-        return rows
+        return np.asarray(self._rows[block][users].astype(np.float32))
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return the aggregates (n_chosen, n_windows, n_cells) of the chosen samples, at 8 bytes per entry."""
@@ -90,8 +89,7 @@ class UserSpace:
         rows *= inverse_scale(np.sqrt(n_train * squares - totals**2) / n_train)
         values, vectors = np.linalg.eigh(rows @ rows.T)
         kept = values > values[-1] * values.size * np.finfo(float).eps
-        coordinates: NDArray[np.float64] = members @ (vectors[:, kept] * np.sqrt(values[kept]))
-        return coordinates
+        return np.asarray(members @ (vectors[:, kept] * np.sqrt(values[kept])))
 
     @cached_property
     def _rows(self) -> list[NDArray[np.bool_]]:
