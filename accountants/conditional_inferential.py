@@ -91,9 +91,7 @@ class ConditionalInferential(TracePrior, Accountant):
     [('loss', 0.37), ('independent_loss', 0.25), ('ratio', 1.5), ('interval', 162.96), ('worst_length_scale', 600.0)]
     """
 
-    radius: float = parameter(
-        1.0, doc="largest distance of the hypotheses about a secret point", above=0, unit="metres"
-    )
+    radius: float = parameter(1.0, doc="largest distance of the hypotheses about a point", above=0, unit="metres")
     block: int = parameter(25, doc="last points that are treated exactly", at_least=1)
     every: int = parameter(1, doc="releases of a trace between two figures", at_least=1)
     stages: ClassVar[tuple[str, ...]] = ("points",)

@@ -103,10 +103,7 @@ class Temporal(Accountant):
         """Return two examples: one with a single adversary, and one with an additional class of people."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
-        return (
-            cls(correlation=strong, lag=12, goal=1.0),
-            cls(correlation=strong, classes=(tourists,), lag=12),
-        )
+        return cls(correlation=strong, lag=12, goal=1.0), cls(correlation=strong, classes=(tourists,), lag=12)
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
@@ -190,7 +187,5 @@ class Temporal(Accountant):
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """Return for each subject the largest total loss and its window, the limit of the loss, and the ε for the
-        goal.
-        """
+        """Return for each subject the largest total loss, its window, the limit of the loss, and the ε for the goal."""
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

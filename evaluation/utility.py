@@ -316,17 +316,9 @@ def _first_scored(n_windows: int, period: int) -> int:
 def forecast_error(truth: Array, released: Array, period: int = PERIOD) -> Array:
     """Error in people of a seasonal forecast made from the release, averaged over cells and windows (0 is best).
 
-    Windows of the first season are not scored (a single window is).
+    Windows of the first season are not scored (a single window is). Without two whole seasons of ``period`` windows the
+    last values are the forecast.
 
-    Parameters
-    ----------
-    truth, released
-        As for every metric.
-    period
-        Windows of a season: 24, a day of hours. Without two whole seasons the last values are the forecast.
-
-    Examples
-    --------
     >>> forecast_error([[4, 8, 4, 8]], [[5, 9, 5, 9]], period=2)
     1.0
     """
@@ -362,22 +354,10 @@ def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | N
     A visit is one person counted in one window: a total is the sum of the counts of a day's windows, *not* the number
     of distinct people of the day, who are in several.
 
-    Parameters
-    ----------
-    truth, released
-        As for every metric.
-    days
-        Local date of each window, shape (n_windows,), dates or ISO texts; NaT: left out, as days should be that the
-        series holds in part. Unset: every 24 windows are a day, and what is left at the end is left out unless there
-        is nothing else. Runs and experiments state it (``docs/utility.md``).
+    ``days``: local date of each window, dates or ISO texts; NaT: left out, as days should be that the series holds in
+    part. Unset: every 24 windows are a day, and what is left at the end is left out unless there is nothing else. Runs
+    and experiments state it (``docs/utility.md``).
 
-    Raises
-    ------
-    ParameterError
-        As every metric, and if there is not one date for each window, or no date at all.
-
-    Examples
-    --------
     >>> days = ["2020-03-07", "2020-03-07", "2020-03-08", "NaT"]
     >>> daily_mean_absolute_error([[4, 4, 6, 9]], [[5, 2, 9, 0]], days)
     2.0

@@ -65,7 +65,9 @@ def from_loss_distributions(
             is_one = kind == GAUSSIAN and rate == 1  # Gaussian releases together are one of more, or less noise
             loss = _Loss.of(KINDS[int(kind)], sensitivity * np.sqrt(count if is_one else 1.0), scale)
             parts.append((loss, rate, 1 if is_one else int(count)))
-    step = _step(parts, n_parts)
+    # The grid spacing: any is sound, and each release is overstated by less than one spacing.
+    reach = sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1)
+    step = max(FINEST, reach / n_parts)
     # With sampling, whether a person is removed or added makes a difference.
     directions = (True, False) if any(rate < 1 for _, rate, _ in parts) else (True,)
     return max(
@@ -75,9 +77,7 @@ def from_loss_distributions(
 
 
 class _Loss(NamedTuple):
-    """The privacy loss distribution of a release. `reach` bounds the loss (for Gaussian noise, all but 10⁻²² of its
-    mass).
-    """
+    """The privacy loss distribution of a release. `reach` bounds the loss (of Gaussian noise, but for 10⁻²²)."""
 
     #: Probability of at most a loss with the person, and of a larger one without, both exact where they are small.
     probabilities: Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -114,11 +114,6 @@ class _Loss(NamedTuple):
             return with_person[n_at_most], without[n_at_most]
 
         return cls(discrete, float(losses[0]), True)
-
-
-def _step(parts: Sequence[tuple[_Loss, float, int]], n_parts: int) -> float:
-    """Return the grid spacing. Any spacing is sound, and each release is overstated by less than one spacing."""
-    return max(FINEST, sum(loss.reach * n for loss, rate, n in parts if loss.is_bounded or rate == 1) / n_parts)
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
@@ -174,9 +169,7 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Return a key that equal events share (None if no distribution is known), and the number of events it
-    represents.
-    """
+    """Return a key that equal events share (None if no distribution is known), and the number of its events."""
     match event:
         case events.Additive() if event.family in KINDS:
             return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1

@@ -31,9 +31,7 @@ class TraceView:
     factors: Sequence[NDArray[np.float64]] | None = None
 
     def landmark_sums(self, concentrated: bool) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Return the user of each budget period, as an index into ``subjects``, and the period's largest sum of ε
-        (or ρ) over L ∪ {t}.
-        """
+        """Return the user of each budget period, by index, and the period's largest sum of ε (or ρ) over L ∪ {t}."""
         cost = self.rho if concentrated else self.epsilon
         if not len(self.starts):
             return np.zeros(0, np.int64), np.zeros(0)

@@ -118,7 +118,6 @@ class LandmarkModel:
     def __init__(self, backward: Any = None, forward: Any = None, method: Method = "sound") -> None:
         if method not in ("sound", "paper"):
             raise ParameterError("method", method, "one of sound, paper")
-        self.method = method
         self.head = leakage_function(backward)
         self.tail = leakage_function(forward)
         if method == "paper":
@@ -165,16 +164,8 @@ class LandmarkModel:
             for remaining in range(1, n + 1):
                 near[remaining:] = ahead.step(remaining, charges[: n + 1 - remaining, None] + near[remaining:])
             both = near.max(axis=-1) + to_end(charges[::-1], back).max(axis=-1)[::-1]
-            capped = [self.capped_gap(float(term), charges[:p], ahead) for p, term in enumerate(both)]
-            terms = np.maximum(terms, capped)
+            terms = np.maximum(terms, [ahead.capped(float(term), charges[:p]) for p, term in enumerate(both)])
         return terms
-
-    def capped_gap(self, term: float, charges: Array, ahead: Steps) -> float:
-        """Return the bound for a gap, which the sound method caps at the sum of its charges."""
-        if self.method == "paper":
-            return term
-        total = float(charges.sum())
-        return min(term, total) if ahead.exchangeable(len(charges) + 1) else total
 
 
 def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
@@ -212,9 +203,9 @@ class Steps:
         """Return the leakage of losses (..., n_ends) one step further away, `remaining` steps from the anchor."""
         return np.zeros_like(loss)
 
-    def exchangeable(self, n_steps: int) -> bool:
-        """Return whether two moments `n_steps` apart can be compared by exchanging their values one at a time."""
-        return False
+    def capped(self, term: float, charges: Array) -> float:
+        """Return the bound for a gap of these charges, given the sum of the runs from both of its ends."""
+        return float(charges.sum())
 
 
 class PlainSteps(Steps):
@@ -227,9 +218,9 @@ class PlainSteps(Steps):
         """Return the leakage of the chain itself (see `Steps`)."""
         return self.leakage(loss)
 
-    def exchangeable(self, n_steps: int) -> bool:
-        """Return True, because moments are assumed to be exchangeable (see `Steps`)."""
-        return True
+    def capped(self, term: float, charges: Array) -> float:
+        """Return the published term (see `Steps`)."""
+        return term
 
 
 class BridgedSteps(Steps):
@@ -254,12 +245,13 @@ class BridgedSteps(Steps):
         functions = self._leakage[min(remaining, len(self._leakage) - 1)]
         return np.stack([function(loss[..., end]) for end, function in enumerate(functions)], axis=-1)
 
-    def exchangeable(self, n_steps: int) -> bool:
-        """Return whether, for any two possible value pairs (x, y) and (x', y'), (x, y') or (x', y) is also possible."""
-        # That is, the supports of the rows of P^n_steps are nested. Also False where a positive probability is too
-        # small for a double, relative to the others.
+    def capped(self, term: float, charges: Array) -> float:
+        """Return the smaller of both bounds, if values at the two ends may be exchanged one at a time (see `Steps`)."""
+        # That is, of any two possible pairs (x, y) and (x', y'), (x, y') or (x', y) is also possible: the supports of
+        # the rows of P^n_steps are nested. Not where a positive probability is too small for a double.
+        n_steps, total = len(charges) + 1, float(charges.sum())
         self._extend(n_steps)
-        return self._exchangeable[min(n_steps, len(self._exchangeable) - 1)]
+        return min(term, total) if self._exchangeable[min(n_steps, len(self._exchangeable) - 1)] else total
 
     def _extend(self, remaining: int) -> None:
         converged = len(self._leakage) > 1 and self._weight.min() >= 1.0 - _EQUAL

@@ -202,7 +202,7 @@ class RunningLandmarkLoss:
         for at, (ahead, back) in enumerate(self.model.adversaries):
             from_left[at] = back.step(len(charges), epsilon + state["from_left"][at])
             both = to_end(charges, ahead)[0].max() + from_left[at].max()
-            gap = max(gap, self.model.capped_gap(float(both), charges, ahead))
+            gap = max(gap, ahead.capped(float(both), charges))
         if not has_left:
             gap = self.model.head(float(state["left"][-1]) + epsilon)
         new_state = {

@@ -26,9 +26,7 @@ class Game(Checked):
     """
 
     targets: int | None = parameter(
-        None,
-        doc="people attacked; unset: 30, at least 6 where aggregates are large",
-        at_least=3,
+        None, doc="people attacked; unset: 30, at least 6 where aggregates are large", at_least=3
     )
     whom: str = parameter(
         "mobility", doc="a third of each mobility group, or those in most counts", choices=("mobility", "exposed")
@@ -38,9 +36,7 @@ class Game(Checked):
     attack: str = parameter("pca", doc="decision of the adversary", choices=ATTACKS)
     known: float = parameter(0.2, doc="prior subset: share of the people whom she knows", above=0, at_most=1)
     challenges: str = parameter(
-        "known",
-        doc="prior subset: whom challenges count beside the target, those she knows or others",
-        choices=CHALLENGES,
+        "known", doc="prior subset: whom challenges count beside the target, known or others", choices=CHALLENGES
     )
     group_size: int | None = parameter(
         None, doc="people in an aggregate; unset: half of those whom she can draw from, at most 100", at_least=1
@@ -102,10 +98,9 @@ class Game(Checked):
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
         maximum = MAX_VALUES // (length * n_cells)
         if self.attack in ("pca", "lira") and self.samples // n_blocks * n_blocks > maximum:
-            of_size = (
-                f"where an aggregate has {length} windows of {n_cells} cells; a shorter inference has room for more"
-            )
-            raise ParameterError("samples", self.samples, f"at most {maximum} {of_size}")
+            of_size = f"where an aggregate has {length} windows of {n_cells} cells"
+            expected = f"at most {maximum} {of_size}; a shorter inference has room for more"
+            raise ParameterError("samples", self.samples, expected)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,9 +130,8 @@ def _family(release: Release) -> str | None:
     family = last.family if isinstance(last, Additive) else None
     scale = np.asarray(release.scale)
     if family is None or family != release.noise or not (scale > 0).all():
-        raise UnsupportedEvent(
-            f"reconstruction: window {release.window} is released with noise {release.noise!r} and no known likelihood"
-        )
+        noise = f"noise {release.noise!r} and no known likelihood"
+        raise UnsupportedEvent(f"reconstruction: window {release.window} is released with {noise}")
     return None if np.isinf(scale).all() else family
 
 
@@ -164,9 +163,7 @@ def decode_trajectories(
     >>> decode_trajectories(["map", "prior"], stay, seen, np.array([[1, 1]]), PriorPlaces.of_cells(2), 1, n_before=1)
     {'map': array([[[[1]]]]), 'prior': array([[[[2]]]])}
     """
-    evidence = (
-        [observed.evidence(trajectory) for trajectory in trajectories] if crowd is None else [crowd.evidence(observed)]
-    )
+    evidence = [observed.evidence(path) for path in trajectories] if crowd is None else [crowd.evidence(observed)]
     likelihood = at_places(np.concatenate(evidence), places)
     kernel = Kernel(prior.transition)
     beliefs = forward(prior.initial, kernel, scaled(likelihood), _LEAK)
@@ -176,10 +173,9 @@ def decode_trajectories(
         initial = kernel.forward(beliefs[:, first - 1]) if first else prior.initial
         part = likelihood[:, first : first + n_steps]
         for kind in kinds:
-            looks = kind not in ("prior", "constant")
-            guesses[kind][:, number] = (
-                guess(kind, initial, kernel, part) if looks else blind_guess(kind, prior, n_steps)
-            )
+            is_blind = kind in ("prior", "constant")
+            made = blind_guess(kind, prior, n_steps) if is_blind else guess(kind, initial, kernel, part)
+            guesses[kind][:, number] = made
     return {kind: guessed.reshape(len(trajectories), -1, len(begins), n_steps) for kind, guessed in guesses.items()}
 
 
