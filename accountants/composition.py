@@ -109,9 +109,8 @@ class Composition(Accountant):
         blocks = [event for event in release.charge if isinstance(event, Block)]
         partly = figures
         if blocks and model["replaces_in_blocks"]:
-            partly = _figures(
-                tuple(e if isinstance(e, Block) else event for event, e in zip(release.charge, replacements))
-            )
+            pairs = zip(release.charge, replacements)
+            partly = _figures(tuple(e if isinstance(e, Block) else event for event, e in pairs))
         last = max([window.index, *(block.last for block in blocks)])
         # The newest charge takes the place of the one that ended first.
         ends, recent = state["ends"].copy(), state["recent"].copy()

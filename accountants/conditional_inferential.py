@@ -135,18 +135,10 @@ class ConditionalInferential(TracePrior, Accountant):
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, factor: Any = None) -> Rows:
-        """Return the figures along one trace.
+        """Return the figures along one trace of points at ``times``, in seconds.
 
-        Parameters
-        ----------
-        subject
-            Whom the rows are about.
-        times
-            Seconds, shape (n_points,), not falling.
-        sigma
-            Standard deviation of each point's noise in metres: infinite for a repetition, 0 where no bound is known.
-        factor
-            Cholesky factor of the correlated noise of the first points; no point then leaves the block.
+        ``sigma``: standard deviation of each point's noise in metres, infinite for a repetition, 0 where no bound is
+        known. ``factor``: Cholesky factor of the correlated noise of the first points; none then leaves the block.
         """
         trace, rows = self._trace(), Rows()
         state, shown = trace.start(), np.flatnonzero(np.isfinite(sigma))

@@ -18,13 +18,7 @@ from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO
-from penstock.mechanisms.core.plugin import (
-    BudgetExceeded,
-    ParameterError,
-    chance,
-    check_one_of,
-    parameter,
-)
+from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, chance, check_one_of, parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS
 

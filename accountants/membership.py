@@ -173,33 +173,26 @@ class Membership(Accountant):
         """Release the window for every group, learn from most of the groups, and score the remaining ones."""
         pure_epsilon(release.charge)  # refuses the unknown
         rows: Rows = []
-        for groups in model.groups:
-            if window.index <= groups.n_windows:
-                made, new = self._attack(groups, window, model, state)
-                rows, state = rows + made, state | new
+        for groups in (groups for groups in model.groups if window.index <= groups.n_windows):
+            of_target = part(f"{groups.subject}", state)
+            inner, learner, evidence = (part(name, of_target) for name in ("mechanism", "learner", "evidence"))
+            counts = groups.counts(window.index, model.facts.n_cells)
+            key = NoiseKey.from_seed(self.seed)
+            source = NoiseSource(key, configuration=b"membership", stream=f"target {groups.subject}")
+            read = model.mechanism.noise_state(inner)
+            noise = source.at(window.start, window.end, "step", counts, read, self.samples)
+            made, inner = model.mechanism.step(window, counts, inner, noise)
+            values = np.nan_to_num(np.asarray(made[0].values, np.float64))  # what no sensor publishes tells nothing
+            features = groups.features(np.broadcast_to(values, counts.shape), window.index)
+            learner = learn(features[: groups.n_train], groups.labels[: groups.n_train], self.rate, learner)
+            alone = logits(features[groups.n_train :], learner)
+            total = evidence["sum"] + alone
+            rows.append(_row(groups, window.index, "window_auc", alone))
+            rows.append(_row(groups, window.index, "membership_auc", total))
+            new = nested("mechanism", inner) | nested("learner", learner)
+            new |= nested("evidence", {"sum": total, "window": np.asarray(window.index)})
+            state = state | nested(f"{groups.subject}", new)
         return rows, state
-
-    def _attack(self, groups: Groups, window: Window, model: GroupGame, state: State) -> tuple[Rows, State]:
-        inner, learner, evidence = (
-            part(f"{groups.subject}.{name}", state) for name in ("mechanism", "learner", "evidence")
-        )
-        counts = groups.counts(window.index, model.facts.n_cells)
-        key = NoiseKey.from_seed(self.seed)
-        source = NoiseSource(key, configuration=b"membership", stream=f"target {groups.subject}")
-        noise = source.at(window.start, window.end, "step", counts, model.mechanism.noise_state(inner), self.samples)
-        made, inner = model.mechanism.step(window, counts, inner, noise)
-        values = np.nan_to_num(np.asarray(made[0].values, np.float64))  # what no sensor publishes tells nothing
-        features = groups.features(np.broadcast_to(values, counts.shape), window.index)
-        learner = learn(features[: groups.n_train], groups.labels[: groups.n_train], self.rate, learner)
-        alone = logits(features[groups.n_train :], learner)
-        total = evidence["sum"] + alone
-        rows = [
-            _row(groups, window.index, "window_auc", alone),
-            _row(groups, window.index, "membership_auc", total),
-        ]
-        collected = {"sum": total, "window": np.asarray(window.index)}
-        named = nested(f"{groups.subject}.mechanism", inner) | nested(f"{groups.subject}.learner", learner)
-        return rows, named | nested(f"{groups.subject}.evidence", collected)
 
     def finish(self, model: GroupGame, state: State) -> Rows:
         """Return the areas under the curve over the whole run."""

@@ -192,11 +192,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
 
 
 def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: int = 1) -> tuple[float, float]:
-    """Return the Clopper-Pearson limits of a proportion, with the error probability divided by ``n_choices``.
-
-    >>> [round(limit, 3) for limit in exact_interval(0, 10)], exact_interval(10, 10)[1]
-    ([0.0, 0.308], 1.0)
-    """
+    """Return the Clopper-Pearson limits of a proportion, with the error probability divided by ``n_choices``."""
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
     from scipy.stats import binomtest

@@ -33,10 +33,7 @@ from penstock.accountants.correlation.adversary import Walk
 from penstock.accountants.inference.estimators import attack_success, estimate
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.places import ReleaseForecast, Releasing
-from penstock.accountants.inference.running import (
-    TargetFilters,
-    target_filters,
-)
+from penstock.accountants.inference.running import TargetFilters, target_filters
 from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.inference.targets import (

@@ -162,9 +162,7 @@ class Accountant(Checked, ABC):
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
-        """Return the model and the state before the first release, or raise `UnsupportedEvent` if no theorem covers
-        the run.
-        """
+        """Return the model and the state before the first release, or raise `UnsupportedEvent` without a theorem."""
 
     @abstractmethod
     def charge(

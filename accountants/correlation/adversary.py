@@ -247,8 +247,6 @@ class Learned:
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
     """Learn transitions from all training windows. Unless ``unseen`` is set, only steps between two sightings count.
 
-    Examples
-    --------
     >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
     >>> learn(training, ("a", "b"), smoothing=0.5).forward
     array([[0.25, 0.75],
@@ -260,6 +258,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
     transitions = count_transitions(trajectories, n)
     visits = np.bincount(trajectories[trajectories >= 0], minlength=n).astype(float)
     forward, backward = both_directions(transitions, smoothing)
+    facts = {"windows": training.n_windows, "users": training.n_users, "share": training.share}
     return Learned(
         transitions=transitions,
         visits=visits,
@@ -267,13 +266,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
         backward=backward,
         initial=(visits + smoothing) / (visits + smoothing).sum(),
         states=np.array([*cells, *(("unseen",) if unseen else ())], str),
-        facts={
-            "windows": training.n_windows,
-            "users": training.n_users,
-            "share": training.share,
-            "smoothing": smoothing,
-            "unseen": unseen,
-        },
+        facts=facts | {"smoothing": smoothing, "unseen": unseen},
     )
 
 

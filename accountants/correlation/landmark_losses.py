@@ -45,11 +45,7 @@ _EQUAL = 1e-13  # relative spread of P^r[:, x_j] under which the bridge has forg
 
 
 def landmark_temporal_privacy_loss(
-    epsilons: ArrayLike,
-    landmarks: ArrayLike,
-    backward: Any = None,
-    forward: Any = None,
-    method: Method = "sound",
+    epsilons: ArrayLike, landmarks: ArrayLike, backward: Any = None, forward: Any = None, method: Method = "sound"
 ) -> Array:
     """Return, for every release t, the joint privacy loss about the values at all landmarks and at t.
 

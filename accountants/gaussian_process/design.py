@@ -136,10 +136,7 @@ class Design(NamedTuple):
 
 
 def minimise_worst_loss(
-    cases: Sequence[Case],
-    total_variance: float,
-    tolerance: float = 1e-2,
-    n_iterations: int = 5_000,
+    cases: Sequence[Case], total_variance: float, tolerance: float = 1e-2, n_iterations: int = 5_000
 ) -> Design:
     """Find the noise covariance with a given trace that minimises the largest loss over all secrets."""
     # Stops once the largest loss is proved to be within the relative `tolerance` of the optimum, or after

@@ -63,9 +63,7 @@ class GaussianProcess(Checked):
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
     def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
-        """Return the prior covariance of the points at ``times``, shape (n, n), with the nugget added to its
-        diagonal.
-        """
+        """Return the prior covariance (n, n) of the points at ``times``, with the nugget on its diagonal."""
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
         lags = np.abs(np.subtract.outer(times, times))
         covariance = self.variance * CORRELATIONS[self.kernel](lags, scales, self.period or 1.0)

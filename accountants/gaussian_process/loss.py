@@ -74,12 +74,9 @@ def well_conditioned(covariance: Array) -> tuple[Array, bool]:
 
 
 def loss_matrix(response: Response, noise: Array) -> Array:
-    """Return the symmetric matrix M_Sᵀ (Σ_g + D_S)⁻¹ M_S. Its quadratic form in δ is twice the order-1 divergence.
-    O(n³).
-    """
-    whitened = linalg.solve_triangular(
-        linalg.cholesky(noise + response.residual, lower=True), response.mean, lower=True
-    )
+    """Return M_Sᵀ (Σ_g + D_S)⁻¹ M_S, whose quadratic form in δ is twice the order-1 divergence. O(n³)."""
+    root = linalg.cholesky(noise + response.residual, lower=True)
+    whitened = linalg.solve_triangular(root, response.mean, lower=True)
     return np.asarray(whitened.T @ whitened)
 
 

@@ -107,12 +107,7 @@ def running_losses(
 
 
 def largest_losses(
-    state: State,
-    prior: GaussianProcess,
-    secrets: Sequence[Indices],
-    radius: float,
-    order: float,
-    length_scales: Array,
+    state: State, prior: GaussianProcess, secrets: Sequence[Indices], radius: float, order: float, length_scales: Array
 ) -> Array:
     """Return the largest of `running_losses` for each of several length scales up to the prior's, shape (n_scales,)."""
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])

@@ -22,11 +22,7 @@ _MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 
 
 def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
-    """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people.
-
-    >>> poisson_binomial(np.array([[0.5], [0.2]])).round(2).tolist()
-    [[0.4, 0.5, 0.1]]
-    """
+    """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people."""
     n_people, n_cells = presence.shape
     mass = np.zeros((n_cells, (n_people if maximum is None else min(maximum, n_people)) + 1))
     mass[:, 0] = 1.0

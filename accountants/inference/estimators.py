@@ -197,11 +197,7 @@ def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
 
 
 def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> float:
-    """Return the probability that a fixed guess (n_steps,) has at most ``tolerance`` wrong locations. O(T s M²).
-
-    >>> guess_success(MarkovPrior([0.75, 0.25], [[0.5, 0.5], [0.0, 1.0]]), np.array([0, 1]), tolerance=0)
-    0.375
-    """
+    """Return the probability that a fixed guess (n_steps,) has at most ``tolerance`` wrong locations. O(T s M²)."""
     reached = np.zeros((tolerance + 1, prior.n_locations))  # by wrong guesses so far and the location now
     reached[0] = prior.initial
     for step, location in enumerate(guessed):

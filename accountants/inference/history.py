@@ -47,19 +47,8 @@ def success_after_releases(
         return 1.0  # exact counts of all places but one reveal the trajectory
     longer = prepend_place(coming, before.n_locations)
     names = ("best",) if coming.noise is None else ("tight", "leakage", "first_moment")[: 3 if n_samples >= 2 else 2]
-    bounds = [
-        success_upper_bound(
-            before,
-            longer.sensors,
-            tolerance,
-            longer.noise,
-            longer.scale,
-            bound=name,  # type: ignore[arg-type]
-            n_samples=n_samples,
-            seed=seed,
-        )
-        for name in names
-    ]
+    given = (before, longer.sensors, tolerance, longer.noise, longer.scale)
+    bounds = [success_upper_bound(*given, bound=name, n_samples=n_samples, seed=seed) for name in names]  # type: ignore[arg-type]
     return min(from_each_place(before, coming, tolerance), *bounds)
 
 

@@ -140,13 +140,8 @@ def known_targets(
         matrix = np.eye(n_cells + 1)
         matrix[:n_cells, :n_cells] = prior.transition
         prior = MarkovPrior(np.append(prior.initial, 0.0), matrix)
-    return KnownTargets(
-        users=users,
-        priors=(prior,),
-        places=PriorPlaces.of_cells(n_cells),
-        first=0,
-        assumption=assumption,
-    )
+    places = PriorPlaces.of_cells(n_cells)
+    return KnownTargets(users=users, priors=(prior,), places=places, first=0, assumption=assumption)
 
 
 def knowing_a_share(
@@ -179,11 +174,7 @@ def _estimate(
 ) -> KnownTargets:
     if part is None:
         raise ParameterError("estimate", known.estimate, "used where a run's stream is at hand to learn from")
-    places = (
-        PriorPlaces.of_cells(part.n_cells)
-        if known.top is None
-        else PriorPlaces.most_visited(part.trajectories, part.n_cells, known.top)
-    )
+    places = PriorPlaces.most_visited(part.trajectories, part.n_cells, known.top or part.n_cells)
     paths = places.location[part.with_unseen()]
     if isinstance(targets, tuple):
         rows, users = _rows_of_ids(part, targets), cast(Any, targets)

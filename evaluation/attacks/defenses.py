@@ -69,11 +69,7 @@ def released_features(
 
 
 def flat(released: NDArray[Any]) -> NDArray[Any]:
-    """Flatten each sample to a row (n_windows·n_cells,).
-
-    >>> flat(np.ones((4, 3, 2))).shape
-    (4, 6)
-    """
+    """Flatten each sample to a row (n_windows·n_cells,)."""
     return released.reshape(len(released), -1)
 
 
@@ -81,10 +77,7 @@ Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
 
 
 def mechanism_defense(
-    mechanism: ChainStep | Sequence[ChainStep],
-    *,
-    facts: Facts | None = None,
-    windows: Sequence[Window] | None = None,
+    mechanism: ChainStep | Sequence[ChainStep], *, facts: Facts | None = None, windows: Sequence[Window] | None = None
 ) -> Release | None:
     """Return a mechanism, or a chain in the order of a configuration, as a ``defense`` for a `MembershipGame`.
 

@@ -150,13 +150,7 @@ class MembershipGame:
         sizes = {"group_size": self.group_size, "n_groups": self.groups, "n_blocks": n_blocks}
         return past_samples(n_users, target, **sizes, same=self.prior == "same_groups", rng=rng)
 
-    def attack(
-        self,
-        target: int,
-        *,
-        defense: Defense | None = None,
-        attack: str = "pca",
-    ) -> AttackResult:
+    def attack(self, target: int, *, defense: Defense | None = None, attack: str = "pca") -> AttackResult:
         """Train the adversary on one target and test her on the challenges.
 
         Parameters

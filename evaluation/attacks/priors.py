@@ -16,11 +16,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Return the window indices of a period in the given order, starting at 0.
-
-    >>> period_windows((2, 5), 8, "observation"), period_windows(2, 8, "observation")
-    (array([2, 3, 4]), array([0, 1]))
-    """
+    """Return the window indices of a period in the given order, starting at 0."""
     every = np.arange(n_windows)
     if isinstance(period, slice):
         windows = every[period]
@@ -99,11 +95,7 @@ def check_whole(**numbers: object) -> None:
 
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return the users whose locations the adversary knows, including the target.
-
-    >>> known_users(0.5, 3, 6, np.random.default_rng(1)).size
-    3
-    """
+    """Return the users whose locations the adversary knows, including the target."""
     if known is None:
         return np.arange(n_users)
     if isinstance(known, float | int | np.integer | np.floating):

@@ -92,11 +92,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate how many people are present in each window from released totals; of zeros alone, everybody.
-
-    >>> n_present_of(np.array([[2.2, -0.9], [5.0, 9.0]]), 4), n_present_of(np.zeros((2, 3)), 4)
-    (array([1, 4]), array([4, 4]))
-    """
+    """Estimate how many people are present in each window from released totals; of zeros alone, everybody."""
     totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
     present = np.clip(totals, 0, n_people).astype(np.intp)
     return present if present.any() else np.full(len(present), n_people)

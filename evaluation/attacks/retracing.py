@@ -180,11 +180,7 @@ def decode_trajectories(
 
 
 def count_correct(guesses: IntArray, trajectories: NDArray[Any], places: PriorPlaces) -> IntArray:
-    """Count the correctly guessed windows in each segment, (n_people, n_releases, n_segments).
-
-    >>> count_correct(np.array([[[[1, 2]]]]), np.array([[1, 0]]), PriorPlaces.of_cells(2)).tolist()
-    [[[1]]]
-    """
+    """Count the correctly guessed windows in each segment, (n_people, n_releases, n_segments)."""
     n_people, _, n_segments, n_steps = guesses.shape
     truth = places.location[trajectories].reshape(n_people, 1, n_segments, n_steps)
     return np.asarray((guesses == truth).sum(axis=-1))
