@@ -29,12 +29,7 @@ _DENSE_SHARE = 0.15
 
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
-    """Return a checked dense copy of a row-stochastic matrix, with rows rescaled to sum to 1 up to rounding.
-
-    >>> transition_matrix([[0.5, 0.6], [0.0, 1.0]], "forward")
-    Traceback (most recent call last):
-    penstock.mechanisms.core.plugin.ParameterError: forward: 'row 0 with sum 1.1' is not allowed; it must be ...
-    """
+    """Return a checked dense copy of a row-stochastic matrix, with rows rescaled to sum to 1 up to rounding."""
     checked = checked_matrix(matrix, name)
     return np.asarray(checked.toarray() if is_sparse(checked) else checked)
 
@@ -165,9 +160,6 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     `start`: distribution that decides between several closed classes, which are refused without one. O(M^3) time per
     closed class of up to 512 locations, one sparse solve beyond.
 
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]]))
-    array([0.75, 0.25])
-
     Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
     """
     from scipy import sparse
@@ -227,10 +219,6 @@ def backward_matrix(forward: ArrayLike) -> FloatArray:
 
     A state that is never reached gets a copy of a reached state's row: no adversary ever conditions on it, and a
     repeated row adds no leakage.
-
-    >>> backward_matrix([[0.8, 0.2], [0.1, 0.9]])
-    array([[0.8, 0.2],
-           [0.1, 0.9]])
     """
     transitions = transition_matrix(forward, "forward")
     joint = (stationary_distribution(transitions)[:, None] * transitions).T

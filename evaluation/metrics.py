@@ -204,11 +204,7 @@ def _is_own(values: Callable[..., Array]) -> bool:
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Return arrays as (…, n_windows, n_cells), swapping the last two axes for ``cells_windows``.
-
-    >>> [turned(axes, np.zeros((3, 2)))[0].shape for axes in ("windows_cells", "cells_windows")]
-    [(3, 2), (2, 3)]
-    """
+    """Return arrays as (…, n_windows, n_cells), swapping the last two axes for ``cells_windows``."""
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
     given = [np.asarray(array) for array in arrays]
@@ -219,9 +215,6 @@ def busiest(counts: Array, fraction: float) -> Indices:
     """Return the indices of the busiest cells along the last axis, busiest first. Ties go to the lower index.
 
     At least one is named, and a part of a cell counts as a whole one.
-
-    >>> busiest(np.array([1.0, 5.0, 5.0, 0.0]), 0.5)
-    array([1, 2])
     """
     if not 0 < fraction <= 1:
         raise ParameterError("fraction", fraction, "above 0 and at most 1")
@@ -230,10 +223,6 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Return the entropy of the fractions along the last axis, in nats, or 0 for an empty row.
-
-    >>> entropies(np.array([[1, 1], [3, 0], [0, 0]])).round(3)
-    array([0.693, 0.   , 0.   ])
-    """
+    """Return the entropy of the fractions along the last axis, in nats, or 0 for an empty row."""
     shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
     return np.asarray(np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)))

@@ -47,12 +47,6 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
     Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
     precision (a nugget ends that).
-
-    >>> from penstock.mechanisms.core.run import traces_of
-    >>> from penstock.mechanisms.gaussian_trace import LengthScales
-    >>> goal = ConditionalGoal(goal=0.5, length_scale=LengthScales(exactly=600.0), variance=1e6)
-    >>> planned_deviations(goal, 200.0, traces_of([np.zeros((1, 2)), np.zeros((2, 2))])).round(2)
-    array([282.84, 392.95])
     """
     return np.array(_of_each_trace(partial(planned_sigma, goal, radius), goal.n_points, traces))
 
@@ -111,11 +105,6 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
     `planned_sigma`, and those that were worst join the next design. White noise where no design needs less; diagonal
     and infinite if no noise is enough. Releases of a beginning of the trace are a marginal of all of them, so their
     losses are no larger. O(n³) for each of some hundred iterations of at most six designs.
-
-    >>> goal = ConditionalGoal(goal=0.5, length_scale=600.0, variance=1e6, nugget=100.0)
-    >>> designed = planned_covariance(goal, 200.0, [0.0, 300.0, 600.0])
-    >>> bool(np.trace(designed) < 0.9 * 3 * planned_sigma(goal, 200.0, [0.0, 300.0, 600.0]) ** 2)
-    True
     """
     points = checked_times(times)
     secrets, prior = promised_secrets(goal, len(points)), GaussianProcess.of(goal)

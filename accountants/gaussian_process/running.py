@@ -63,15 +63,7 @@ def start_trace(n_scales: int = 1) -> State:
 
 
 def add_release(state: State, time: float, sigma: float, prior: GaussianProcess, block: int) -> State:
-    """Return the state after one more release, with noise of standard deviation ``sigma``.
-
-    >>> prior = GaussianProcess(length_scale=1.0)
-    >>> state = start_trace()
-    >>> for time in range(5):
-    ...     state = add_release(state, time, 1.0, prior, block=3)
-    >>> state["times"], state["past"].round(4)
-    (array([2., 3., 4.]), array([0.5032]))
-    """
+    """Return the state after one more release, with noise of standard deviation ``sigma``."""
     times, variances, past = state["times"], state["noise_variance"], state["past"]
     if not (math.isfinite(sigma) and sigma > 0):
         raise ParameterError("sigma", sigma, "a finite number above 0")
@@ -92,12 +84,6 @@ def running_losses(
 
     Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for each
     secret, whatever the length of the trace.
-
-    >>> prior = GaussianProcess(length_scale=1.0)
-    >>> state = add_release(add_release(start_trace(), 0.0, 1.0, prior, 8), 1.0, 1.0, prior, 8)
-    >>> figures = running_losses(state, prior, [np.array([0])], radius=1.0, order=2.0)
-    >>> figures.loss.round(6), figures.independent_loss
-    (array([1.2254]), array([1.]))
     """
     block = TraceBlock(prior, state, np.array([prior.length_scale]))
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])

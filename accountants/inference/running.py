@@ -47,15 +47,6 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
     """Update the forward filter with one window's release, (n_targets, n_places) up to a constant a target.
 
     A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
-
-    >>> from penstock.accountants.markov import MarkovPrior
-    >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
-    >>> state = start_beliefs(targets, horizon=2)
-    >>> state = observe(targets, state, np.array([[-np.inf, 0.0]]))
-    >>> state = observe(targets, state, np.zeros((1, 2)))
-    >>> state["belief"][:, 0]
-    array([[0. , 1. ],
-           [0.1, 0.9]])
     """
     belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
     top = log_likelihood.max(axis=1, keepdims=True)
@@ -90,15 +81,6 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
     ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
     O(n_targets T tolerance n_places²) time.
-
-    >>> from penstock.accountants.markov import MarkovPrior
-    >>> targets = TargetPriors.of([MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])])
-    >>> state = start_beliefs(targets, horizon=2)
-    >>> for likely in ([0.0, 0.0], [-np.inf, 0.0]):  # nothing was observed, then the second place
-    ...     state = observe(targets, state, np.array([likely]))
-    >>> risk = realised_risk(targets, state, tolerance=0)
-    >>> risk["marginals"][0].round(3).tolist(), risk["low"].round(3).tolist(), risk["high"].round(3).tolist()
-    ([[0.1, 0.9], [0.0, 1.0]], [0.9], [0.9])
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
     belief = np.asarray(state["belief"])[-n_steps:]

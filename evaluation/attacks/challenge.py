@@ -30,9 +30,6 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
     """Project all samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
 
     Fewer where the rank is lower. O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
-
-    >>> principal_scores(np.array([[0.0, 0.0], [2.0, 2.0], [4.0, 4.0], [2.0, 0.0]]), 3, 2).round(3).tolist()
-    [[-2.828], [0.0], [2.828], [-1.414]]
     """
     mean = features[:n_train].mean(axis=0)
     centred = features - mean
@@ -109,11 +106,6 @@ def distinguish(
     Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
     products: any isometric coordinates give the same. Returns the log-odds of membership of every other sample, and how
     many components or features they are made from. Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1.
-
-    >>> samples = np.array([[0.0, 1.0], [1.0, 0.0], [3.0, 1.0], [4.0, 0.0], [0.5, 0.5], [3.5, 0.5]])
-    >>> scores, n_features = distinguish(samples, np.array([False, False, True, True]), 4, n_components=2)
-    >>> (scores > 0).tolist(), n_features
-    ([False, True], 2)
     """
     if n_components is not None:
         features = principal_scores(features, n_train, n_components).astype(np.float64)

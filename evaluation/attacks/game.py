@@ -171,15 +171,7 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Return whether the target is in each challenge, and the adversary's score for it, for rates over targets.
-
-        >>> binary = np.random.default_rng(0).random((30, 24, 5)) < 0.2
-        >>> sizes = {"group_size": 10, "observation": 24, "inference": 24, "n_samples": 400}
-        >>> game = MembershipGame(binary, **sizes, seed=1)
-        >>> labels, scores = game.scores(3, attack="lira")
-        >>> bool(scores[labels].min() > scores[~labels].max())
-        True
-        """
+        """Return whether the target is in each challenge, and the adversary's score for it, for rates over targets."""
         samples = self.samples(target)
         scores, _ = self._scores(target, samples, defense, attack)
         return samples.labels[samples.n_train :], scores
@@ -227,9 +219,6 @@ def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: 
     """Apply a function to items in threads. Results come in order if there is one job, otherwise as they complete.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
-
-    >>> sorted(in_threads(abs, [-1, -2], 2))
-    [1, 2]
     """
     with BLAS.limit(limits=1):
         if n_jobs == 1:

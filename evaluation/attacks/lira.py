@@ -32,12 +32,6 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
     of the identity as Ledoit and Wolf do (2004, lemma 3.3), since there are more values than groups. A mechanism that
     smears a person over windows and cells, say a filter, is attacked as if it did not. O(n_shadows²·n_features +
     n_shadows³) time.
-
-    Where two values vary independently and alike, both count alike, and what the trace does not touch, little:
-
-    >>> shadows, labels = np.random.default_rng(0).normal(size=(400, 3)), np.arange(400) % 2 == 0
-    >>> best_weights(shadows, labels, np.array([True, True, False])).round(1).tolist()
-    [1.0, 1.1, 0.0]
     """
     centred = shadows - np.where(labels[:, None], shadows[labels].mean(axis=0), shadows[~labels].mean(axis=0))
     deviation = np.sqrt(np.maximum((centred**2).mean(axis=0), ROUNDING))
@@ -65,9 +59,6 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
 
     Both Gaussians have one deviation, fitted to both kinds together: a person adds the same to any group. (Carlini et
     al. do so where shadows are few.) Where statistics do not vary but differ, evidence is huge and finite.
-
-    >>> log_likelihood_ratios(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0]), np.array([-1.0, 1.0]))
-    array([-1.,  0.,  1.])
     """
     if min(present.shape[-1], absent.shape[-1]) < 2:
         given = (present.shape[-1], absent.shape[-1])
@@ -89,13 +80,6 @@ def likelihood_ratio_scores(
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
     otherwise seem to separate the two kinds better than it does. The first ``n_train`` of ``released`` (n_samples,
     n_features) are shadows; labels of challenges are not read. `trace` (n_features,): where and when the target is.
-
-    Two in a cell where otherwise there is one:
-
-    >>> labels = np.arange(12) % 2 == 0
-    >>> scores = likelihood_ratio_scores(1.0 + labels[:, None], labels, np.array([True]), 8)
-    >>> (scores > 0) == labels[8:]
-    array([ True,  True,  True,  True])
     """
     if n_train < 8:
         raise ParameterError("n_samples", len(released), "enough for 8 shadows")

@@ -41,11 +41,6 @@ def game_blocks(observation: Period, inference: Period, n_windows: int, prior: s
 
     Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
     Windows left over at the beginning are not used; with equal periods there is one block.
-
-    >>> game_blocks((0, 5), (5, 7), 8, "same_groups")
-    array([[1, 2],
-           [3, 4],
-           [5, 6]])
     """
     observed = period_windows(observation, n_windows, "observation")
     past = prior != "subset"

@@ -77,9 +77,6 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
-
-    >>> places_of(np.array([2, 0, 1]), 3), places_of(np.array([1.9, -3.0, 0.8]), 3)
-    (array([0, 0, 2]), array([0, 0, 2]))
     """
     positive = np.maximum(np.nan_to_num(np.asarray(released, np.float64)), 0.0)
     if not positive.any():
@@ -184,12 +181,7 @@ def _within_a_day(
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
-    """Measure the agreement of trajectories with people's true cells (n_people, n_windows, n_cells).
-
-    >>> presence = np.array([[[0, 0, 1], [0, 0, 1]], [[1, 0, 0], [0, 0, 0]]], dtype=bool)
-    >>> compare(np.array([[0, -1], [2, 1]]), presence, np.arange(3.0)[:, None])
-    Agreement(accuracy=0.6666666666666666, distance=0.3333333333333333)
-    """
+    """Measure the agreement of trajectories with people's true cells (n_people, n_windows, n_cells)."""
     n_people, n_windows, n_cells = presence.shape
     person, window, cell = np.nonzero(presence)
     if person.size == 0:
@@ -225,12 +217,6 @@ def trajectory_recovery(
 
     `presence` (n_people, n_windows, n_cells) is from before anything was bounded. The adversary knows n_people, and
     takes the totals of the release for how many are present.
-
-    >>> presence = np.zeros((2, 3, 3), bool)
-    >>> presence[0, :, 0] = presence[1, :, 2] = True
-    >>> result = trajectory_recovery(presence, presence.sum(axis=0), np.arange(3.0)[:, None])
-    >>> result.recovered.accuracy, result.baseline < 1
-    (1.0, True)
     """
     if presence.ndim != 3 or released.shape != presence.shape[1:]:
         raise ParameterError("released", released.shape, f"of the windows and cells of presence {presence.shape}")

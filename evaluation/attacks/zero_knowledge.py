@@ -53,12 +53,7 @@ class Population:
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
-        """Estimate the marginals and mean visits from a release (n_windows, n_cells) of ``group_size`` people.
-
-        >>> result = Population.of(np.array([[2.0, 0.0], [1.0, 1.0]]), group_size=2)
-        >>> result.cells.tolist(), result.windows.tolist(), result.visits
-        ([0.75, 0.25], [0.5, 0.5], 2.0)
-        """
+        """Estimate the marginals and mean visits from a release (n_windows, n_cells) of ``group_size`` people."""
         visits = max(float(released.sum()), 1.0) / group_size
         return cls(_shares(released.sum(axis=0)), _shares(released.sum(axis=1)), visits)
 
