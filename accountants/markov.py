@@ -112,12 +112,7 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
 
 
 def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
-    """Count the transitions of series of states (n_series, n_windows) between neighbouring windows; -1 is unknown.
-
-    >>> count_transitions([[0, 1, 1, -1, 0, 0]], 2)
-    array([[1., 1.],
-           [0., 1.]])
-    """
+    """Count the transitions of series of states (n_series, n_windows) between neighbouring windows; -1 is unknown."""
     series = np.atleast_2d(np.asarray(states))
     if series.dtype.kind not in "iu" or not ((series >= -1) & (series < n_states)).all():
         raise ParameterError("states", states, f"integers from -1 (unknown) to {n_states - 1}")
@@ -131,10 +126,6 @@ def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
     """Estimate a transition matrix from counts, adding `smoothing` to each entry before the rows are normalised.
 
     The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
-
-    >>> estimated_matrix([[3, 1], [0, 0]], smoothing=0.5)
-    array([[0.7, 0.3],
-           [0.5, 0.5]])
     """
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not (np.isfinite(table) & (table >= 0)).all():
@@ -438,10 +429,6 @@ def estimate_prior(
     `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
     sequence. `towards`: distribution of the pseudo-moves, one or one per row; uniform when left out. The matrix is
     sparse when there is no smoothing.
-
-    >>> prior = estimate_prior([0, 0, 1, 0, 0, 1], 3, smoothing=0.0, initial="empirical")
-    >>> prior.transition.toarray().round(2).tolist()
-    [[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.67, 0.33, 0.0]]
 
     Source: Koga, Meehan, Chaudhuri, section 4.1 (which states no smoothing).
     """

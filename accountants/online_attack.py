@@ -89,12 +89,7 @@ def n_training(n_samples: int) -> int:
 def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw independent, uniformly random groups, with the target where ``included``. O(n_groups·n_users).
-
-    >>> groups = random_groups(5, 2, 3, np.array([True, False]), np.random.default_rng(0))
-    >>> groups.sum(axis=1), groups[:, 2]
-    (array([3, 3]), array([ True, False]))
-    """
+    """Draw independent, uniformly random groups, with the target where ``included``. O(n_groups·n_users)."""
     keys = rng.random((included.size, n_users))
     keys[:, target] = np.where(included, -1.0, 2.0)
     members = np.zeros(keys.shape, bool)

@@ -83,9 +83,6 @@ def replaced(event: events.Event) -> events.Event:
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
-
-    >>> replaced(events.Additive("discrete_laplace", 2.0, scale=4.0))
-    Additive(family='discrete_laplace', sensitivity=4.0, scale=4.0)
     """
     match event:
         case events.Additive():

@@ -57,16 +57,6 @@ class RunningTemporalLoss:
 
     A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
     `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
-
-    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
-    >>> running = RunningTemporalLoss(backward=matrix, forward=matrix, lag=100, largest_epsilon=0.1)
-    >>> state = running.start()
-    >>> for _ in range(3):
-    ...     state, rows = running.step(state, 0.1)
-    >>> rows.total.round(4), rows.total_bound.round(4), rows.final
-    (array([0.1958, 0.2199, 0.1958]), array([0.2488, 0.3087, 0.3446]), array([False, False, False]))
-    >>> running.finish(state).total.round(4)
-    array([0.1958, 0.2199, 0.1958])
     """
 
     def __init__(
@@ -163,14 +153,6 @@ class RunningLandmarkLoss:
 
     With m the open gap's length and n the number of states, a step takes O(m·n) evaluations; the landmark that ends a
     gap O(m²·n), vectorised. State: O(m + n) numbers.
-
-    >>> matrix = [[0.8, 0.2], [0.2, 0.8]]
-    >>> running = RunningLandmarkLoss(LandmarkModel(matrix, matrix))
-    >>> state = running.start()
-    >>> for landmark in (True, False, True):
-    ...     state, figures = running.step(state, 0.5, landmark)
-    >>> round(figures.now, 4), round(figures.largest, 4)
-    (1.487, 1.5)
     """
 
     def __init__(self, model: LandmarkModel, longest_gap: int = LONGEST_GAP) -> None:

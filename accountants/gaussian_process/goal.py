@@ -157,12 +157,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Return the secrets that a goal protects: those of its family in the whole trace and in each of its prefixes.
-
-    >>> goal = ConditionalGoal(goal=1.0, length_scale=1.0, variance=1.0, secrets="every_other")
-    >>> [secret.tolist() for secret in promised_secrets(goal, 4)]
-    [[0], [0, 2], [1], [1, 3]]
-    """
+    """Return the secrets that a goal protects: those of its family in the whole trace and in each of its prefixes."""
     if goal.secrets == "every_other":
         return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
     complete = list(named_family(goal.secrets, n_points, goal.width))
@@ -290,14 +285,6 @@ def worst_length_scale(
     seen around the interval. The figure returned has the tolerance added.
 
     Two secret points side by side: the longest length scale is not the worst.
-
-    >>> from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
-    >>> def loss(length_scale):
-    ...     return conditional_inferential_loss([0, 1, 2, 3], [1, 2], 1.5, length_scale, 1.0, 2.0, nugget=0.01)[0]
-    >>> longest = GaussianProcess(length_scale=15.0)
-    >>> value, length_scale = worst_length_scale(np.vectorize(loss), longest, [0, 1, 2, 3])
-    >>> length_scale < 4.0 and value > 3.0 * loss(15.0)
-    True
     """
     points, maximum = checked_times(times), prior.length_scale
     lags = np.abs(np.subtract.outer(points, points))

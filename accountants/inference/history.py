@@ -38,10 +38,6 @@ def success_after_releases(
 
     The smaller of `from_each_place` and `success_upper_bound` of the windows with one more in front that tells the
     place: it is always guessed right, so a success on the windows is one on the longer stretch.
-
-    >>> stay = MarkovPrior([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]])
-    >>> round(success_after_releases(stay, PlannedWindows((frozenset(), frozenset())), 0), 6)
-    0.81
     """
     if coming.noise is None and all(len(window) >= before.n_locations - 1 for window in coming.sensors):
         return 1.0  # exact counts of all places but one reveal the trajectory

@@ -70,12 +70,6 @@ def horizon_bounds(
     `start`: (n_targets, n_places) belief about the first coming window. Returns ``loose``, ``tight``, ``leakage`` and
     ``best``, and what they are made of: ``ball``, ``information`` and ``entropy`` (nats); each (n_targets,).
     O(n_targets T n_places²) time, and that of `genie_ahead` if it is left out.
-
-    >>> from penstock.accountants.markov import chain_prior
-    >>> targets = TargetPriors.of([chain_prior(20, 0.1)] * 2)
-    >>> bounds = horizon_bounds(targets, targets.initial, [{t} for t in range(5)], tolerance=1)
-    >>> bounds["best"].round(3)
-    array([0.317, 0.317])
     """
     active = active_sensors(sensors, targets.n_locations)
     n_steps = len(active)

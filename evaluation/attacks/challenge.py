@@ -151,9 +151,6 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
     over challenges is not too large.
-
-    >>> advantage(np.array([True, True, False, False]), np.array([2.0, -1.0, -3.0, -0.5]))
-    0.5
     """
     accused, present = np.asarray(scores) > 0, np.asarray(labels, bool)
     return float(accused[present].mean() - accused[~present].mean())

@@ -80,9 +80,6 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
     """Return the log-likelihood ratio of the noise values ``near`` and ``far``, the only two possible ones.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
-
-    >>> log_ratio(np.array([1.0, -1.0]), np.array([0.0, -2.0]), 2.0, is_gaussian=False).tolist()
-    [0.5, -0.5]
     """
     if is_gaussian:
         return np.asarray((far**2 - near**2) / (2 * np.square(scale)))
@@ -97,11 +94,6 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
     1 − q and 1 − p; of both in equal parts the accuracy a = (1 + p − q)/2 is the same and, Rényi divergence being
     convex, the loss no larger. So a and 1 − a have a Kullback-Leibler divergence, the Rényi divergence of order 1, of
     at most ρ: e·tanh(e/2) ≤ ρ for e = ln(a/(1 − a)).
-
-    >>> largest_accuracy(np.array([1.0, 0.5]), concentrated=False).round(3).tolist()
-    [0.731, 0.622]
-    >>> largest_accuracy(np.array([0.5]), concentrated=True).round(3).tolist()
-    [0.74]
     """
     if not concentrated:
         return np.asarray(expit(claims))

@@ -135,12 +135,6 @@ def subset_samples(
     With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
     over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
     or of the target and ``others``, whom the adversary does not know.
-
-    >>> rng = np.random.default_rng(0)
-    >>> others = np.arange(9, 15)
-    >>> samples = subset_samples(np.arange(9), 4, group_size=3, n_samples=10, n_blocks=1, rng=rng, others=others)
-    >>> samples.users.size, np.flatnonzero(samples.members[8:].any(axis=0)).min()
-    (15, np.int64(4))
     """
     labels = np.arange(n_samples) % 2 == 0
     n_train = n_training(n_samples)
@@ -166,11 +160,6 @@ def past_samples(
 
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).
-
-    >>> rng = np.random.default_rng(0)
-    >>> samples = past_samples(9, 4, group_size=3, n_groups=4, n_blocks=3, same=True, rng=rng)
-    >>> samples.blocks
-    array([0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
     """
     included = np.arange(n_groups) % 2 == 0
     known = draw_groups(n_users, target, group_size, included, rng)

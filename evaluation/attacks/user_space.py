@@ -69,15 +69,6 @@ class UserSpace:
 
         No aggregate is formed. With n_rows the number of (block, user): O(n_rows²·(n_windows·n_cells + n_rows +
         n_samples)) time, and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
-
-        >>> people = np.array([[[1], [0]], [[1], [1]], [[0], [0]]], dtype=bool)
-        >>> groups = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0]], dtype=bool)
-        >>> samples = Samples(np.arange(3), groups, np.zeros(3, int), np.array([True, False, True]), 2)
-        >>> points = UserSpace(people, np.array([[0, 1]])).coordinates(samples)
-        >>> (points @ points.T).round(9)
-        array([[0., 0., 0.],
-               [0., 4., 4.],
-               [0., 4., 4.]])
         """
         n_blocks, n_users, n_train = len(self.blocks), samples.users.size, samples.n_train
         of_blocks = np.zeros((samples.labels.size, n_blocks, n_users))
