@@ -36,18 +36,8 @@ from penstock.accountants.inference.places import ReleaseForecast, Releasing
 from penstock.accountants.inference.running import TargetFilters, target_filters
 from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
-from penstock.accountants.inference.targets import (
-    KnownPrior,
-    KnownTargets,
-    knowing_a_share,
-    known_targets,
-)
-from penstock.accountants.markov import (
-    MarkovPrior,
-    chain_prior,
-    spectral_gap,
-    trajectory_entropy,
-)
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
+from penstock.accountants.markov import MarkovPrior, chain_prior, spectral_gap, trajectory_entropy
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
 from penstock.mechanisms.core.state import State, nested, part

@@ -21,12 +21,7 @@ from penstock.accountants.inference.information import (
     mixture_information,
 )
 from penstock.accountants.inference.kernel import genie_step, one_wrong
-from penstock.accountants.inference.observation import (
-    ADDITIVE,
-    active_sensors,
-    log_capacity,
-    noise_scales,
-)
+from penstock.accountants.inference.observation import ADDITIVE, active_sensors, log_capacity, noise_scales
 from penstock.accountants.inference.success_prior import FLOOR, check_horizon
 from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray
