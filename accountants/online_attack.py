@@ -68,8 +68,6 @@ def draw_groups(
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
     n_known = min(n_known, training.n_users)
     size = n_known // 2 if group_size is None else group_size
-    if not 1 <= size < n_known:
-        raise ParameterError("group_size", size, f"1 to {n_known - 1}, as {n_known} people are known")
     n_train, included = n_training(n_samples), np.arange(n_samples) % 2 == 0
     chosen = np.random.default_rng(seed).permutation(seen)[:n_targets]
     groups = []
@@ -90,6 +88,8 @@ def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
     """Draw independent, uniformly random groups, with the target where ``included``. O(n_groups·n_users)."""
+    if not 1 <= group_size < n_users:
+        raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     keys = rng.random((included.size, n_users))
     keys[:, target] = np.where(included, -1.0, 2.0)
     members = np.zeros(keys.shape, bool)

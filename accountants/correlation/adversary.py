@@ -119,22 +119,15 @@ class UserClass(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrelationAdversary:
-    """The knowledge of one kind of adversary about a subject, as small arrays that can be sent to workers."""
+    """The knowledge of one kind of adversary about a subject, small enough to be sent to workers."""
 
-    # `backward` and `forward` are hull vertices of the leakage functions, shape (m, 2). `pairs` are the matrices
-    # (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows one of them. It is empty
-    # where there are too many states: gaps then count in full.
+    # `pairs` are the matrices (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows
+    # one of them. It is empty where there are too many states: gaps then count in full.
 
     subject: str
     assumption: str
-    backward: Array
-    forward: Array
+    leakage: tuple[LeakageFunction, LeakageFunction]  # backward and forward
     pairs: tuple[Pair, ...]
-
-    @property
-    def leakage(self) -> tuple[LeakageFunction, LeakageFunction]:
-        """The backward and forward leakage functions."""
-        return LeakageFunction.of_vertices(self.backward), LeakageFunction.of_vertices(self.forward)
 
     def landmark_model(self) -> LandmarkModel:
         """Return the adversary for the landmark loss. Bridges are built when they are first needed."""
@@ -150,13 +143,12 @@ def adversary(
 ) -> CorrelationAdversary:
     """Build the adversary for a declared correlation, from its files or its estimate."""
     pairs, assumption = _pairs(correlation, training)
-    n_states = len(pairs[0][0])
     backward, forward = (
-        LeakageFunction.of_vertices(np.concatenate([LeakageFunction(matrix).vertices for matrix in matrices])).vertices
+        LeakageFunction.of_vertices(np.concatenate([LeakageFunction(matrix).vertices for matrix in matrices]))
         for matrices in zip(*pairs)
     )
-    kept = pairs if n_states * len(pairs) <= BRIDGED_STATES else ()
-    return CorrelationAdversary(subject=subject, assumption=assumption, backward=backward, forward=forward, pairs=kept)
+    kept = pairs if len(pairs[0][0]) * len(pairs) <= BRIDGED_STATES else ()
+    return CorrelationAdversary(subject=subject, assumption=assumption, leakage=(backward, forward), pairs=kept)
 
 
 def _pairs(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:

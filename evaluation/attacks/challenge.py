@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import eigh
 
-from penstock.accountants.online_attack import area_under_curve, auc_interval
-from penstock.evaluation.attacks.priors import Samples
 from penstock.evaluation.attacks.user_space import inverse_scale
 from penstock.mechanisms.core.plugin import MissingLibrary, ParameterError
 
@@ -188,12 +186,3 @@ class AttackResult:
     # challenges with the target that score above all but 1 % of those without (`true_positives`); None if there are
     # fewer than 100 of the latter
     found: int | None = None
-
-
-def judge(target: int, samples: Samples, scores: NDArray[np.float64], n_features: int) -> AttackResult:
-    """Return the result of an attack: the area under the curve of its scores, with a 95 % interval."""
-    hidden = samples.labels[samples.n_train :]
-    auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
-    limits = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)
-    n_found = true_positives(hidden, scores, FALSE_ALARMS)
-    return AttackResult(target, auc, *limits, samples.n_train, hidden.size, n_features, n_found)

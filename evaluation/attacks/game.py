@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from penstock.accountants.online_attack import area_under_curve, auc_interval
 from penstock.evaluation.attacks.challenge import (
+    CONFIDENCE,
+    FALSE_ALARMS,
     AttackResult,
     cell_statistics,
     distinguish,
-    judge,
     standardize_in_place,
+    true_positives,
 )
 from penstock.evaluation.attacks.defenses import MAX_VALUES, Defense, flat, released_features
 from penstock.evaluation.attacks.lira import likelihood_ratio_scores
@@ -166,7 +169,12 @@ class MembershipGame:
             release; of all that the prior gives her she uses the target's trace and the size of a group.
         """
         samples = self.samples(target)
-        return judge(target, samples, *self._scores(target, samples, defense, attack))
+        scores, n_features = self._scores(target, samples, defense, attack)
+        hidden = samples.labels[samples.n_train :]
+        auc, n_positive = area_under_curve(hidden, scores), int(hidden.sum())
+        low, high = auc_interval(auc, n_positive, hidden.size - n_positive, CONFIDENCE)
+        n_found = true_positives(hidden, scores, FALSE_ALARMS)
+        return AttackResult(target, auc, low, high, samples.n_train, hidden.size, n_features, n_found)
 
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"

@@ -111,15 +111,6 @@ def known_users(known: Known, target: int, n_users: int, rng: np.random.Generato
     return users
 
 
-def draw_groups(
-    n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
-) -> NDArray[np.bool_]:
-    """Draw random groups. Reject a group size so large that no group could exclude the target."""
-    if not 1 <= group_size < n_users:
-        raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
-    return random_groups(n_users, target, group_size, included, rng)
-
-
 def subset_samples(
     users: NDArray[np.intp],
     target: int,
@@ -142,13 +133,13 @@ def subset_samples(
         raise ParameterError("n_samples", n_samples, "enough for both labels in training and test (at least 8)")
     blocks = (np.arange(n_samples) // 2) % max(n_blocks - 1, 1)
     blocks[n_train:] = n_blocks - 1
-    if others is None:
-        members = draw_groups(users.size, int(np.searchsorted(users, target)), group_size, labels, rng)
-        return Samples(users, members, blocks, labels, n_train)
-    everybody = np.union1d(users, others)
+    everybody, pools = users, [(slice(n_samples), users)]
+    if others is not None:
+        everybody = np.union1d(users, others)
+        pools = [(slice(n_train), users), (slice(n_train, None), np.union1d(others, [target]))]
     members = np.zeros((n_samples, everybody.size), dtype=bool)
-    for rows, pool in ((slice(n_train), users), (slice(n_train, None), np.union1d(others, [target]))):
-        drawn = draw_groups(pool.size, int(np.searchsorted(pool, target)), group_size, labels[rows], rng)
+    for rows, pool in pools:
+        drawn = random_groups(pool.size, int(np.searchsorted(pool, target)), group_size, labels[rows], rng)
         members[rows, np.searchsorted(everybody, pool)] = drawn
     return Samples(everybody, members, blocks, labels, n_train)
 
@@ -162,8 +153,8 @@ def past_samples(
     are counted over the last block: the same groups (2a) or as many new ones (2b).
     """
     included = np.arange(n_groups) % 2 == 0
-    known = draw_groups(n_users, target, group_size, included, rng)
-    challenges = known if same else draw_groups(n_users, target, group_size, included, rng)
+    known = random_groups(n_users, target, group_size, included, rng)
+    challenges = known if same else random_groups(n_users, target, group_size, included, rng)
     members = np.concatenate([known] * (n_blocks - 1) + [challenges])
     blocks = np.repeat(np.arange(n_blocks), n_groups)
     return Samples(np.arange(n_users), members, blocks, np.tile(included, n_blocks), n_groups * (n_blocks - 1))

@@ -214,7 +214,7 @@ def test_an_estimate_uses_the_first_windows_only_and_is_not_public():
     assert accountant.training_windows == 20
     learned = learn(training.first(20), ("a", "b", "c"), smoothing=0.1)
     (known,) = prepared["adversaries"]
-    np.testing.assert_allclose(known.forward, LeakageFunction(learned.forward).vertices, rtol=1e-12)
+    np.testing.assert_allclose(known.leakage[1].vertices, LeakageFunction(learned.forward).vertices, rtol=1e-12)
     assert "smoothing 0.1" in known.assumption
     assert "200 people in 20 windows" in known.assumption
 
@@ -245,7 +245,9 @@ def test_not_being_seen_can_be_a_state():
     _, prepared = estimated(training, unseen=True)
     expected = learn(training.first(20), ("a", "b", "c"), smoothing=0.1, unseen=True)
     assert expected.states.tolist() == ["a", "b", "c", "unseen"]
-    np.testing.assert_allclose(prepared["adversaries"][0].forward, LeakageFunction(expected.forward).vertices)
+    np.testing.assert_allclose(
+        prepared["adversaries"][0].leakage[1].vertices, LeakageFunction(expected.forward).vertices
+    )
 
 
 def test_without_bridging_gaps_count_in_full_and_never_less(monkeypatch):
