@@ -166,8 +166,11 @@ MANY, ONE_USER, TIMES_AVERAGE = 0.05, 0.05, 20
 FEW_WORDS = 0.005
 #: Fewest rows that a share is said of.
 MIN_SAMPLE_ROWS = 100
-#: What stands for a user that is not known, in small letters.
-PLACEHOLDERS = ("null", "none", "nan", "na", "n/a", "nil", "unknown", "undefined", "missing", "-", "?", "-1")
+#: What stands for a user that is not known.
+PLACEHOLDER = r"(?i)^\s*(null|none|nan|na|n/a|nil|unknown|undefined|anonymous|missing|-|\?|-1)\s*$"
+#: Zeros before and after a whole number, which programs add and drop.
+_ZEROS = r"^0*(\d+)(\.0+)?$"
+_BUT_FOR = "like another but for case, blanks or zeros, as 'A7' and 'a7 ', or '007' and '7.0'"
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
 
@@ -179,6 +182,8 @@ def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: M
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
     remarks = [*_local_times(plan, source)]
+    if len(cells := _alike(pl.Series(plan.space.cells, dtype=pl.String))):
+        remarks.append(f"cell {cells[0]!r} is written {_BUT_FOR}: a reader may take one for the other")
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
         remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
     if len(frame) >= MIN_SAMPLE_ROWS:
@@ -193,7 +198,7 @@ def _share_in_words(n: int, frame: pl.DataFrame) -> str:
 def _users(frame: pl.DataFrame) -> Iterator[str]:
     """Warn of suspicious users, such as one with too many rows, giving a name only if it is a placeholder."""
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
-    words = rows.filter(pl.col("user").str.strip_chars().str.to_lowercase().is_in(PLACEHOLDERS))
+    words = rows.filter(pl.col("user").str.contains(PLACEHOLDER))
     for user, n in words.rows():
         if n >= FEW_WORDS * len(frame):
             cure = "counted as one person, of which bounding keeps little; take them out, or give each an identifier"
@@ -206,6 +211,14 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
+    if n_alike := len(_alike(known["user"])):
+        yield f"{n_alike:,} of {len(known):,} users are written {_BUT_FOR}: one person with two of them counts twice"
+
+
+def _alike(names: pl.Series) -> pl.Series:
+    """Return the names that are written like an earlier one but for case, blanks or zeros."""
+    plain = names.str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}")
+    return names.filter(~plain.is_first_distinct())
 
 
 def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:

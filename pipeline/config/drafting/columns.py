@@ -80,6 +80,12 @@ _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casu
 _POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
 #: End of a name that says that it is an identifier, and not of what.
 _ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
+#: What unreadable numbers may be, by the part of an event that they are named after: from, up to, meaning.
+_MEANINGS = {
+    "time": ((2e4, 8e4, "days from 1900, as spreadsheets count: save text, such as 2024-05-01 08:10"),),
+    "latitude": ((1.8e8, 1.8e9, "degrees times ten million"), (1e6, 1.8e8, "degrees times a million")),
+    "place": ((1e4, 2.1e7, "metres of a national grid"),),
+}
 #: Encodings by the mark that text in them begins with: the longer ones begin with a shorter one.
 _MARKS = {
     **dict.fromkeys((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
@@ -340,6 +346,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     else:
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
+        checks["time"] += _meaning(frame, "time", named("time", left)[:1])
         if named("time", clocks):
             names["date"] = FIXME
             checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
@@ -420,8 +427,21 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
     if names["place"] == FIXME:
         none = "no column holds latitude and longitude, or names a place: write it"
         checks["place"] = f"{none} (--latitude, --longitude, --place)"
-        if doubtful := [*positions, *named("latitude", left)]:
+        both = [*named("latitude", left)[:1], *named("longitude", left)[:1]]
+        large = [name for name in left if share(numbers(frame[name]).abs() >= 1e4) >= MAJORITY]
+        pair = large[:2] if len(large) > 1 else []
+        checks["place"] += _meaning(frame, "latitude", both) or _meaning(frame, "place", pair)
+        if doubtful := [*positions, *both, *pair]:
             checks["place"] += f"; {doubtful[0]} does not hold decimal degrees (WGS 84), which need two columns"
+
+
+def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
+    """Return what columns of numbers may be that are not read as a part of an event, or nothing."""
+    sizes = [numbers(frame[name]).abs() for name in columns]
+    for low, up, meaning in _MEANINGS[part] if columns else ():
+        if share(pl.DataFrame(sizes).max_horizontal().is_between(low, up)) >= MAJORITY:
+            return f"; {' and '.join(columns)} may be {meaning}"
+    return ""
 
 
 def _holds_categories(column: pl.Series) -> bool:

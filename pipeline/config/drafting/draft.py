@@ -18,14 +18,14 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.drafting.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
 from penstock.pipeline.config.drafting.facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
-from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, other_orders, share, spread
+from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, numbers, other_orders, share, spread
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES, Source
-from penstock.pipeline.sources.citibike import has_trips
+from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
-from penstock.pipeline.sources.reading.inputs import list_files
+from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
 from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
@@ -42,6 +42,8 @@ _DEVICES = (
 )
 #: Metres from a stop that are at it.
 _RADIUS = 250.0
+#: Degrees east of Citi Bike's stations; other cities publish trips under the same columns.
+_NEW_YORK = (-75.0, -73.0)
 #: Values of a trip by the Mobility Data Specification, which knows the vehicle and not who rides it.
 _MDS_TRIP = {"provider_id", "trip_id", "start_time"}
 #: How to go on where some files of many are of another kind.
@@ -94,9 +96,11 @@ def draft(
         has_riders = "user" in stated.columns or not (has_trips(names) or set(names) >= _MDS_TRIP)
         no_user = replace(stated, columns={**stated.columns, "user": ""})
         columns = guess(table, time_zone, stated if has_riders else no_user)
-        source = _source(path, table, columns, time_zone)
+        source: Csv | Parquet | Json | Citibike = _source(path, table, columns, time_zone)
         if not has_riders:
             columns.checks["user"] = "rows are trips, and none says who rode: what is counted and protected is a trip"
+            if stated == Stated() and has_trips(names) and _is_citibike(path, table):
+                source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
     except DataError as error:
@@ -166,7 +170,16 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
     return Csv(**read, **dialect)
 
 
-def _events(source: Csv | Parquet | Json) -> tuple[pl.DataFrame, Rejects]:
+def _is_citibike(path: str, table: Table) -> bool:
+    """Return whether trips are in New York, and in files that the source of Citi Bike reads."""
+    files, patterns = list_files(path, Csv.patterns), (*Citibike.patterns, *ARCHIVES)
+    is_read = not os.path.isdir(path) or any(matches(file, patterns) for file in files)
+    east = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
+    is_near = share(numbers(east).is_between(*_NEW_YORK)) >= MAJORITY
+    return is_read and is_near and table.source is Csv and table.separator == ","
+
+
+def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
     """Return the first events of a source, and the number of unreadable rows by file and reason."""
     frames, n_rows, rejects = [], 0, Rejects()
     for block in source.all_blocks():
@@ -179,7 +192,7 @@ def _events(source: Csv | Parquet | Json) -> tuple[pl.DataFrame, Rejects]:
 
 
 def _list_doubts(
-    table: Table, columns: Columns, source: Csv | Parquet | Json, events: pl.DataFrame, rejects: Rejects
+    table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """Yield the doubtful guesses, one sentence each."""
     if not table.header:
@@ -191,9 +204,24 @@ def _list_doubts(
         yield f"nearly every row has another {user}: is it a trip or a row, and not a person?"
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
+    if not isinstance(source, Citibike):
+        yield from _time_doubts(table, columns, source.time_zone)
+    n_rows = len(events) + rejects.total()
+    if n_rows >= _EVENTS:
+        yield f"only the first {n_rows:,} rows were looked at"
+    if rejects:
+        files = Counter(file for file, _ in rejects.elements())
+        by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in files.most_common(3))
+        more = ", …" if len(files) > 3 else ""
+        where = f" ({by_file}{more}): {LEAVE_OUT}" if _is_pattern(source.path) else f": {_most_frequent(rejects)}"
+        yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
+
+
+def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
+    """Yield doubts about how times were read."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
-    form, zone = columns.time_format, source.time_zone
+    form = columns.time_format
     for other in other_orders(form):
         # Years in place of days would lie decades apart.
         if fit(times, other, zone) >= MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
@@ -204,15 +232,6 @@ def _list_doubts(
         zoned = share(times.str.contains(r"(Z|UTC|GMT|:\S*[+-]\d\d(:?\d\d)?)$")) >= MAJORITY
     if not zoned:
         yield f"times have no zone and are read as {zone}: --time-zone says another"
-    n_rows = len(events) + rejects.total()
-    if n_rows >= _EVENTS:
-        yield f"only the first {n_rows:,} rows were looked at"
-    if rejects:
-        files = Counter(file for file, _ in rejects.elements())
-        by_file = ", ".join(f"{n:,} of {os.path.basename(file)}" for file, n in files.most_common(3))
-        more = ", …" if len(files) > 3 else ""
-        where = f" ({by_file}{more}): {LEAVE_OUT}" if _is_pattern(source.path) else f": {_most_frequent(rejects)}"
-        yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
 def _most_frequent(rejects: Rejects) -> str:
@@ -245,6 +264,12 @@ def _text(
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
     written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
+    marked = {part: (name, "CHECK: see above" * (part in columns.checks)) for part, name in written.items()}
+    read = {
+        "columns": (marked, "LOOKED: which column holds what"),
+        "time_format": json.dumps(columns.time_format),
+        "time_zone": (zone, "DECIDE: of times without an offset"),
+    }
     keys = {
         "name": json.dumps(name),
         "mode": ("simulation", "deployment: secret noise key, no truth written"),
@@ -252,12 +277,7 @@ def _text(
         "seed": 1,
         "source": {
             **_keys(source),
-            "columns": (
-                {part: (name, "CHECK: see above" * (part in columns.checks)) for part, name in written.items()},
-                "LOOKED: which column holds what",
-            ),
-            "time_format": json.dumps(columns.time_format),
-            "time_zone": (zone, "DECIDE: of times without an offset"),
+            **({} if isinstance(source, Citibike) else read),
             "from": (format_time(facts.begin), looked + "midnights around the events"),
             "until": format_time(facts.end),
         },

@@ -47,6 +47,7 @@ def test_nothing_is_said_of_a_plain_input(tmp_path, capsys):
             "1 % of the first 400 rows have the user 'NULL': if that means that nobody is known, they are counted",
         ),
         ("NULL", 1, None),
+        ("Anonymous", 4, "1 % of the first 400 rows have the user 'Anonymous': if that means that nobody is known"),
         (
             "k71x",
             60,
@@ -65,6 +66,20 @@ def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, message):
     doubts = executed(tmp_path, HEAD + "".join(rows), capsys)
     assert [doubt[: len(str(message))] for doubt in doubts] == ([message] if message else [])
     assert "k71x" not in " ".join(doubts)
+
+
+def test_identifiers_that_are_written_in_two_ways(tmp_path, capsys):
+    users = [*(f"A{i}" for i in range(98)), *(f"a{i} " for i in range(3)), "7", "007", "7.0"]
+    doubts = executed(tmp_path, HEAD + "".join(f"{user},{TIME},{AREA}\n" for user in users), capsys)
+    assert [doubt[:57] for doubt in doubts] == ["5 of 104 users are written like another but for case, bla"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("A", "a"), ("7", "007")])
+def test_cells_that_are_written_in_two_ways(tmp_path, capsys, first, second):
+    rows = [f"u{i},{TIME},{first}\n" for i in range(400)]
+    space = {"type": "places", "list": [first, "B", second]}
+    doubts = executed(tmp_path, "user,time,place\n" + "".join(rows), capsys, space=space, source={"columns": {}})
+    assert [doubt.split(" but ")[0] for doubt in doubts] == [f"cell {second!r} is written like another"]
 
 
 def test_positions_that_are_partly_swapped(tmp_path, capsys):

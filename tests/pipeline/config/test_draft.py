@@ -165,7 +165,18 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
     [
         (["user,lat,lon", "ann,47.1,8.1"], "no column holds times that can be read: write it, and time_format"),
         (["user,time", "ann,2024-01-01T00:00:00Z"], "no column holds latitude and longitude, or names a place"),
-        (["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"], "latE7 does not hold decimal"),
+        (
+            ["user,time,latE7,lngE7", "ann,2024-01-01T00:00:00Z,471000000,81000000"],
+            "lngE7 may be degrees times ten million",
+        ),
+        (
+            ["user,time,lng,lat", "ann,2024-01-01T00:00:00Z,1038000000,13500000"],
+            "lat and lng may be degrees times ten mill",
+        ),
+        (
+            ["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"],
+            "north may be metres of a national grid",
+        ),
         (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom does not hold decimal degrees"),
         (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat does not hold decimal degrees"),
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
@@ -279,13 +290,19 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
     rows = [old(*trip, 600) if header == OLD else new(f"R{i}", *trip) for i, trip in enumerate(trips)]
     path = tmp_path / "202405-citibike-tripdata.csv"
     path.write_text(header + "".join(rows))
-    drafted = draft(str(path), "America/Chicago")
-    config = loads(drafted.text, overrides=["output.report=false"])
-    assert (config.source.time_zone, config.source.has_people) == ("America/Chicago", False)
-    assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
-    assert "may cost one trip" in drafted.text
-    assert any(line.startswith("loss      One trip loses at most ε = 2 by a day") for line in expectations(config))
-    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 60
+    for where in (path, tmp_path):
+        drafted = draft(str(where))
+        config = loads(drafted.text, overrides=["output.report=false"])
+        assert (type(config.source).__name__, config.source.has_people) == ("Citibike", False)
+        assert config.windows.time_zone == "America/New_York"
+        assert "# CHECK: user from no column: rows are trips, and none says who rode" in drafted.text
+        assert "may cost one trip" in drafted.text
+        assert any(line.startswith("loss      One trip loses at most ε = 2 by a day") for line in expectations(config))
+    assert penstock.run(config, tmp_path / "run", runner="local").manifest["rows"]["used"] == 120
+    # Other cities have the same columns, and clocks of their own.
+    path.write_text(header + "".join(rows).replace("-74.", "-87."))
+    source = loads(draft(str(path), "America/Chicago").text).source
+    assert (type(source).__name__, source.time_zone, source.has_people) == ("Csv", "America/Chicago", False)
     assert loads(
         draft(str(path), stated=Stated({"user": "rideable_type" if header == NEW else "bikeid"})).text
     ).source.has_people
@@ -564,7 +581,9 @@ def test_text_of_four_bytes_a_letter_is_read(tmp_path):
     ("lines", "note"),
     [
         (["user;local_time;utc_time;stop", "a;2024-05-01 10:00;2024-05-01T08:00Z;x"], "utc_time could be it, too"),
+        (["user;time;stop", "a;45413.34;x"], "time may be days from 1900, as spreadsheets count"),
         (["user;time;stop", "a;638527639160000000;x"], "no column holds times that can be read"),
+        (["user;time;lat;lon", "a;2024-05-01 08:00;47361234;8512345"], "lat and lon may be degrees times a million"),
         (["user;time;lat;lon", "a;2024-05-01 08:00;47.3 N;8.5 E"], "lat does not hold decimal degrees"),
         (
             ["rider;note;place;at", 'a;"two\nlines, ""said""";North;2024-05-01 08:00'],
