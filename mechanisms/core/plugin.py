@@ -457,12 +457,18 @@ def _file_of(plugin: Any) -> str:
 
 
 @cache
+def _entry_points() -> Any:
+    """Return the entry points of all installed packages, which are read once."""
+    from importlib.metadata import entry_points  # loads a dozen modules
+
+    return entry_points()
+
+
+@cache
 def installed(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group, by name."""
-    from importlib.metadata import entry_points  # loads a dozen modules, where most runs name built-in plug-ins only
-
     entries: dict[str, EntryPoint] = {}
-    for entry in entry_points(group=group):
+    for entry in _entry_points().select(group=group):
         if entries.setdefault(entry.name, entry).value != entry.value:
             raise taken(entry, f"{entries[entry.name].value}, of another package")
     return entries
