@@ -11,8 +11,10 @@ import inspect
 import linecache
 import math
 import operator
+import os
 import pkgutil
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass
@@ -467,11 +469,21 @@ def _entry_points() -> Any:
 @cache
 def installed(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group, by name."""
+    if not _is_extended():
+        return {}
     entries: dict[str, EntryPoint] = {}
     for entry in _entry_points().select(group=group):
         if entries.setdefault(entry.name, entry).value != entry.value:
             raise taken(entry, f"{entries[entry.name].value}, of another package")
     return entries
+
+
+@cache
+def _is_extended() -> bool:
+    """Return whether installed packages may have entry points of penstock, which an archive on the path may hide."""
+    files = (file for folder in sys.path for file in Path(folder).glob("*-[iI][nN][fF][oO]/entry_points.txt"))
+    declared = (re.search(rb"^\s*\[penstock\.", file.read_bytes(), re.MULTILINE) for file in files)
+    return any(map(os.path.isfile, sys.path)) or any(declared)
 
 
 def load_entry(entry: EntryPoint, attribute: str) -> ModuleType:

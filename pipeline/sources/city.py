@@ -65,10 +65,15 @@ class PlaceGrid:
         self.x, self.y = (column + 0.5) / columns, (row + 0.5) / rows
         # 0 at the centre of the box, 1 at the midpoint of a side.
         from_centre = 2.0 * np.hypot(self.x - 0.5, self.y - 0.5)
-        rank = np.argsort(np.argsort(uniforms(seed, Purpose.LAYOUT, 0, self.n_places)))
         self.homes = _normalise(0.1 + np.exp(-(((from_centre - 0.6) / 0.3) ** 2)))  # a ring, and a few everywhere
         self.works = _normalise(0.02 + np.exp(-((from_centre / 0.3) ** 2)))  # a centre, and a few everywhere
-        self.errands = _normalise(1.0 / (1.0 + rank))  # Zipf
+        self.seed = seed
+
+    @cached_property
+    def errands(self) -> NDArray[np.float64]:
+        """Weights of where people run errands, by Zipf's law."""
+        rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
+        return _normalise(1.0 / (1.0 + rank))
 
 
 def _normalise(weights: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
