@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from penstock.accountants.markov import FloatArray
+from penstock.accountants.markov import FloatArray, IntArray
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
+#: Probability of a move to a place from which it is looked at before the others.
+RARE = 0.01
 
 
 class Kernel:
@@ -37,7 +40,10 @@ class Kernel:
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) a nonzero row."""
+        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) a nonzero row.
+
+        Of a dense matrix, places rarely moved to are left out where the most they could give is under what all have.
+        """
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -47,9 +53,26 @@ class Kernel:
                 values = csr.data * flat[number, csr.indices]
                 result[number, filled] = np.maximum.reduceat(values, csr.indptr[filled])
         else:
-            for part in self._blocks(len(useful)):
+            likely, rare, largest = self._likely
+            for part in self._blocks(len(useful), likely.size):
+                result[useful[part]] = np.max(self._arranged[likely] * flat[useful[part]][:, likely, None], axis=1)
+            others = (flat[np.ix_(useful, rare)] * largest).max(axis=1, initial=0.0)
+            useful = useful[others > result[useful].min(axis=1)]
+            for part in self._blocks(len(useful), self.n_to):
                 result[useful[part]] = np.max(self._arranged * flat[useful[part], :, None], axis=1)
         return result.reshape(*rows.shape[:-1], self.n_from)
+
+    @cached_property
+    def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """The places that are often moved to, the others, and the largest probability of a move to each of these.
+
+        All places are the former where more than a quarter of them are.
+        """
+        largest = self._arranged.max(axis=1)
+        is_likely = largest > RARE
+        if not 0 < is_likely.sum() <= self.n_to / 4:
+            is_likely[:] = True
+        return np.flatnonzero(is_likely), np.flatnonzero(~is_likely), largest[~is_likely]
 
     def _flat(self, rows: FloatArray) -> FloatArray:
         return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
@@ -64,13 +87,13 @@ class Kernel:
                 if filled.size:
                     out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
             return result
-        for part in self._blocks(len(rows)):
+        for part in self._blocks(len(rows), self.n_to):
             np.max(log + rows[part, :, None], axis=1, out=result[part])
         return result
 
-    def _blocks(self, n_rows: int) -> list[slice]:
-        """Split rows into blocks whose products with a dense matrix fit in the cache."""
-        size = max(1, BLOCK_ENTRIES // max(1, self.n_from * self.n_to))
+    def _blocks(self, n_rows: int, n_to: int) -> list[slice]:
+        """Split rows into blocks whose products with ``n_to`` columns of a dense matrix fit in the cache."""
+        size = max(1, BLOCK_ENTRIES // max(1, self.n_from * n_to))
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:

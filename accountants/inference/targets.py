@@ -14,7 +14,7 @@ from scipy.special import entr
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned, Walk
 from penstock.accountants.inference.crowd import UnknownCrowd, at_places
-from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
+from penstock.accountants.inference.kernel import BLOCK_ENTRIES, RARE, Kernel
 from penstock.accountants.inference.places import PriorPlaces, Reading
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, chain_prior, estimate_prior
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
@@ -220,8 +220,8 @@ def _rows_of_ids(part: Training, targets: tuple[int | str, ...]) -> IntArray:
     return np.array(part.named, np.intp)
 
 
-#: Places that a maximum over all of them looks at together, and how likely a move to one is that is rare.
-_PLACES_PER_BATCH, _RARE = 8, 0.01
+#: Places that a maximum over all of them looks at together.
+_PLACES_PER_BATCH = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,7 +280,7 @@ class TargetPriors:
         """
         largest = np.where(self.locations < 0, -1.0, self.transition.max(axis=1))
         columns = self.transition.transpose(0, 2, 1)
-        if (largest > _RARE).sum() > largest.size / 4:
+        if (largest > RARE).sum() > largest.size / 4:
             every = np.broadcast_to(np.arange(largest.shape[1]), largest.shape)
             return every, np.ones_like(largest), np.ascontiguousarray(columns), largest.shape[1]
         order = np.argsort(-largest, axis=1, kind="stable")

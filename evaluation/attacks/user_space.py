@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from penstock.evaluation.attacks.priors import Samples
 from penstock.mechanisms.core.plugin import ParameterError
@@ -39,7 +40,7 @@ class UserSpace:
     """The presence of users over blocks of windows, and aggregates of groups of users.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window; kept by reference, and once
-    more in the order of aggregates: two bytes an entry. `blocks` (n_blocks, n_block_windows): window indices of each
+    more as the places where it is true. `blocks` (n_blocks, n_block_windows): window indices of each
     block.
     """
 
@@ -53,15 +54,15 @@ class UserSpace:
 
     def presence(self, users: NDArray[np.intp], block: int) -> NDArray[np.float32]:
         """Return the rows (n_users, n_windows·n_cells) of U for one block."""
-        return np.asarray(self._rows[block][users].astype(np.float32))
+        return np.asarray(self._rows[block][users].toarray())
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return the aggregates (n_chosen, n_windows, n_cells) of the chosen samples, at 8 bytes per entry."""
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
             in_block = samples.blocks[chosen] == block
-            members = samples.members[chosen[in_block]].astype(np.float32)
-            counts[in_block] = (members @ self.presence(samples.users, block)).reshape(-1, *self.shape)
+            members = csr_array(samples.members[chosen[in_block]], dtype=np.float32)
+            counts[in_block] = (members @ self._rows[block][samples.users]).toarray().reshape(-1, *self.shape)
         return counts
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
@@ -83,7 +84,7 @@ class UserSpace:
         return np.asarray(members @ (vectors[:, kept] * np.sqrt(values[kept])))
 
     @cached_property
-    def _rows(self) -> list[NDArray[np.bool_]]:
-        """The contribution of every user to an aggregate, by block: (n_users, n_windows·n_cells)."""
+    def _rows(self) -> list[Any]:
+        """The contribution of every user to an aggregate, by block: sparse, (n_users, n_windows·n_cells)."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
-        return [self.binary[:, windows].reshape(shape) for windows in self.blocks]
+        return [csr_array(self.binary[:, windows].reshape(shape), dtype=np.float32) for windows in self.blocks]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from penstock.pipeline import DONE
 from penstock.pipeline.cli.command import Command, add_configuration, show
+
+#: Seconds of a plan that are told beforehand.
+WORTH_TELLING = 30.0
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -44,9 +48,15 @@ def _plan(arguments: argparse.Namespace) -> int:
     elif arguments.conditional is not None:
         planned = plan_conditional(config, arguments.conditional)
     else:
-        planned = plan_reconstruction(config, arguments.reconstruction)
+        planned = plan_reconstruction(config, arguments.reconstruction, _foreseen)
     show(arguments, asdict(planned), [planned.line()])
     return DONE
+
+
+def _foreseen(seconds: float) -> None:
+    """Say on the error stream how long a plan takes that takes long."""
+    if seconds > WORTH_TELLING:
+        print(f"penstock: plan: about {seconds / 60:.1f} min", file=sys.stderr, flush=True)
 
 
 PLAN = Command("plan", "print the noise or the sensors that keep a goal, as the line to write", _configure, _plan)

@@ -5,8 +5,10 @@ reconstructed.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,10 +34,14 @@ PEOPLE = 300
 CONFIDENCE = 0.95
 #: What may be planned, in the order in which it is looked for; 1: the more, the more is told; −1: the less.
 _KEYS = {"epsilon": 1, "rho": 1, "sigma": -1}
-#: Least and most ε, ρ or 1/σ tried, and the ratio at which the search stops.
-_MIN_BUDGET, _MAX_BUDGET, _PRECISION = 1e-3, 100.0, 1.02
+#: Least and most ε, ρ or 1/σ tried, and how many steps from the one to the other: of 1.1 % each.
+_MIN_BUDGET, _MAX_BUDGET, _STEPS = 1e-3, 100.0, 1024
+#: Noise of which a larger one is a smaller one with further noise added.
+_DIVISIBLE = ("gaussian", "laplace", "discrete_laplace")
 #: Draws for the first-moment bound, and how many operations those of all people may take in one step of the search.
 _DRAWS, _OPERATIONS = 500, 1e10
+#: Rounds of a search, and people by whom the time of one is foreseen.
+_ROUNDS, _TIMED = 10, 3
 #: Seeds of these draws: of the search, and of the check of the value that it ends with.
 _SEARCH, _CHECK = 0, 1
 
@@ -45,7 +51,9 @@ NOT_COVERED = (
 )
 
 
-def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
+def plan_reconstruction(
+    config: RunConfig, share: float, foreseen: Callable[[float], None] = lambda seconds: None
+) -> PlannedLine:
     """Plan a release from which an informed adversary can retrace at most a given fraction of people in any stretch of
     windows.
 
@@ -56,8 +64,9 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
     without noise the number of sensors: the cells of ``sensors.fixed``, those first in which people are most.
 
     People's priors are learned from the run's stream where the accountant's are, for everybody seen there (`PEOPLE` of
-    them at most, at the upper limit of a one-sided confidence interval of 95 %). About fifteen rounds of
-    `success_after_releases` for each person and different schedule of T windows: O(T n_places³) each.
+    them at most, at the upper limit of a one-sided confidence interval of 95 %). About ten rounds of
+    `success_after_releases` for each person and different schedule of T windows: O(T n_places³) each. ``foreseen`` is
+    told before the first how many seconds they take.
 
     Raises `ConfigError` without one accountant ``reconstruction``, with an endless source, with a prior learned from
     the people of a deployment, where the prior alone tells more than the share, or where nothing has to be hidden, and
@@ -72,6 +81,7 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
         raise ConfigError((f"source: {text}; a plan of this kind is for counts of a run with an end",))
     crowd = _crowd(plan, accountant)
     horizon, n_right = accountant.horizon, accountant.horizon - accountant.tolerance
+    foreseen(crowd.seconds(plan))
     minimum = crowd.largest_share([PlannedWindows((frozenset(),) * horizon)] * crowd.n_stretches)
     if minimum > share:
         text = (
@@ -79,7 +89,8 @@ def plan_reconstruction(config: RunConfig, share: float) -> PlannedLine:
             "before; no noise makes that less: allow fewer wrong guesses (tolerance), or take a longer horizon"
         )
         raise ConfigError((f"accountants[{number}].tolerance: {text}",))
-    section, key, value, share_at_value = _budget(plan, crowd, share) or _sensors(plan, crowd, share)
+    planned = _budget(plan, crowd, share, minimum) or _sensors(plan, crowd, share, minimum)
+    section, key, value, share_at_value = planned
     return PlannedLine(
         section=section,
         key=key,
@@ -132,28 +143,64 @@ class _Crowd:
 
     def share_of(self, plan: Plan, seed: int) -> float:
         """Return a bound on the fraction of people retraced from a plan's releases in the worst stretch."""
-        releasing = Releasing(plan.chain.reader, plan.steps)
-        forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
-        return self.largest_share(list(forecast.horizons(self.n_stretches)), seed)
+        return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
         """Return the largest mean success over people in any stretch, for a sample of people its upper limit."""
-        is_stationary_prior = [is_stationary(prior) for prior in self.known.priors]
-        means: dict[Hashable, float] = {}
+        means = []
+        for index, coming in self._different(stretches):
+            values = np.array([self._success(number, index, coming, seed) for number in range(len(self.known.priors))])
+            means.append(float(values.mean()) if self.is_whole else upper_mean(values, CONFIDENCE))
+        return max(means)
+
+    def seconds(self, plan: Plan) -> float:
+        """Estimate the time of a search by that of a few people; without noise by theirs where no sensor is active."""
+        index, coming = (different := self._different(self._stretches(plan)))[-1]
+        coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
+        n_timed, begin = min(_TIMED, len(self.known.priors)), time.monotonic()
+        for number in range(n_timed):
+            self._success(number, index, coming, _SEARCH)
+        return (time.monotonic() - begin) / n_timed * len(self.known.priors) * len(different) * _ROUNDS
+
+    def _stretches(self, plan: Plan) -> list[PlannedWindows]:
+        """Return what a plan releases in every stretch."""
+        releasing = Releasing(plan.chain.reader, plan.steps)
+        forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
+        return list(forecast.horizons(self.n_stretches))
+
+    def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
+        """Return the first windows, from 1, of stretches that may be the worst, and what is released in each.
+
+        Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
+        and if the larger noise is the smaller with further noise: not of the discrete Gaussian.
+        """
+        first: dict[Hashable, tuple[int, PlannedWindows]] = {}
         for index, coming in enumerate(stretches, start=1):
             scale = None if coming.scale is None else coming.scale.tobytes()
-            key = (coming.sensors, coming.noise, scale, 0 if all(is_stationary_prior) else index)
-            if key not in means:
-                successes = [
-                    self._success(prior, 0 if is_same else index, coming, seed)
-                    for prior, is_same in zip(self.known.priors, is_stationary_prior)
-                ]
-                values = np.array(successes)
-                means[key] = float(values.mean()) if self.is_whole else upper_mean(values, CONFIDENCE)
-        return max(means.values())
+            key = (coming.sensors, coming.noise, scale, 0 if all(self._is_stationary) else index)
+            first.setdefault(key, (index, coming))
+        different = list(first.values())
+        if not all(self._is_stationary) or different[0][1].noise not in _DIVISIBLE:
+            return different
 
-    def _success(self, prior: MarkovPrior, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound the success of retracing from window ``index`` onward, 0: any window of a stationary prior."""
+        def is_covered(one: PlannedWindows) -> bool:
+            """Return whether another stretch has the same sensors and nowhere more noise."""
+            others = (other for _, other in different if other is not one and other.sensors == one.sensors)
+            scale = np.asarray(one.scale)
+            scales = (np.asarray(other.scale) for other in others if other.noise == one.noise)
+            return any(other.shape == scale.shape and bool((other <= scale).all()) for other in scales)
+
+        return [(index, coming) for index, coming in different if not is_covered(coming)]
+
+    @cached_property
+    def _is_stationary(self) -> list[bool]:
+        """Whether each prior is the same in any window."""
+        return [is_stationary(prior) for prior in self.known.priors]
+
+    def _success(self, number: int, index: int, coming: PlannedWindows, seed: int) -> float:
+        """Bound the success of retracing one person from window ``index`` onward."""
+        prior = self.known.priors[number]
+        index = 0 if self._is_stationary[number] else index  # any window
         if index == 1:  # nothing was released before
             return success_upper_bound(
                 prior, coming.sensors, self.tolerance, coming.noise, coming.scale, n_samples=self._n_draws, seed=seed
@@ -181,8 +228,11 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
     )
 
 
-def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float] | None:
-    """Plan the ε, ρ or σ of the releasing step, or return None if the step has no such parameter."""
+def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float] | None:
+    """Plan the ε, ρ or σ of the releasing step, or return None if the step has no such parameter.
+
+    ``minimum``: the fraction of people retraced without a release.
+    """
     reader = plan.chain.reader
     key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
     if key is None:
@@ -195,21 +245,46 @@ def _budget(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, flo
         steps = (*plan.steps[:position], step, *plan.steps[position + 1 :])
         return crowd.share_of(replace(plan, steps=steps, chain=Chain.of(steps, plan.chain.groups)), seed)
 
-    # `safe` keeps the goal and `unsafe` does not: least and most ε, most and least σ.
-    safe, unsafe = _MIN_BUDGET**sign, _MAX_BUDGET**sign
-    if share_at(safe) > share:
+    def value_at(step: int) -> float:
+        """Return the value after some steps from the one that tells least."""
+        return float((_MIN_BUDGET * (_MAX_BUDGET / _MIN_BUDGET) ** (step / _STEPS)) ** sign)
+
+    step = _last_safe(lambda step: share_at(value_at(step)) - share, _STEPS + 1, minimum - share, 1 - share)
+    if step == 0 and share_at(value_at(0)) > share:
         text = "nothing keeps the goal: of what this step releases no better bound is known than that of exact counts"
         raise ConfigError((f"mechanism[{position}]: {text}",))
-    if share_at(unsafe) <= share:
+    if step == _STEPS:
         text = f"keeps the goal with any {key}: what the active sensors see is too little to retrace more people"
         raise ConfigError((f"mechanism[{position}]: {text}",))
-    while max(safe / unsafe, unsafe / safe) > _PRECISION:
-        middle = math.sqrt(safe * unsafe)
-        safe, unsafe = (middle, unsafe) if share_at(middle) <= share else (safe, middle)
-    value = _round_digits(safe, sign)
+    value = _round_digits(value_at(step), sign)
     while (share_at_value := share_at(value, _CHECK)) > share:
-        value = _round_digits(value / _PRECISION**sign, sign)
+        step -= 1
+        value = _round_digits(value_at(step), sign)
     return f"mechanism[{position}]", key, value, share_at_value
+
+
+def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, excess_unsafe: float) -> int:
+    """Return the largest number from 0 to below an unsafe one with no excess over the goal, which rises with it.
+
+    The excess of both ends is about what is given. Tried is where a line between the ends meets the goal, of which an
+    end that stays where it is counts half (Illinois): fewer trials than by halving.
+
+    >>> _last_safe(lambda n: n - 10.5, 1024, -10.5, 1013.5)
+    10
+    """
+    safe, was_over = 0, None
+    while unsafe - safe > 1:
+        guess = safe + round((unsafe - safe) * excess_safe / (excess_safe - excess_unsafe))
+        guess = min(max(guess, safe + 1), unsafe - 1)
+        over = excess(guess)
+        if over > 0:
+            unsafe, excess_unsafe = guess, over
+            excess_safe /= 2 if was_over is True else 1
+        else:
+            safe, excess_safe = guess, over
+            excess_unsafe /= 2 if was_over is False else 1
+        was_over = over > 0
+    return safe
 
 
 def _round_digits(value: float, sign: int) -> float:
@@ -218,8 +293,8 @@ def _round_digits(value: float, sign: int) -> float:
     return (math.floor if sign > 0 else math.ceil)(value * 10.0**digits) / 10.0**digits
 
 
-def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells may publish exact counts, starting with the most visited cells."""
+def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float]:
+    """Plan how many cells may publish exact counts, starting with the most visited cells; none: ``minimum``."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")
@@ -229,10 +304,7 @@ def _sensors(plan: Plan, crowd: _Crowd, share: float) -> tuple[str, str, Any, fl
         sensors = Sensors(fixed=tuple(cells[cell] for cell in order[:n_active])).prepare(cells, 0)
         return crowd.share_of(replace(plan, grid=replace(plan.grid, sensors=sensors)), seed)
 
-    n_safe, n_unsafe = 0, len(cells) + 1
-    while n_unsafe - n_safe > 1:
-        middle = (n_safe + n_unsafe) // 2
-        n_safe, n_unsafe = (middle, n_unsafe) if share_at(middle) <= share else (n_safe, middle)
+    n_safe = _last_safe(lambda n: share_at(n) - share, len(cells) + 1, minimum - share, 1 - share)
     share_at_value = 0.0
     while n_safe and (share_at_value := share_at(n_safe, _CHECK)) > share:
         n_safe -= 1

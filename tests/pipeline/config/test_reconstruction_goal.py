@@ -13,8 +13,11 @@ import yaml
 
 from penstock.accountants.markov import MarkovPrior, chain_prior
 from penstock.evaluation.attacks.parameters import ReconstructionGame
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.config import reconstruction_goal
+from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.reconstruction_goal import plan_reconstruction
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.experiments.games.reconstruction import reconstruct
@@ -176,3 +179,16 @@ def test_a_deployment_plans_with_a_public_model_only(tmp_path):
     del value["seed"]
     with pytest.raises(PenstockError, match=r"accountants\[0\].prior: a release planned from people's data tells of"):
         plan_reconstruction(loads(json.dumps(value)), 0.5)
+
+
+def test_of_stretches_with_the_same_sensors_only_those_with_the_least_noise_are_looked_at():
+    """A Monday with landmarks has more noise an hour than the Tuesday without."""
+    days = CITY | {"source": CITY["source"] | {"days": 2}, "budget_period": "1d"}
+    days |= {"landmarks": {"recurring": ["Mon 07:00-09:00"]}}
+    config = load(**days, mechanism={"type": "landmark_uniform", "epsilon": 2.0})
+    plan = outline(config, NoiseKey.from_seed(0))
+    crowd = reconstruction_goal._crowd(plan, config.accountants[0])
+    stretches = crowd._stretches(plan)
+    every = max(crowd.largest_share([one] * crowd.n_stretches) for one in stretches)
+    assert len(crowd._different(stretches)) < len({one.scale.tobytes() for one in stretches})
+    assert crowd.largest_share(stretches) >= every
