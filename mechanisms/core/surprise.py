@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,6 +86,8 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
         single = -log(tail) * scale + rounding
         summed = kept * (log(_LARGEST_TERM / tail) * scale + rounding / (1.0 - SUM_FADING))
     else:
+        from statistics import NormalDist  # few configurations need it
+
         single = summed = NormalDist().inv_cdf(1.0 - tail / 2.0) * scale
         if family == "discrete_gaussian":
             single, summed = single + 1.0, np.sqrt(2.0 * log(2.0 / tail)) * scale

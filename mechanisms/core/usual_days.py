@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Window
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
@@ -177,6 +176,8 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
     n_windows = noise * precision.sum(-1) / n_seen
     weighted = np.sqrt(n_windows)[..., None] * rest
     gram = np.einsum("...ic,...jc->...ij", weighted, weighted)
+    from threadpoolctl import threadpool_limits  # which a check of a configuration needs not
+
     with threadpool_limits(1):
         squares, axes = np.linalg.eigh(gram)
     n_kept = min(PATTERNS, n_rows)
