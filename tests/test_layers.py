@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -221,3 +222,14 @@ def test_a_check_of_the_quick_start_loads_nothing_heavy():
     quick_start = str(ROOT / "configs" / "quickstart.yaml")
     code = f"import penstock.pipeline.cli.main as cli; cli.main(['validate', {quick_start!r}])"
     assert not loaded_by(code) & heavy
+
+
+def test_no_test_imports_a_name_on_the_path():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("tests", "reproductions/tests")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and re.fullmatch(r"test_\w+|conftest", node.module or "")
+    ]
+    assert not wrong, f"{wrong}: what several tests need is in tests/tools"

@@ -21,6 +21,15 @@ accountants: [{type: landmark_budget}]
 utility: [mae, pearson]
 output: {path: unused}
 """
+#: A day of a made-up city to attack; its mechanism is to follow.
+CITY = """
+name: attack
+seed: 3
+source: {type: synthetic, n_users: 60, days: 1, from: 2024-01-01T00:00:00Z, rows: 3, columns: 3, events_per_hour: 2.0}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 3, columns: 3}
+windows: {type: fixed, size: 1h}
+output: {path: unused, ledger_source: events}
+"""
 GRID = """\
 name: e
 question: which

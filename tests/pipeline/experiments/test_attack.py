@@ -30,16 +30,9 @@ from penstock.pipeline.experiments.games.membership import (
     targets_of,
 )
 from penstock.pipeline.experiments.pieces import RecordFolder
+from tests.tools.experiment_cases import CITY
 from tests.tools.small_configuration import run_locally as run
 
-CITY = """
-name: attack
-seed: 3
-source: {type: synthetic, n_users: 60, days: 1, from: 2024-01-01T00:00:00Z, rows: 3, columns: 3, events_per_hour: 2.0}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 3, columns: 3}
-windows: {type: fixed, size: 1h}
-output: {path: unused, ledger_source: events}
-"""
 SMALL = Game(targets=6, samples=80, known=0.5, group_size=15)
 
 CHAINS = {

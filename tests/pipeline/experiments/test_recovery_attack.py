@@ -8,7 +8,6 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from test_attack import CITY
 
 from penstock.evaluation.attacks.parameters import RecoveryGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
@@ -22,6 +21,7 @@ from penstock.pipeline.experiments.games.measures import knowledge
 from penstock.pipeline.experiments.games.membership import AttackListener
 from penstock.pipeline.experiments.games.recovery import recovery
 from penstock.pipeline.run import run
+from tests.tools.experiment_cases import CITY
 
 ONE = "mechanism: {type: discrete_laplace, epsilon: 2.0}\nbounding: {max_cells: 1}\n"
 

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_report import Text
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
@@ -18,6 +17,7 @@ from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
 from tests.tools.checkout import ROOT
 from tests.tools.deployments import configured, sections
+from tests.tools.report_pages import Text
 from tests.tools.report_runs import account, experiment_folder, run_folder, trace_folder
 
 

@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import zlib
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -24,47 +23,14 @@ from penstock.pipeline.output.tables import RELEASES, TRUTH
 from penstock.pipeline.reporting.accounts import figures
 from penstock.pipeline.reporting.markup import pack
 from penstock.pipeline.reporting.page import write_report
+from tests.tools.report_pages import Text, data, page, warnings_of
 from tests.tools.report_runs import account, experiment_folder, run_folder, trace_folder
 
 DTYPES = {"i1": "i1", "i2": "<i2", "i4": "<i4", "f4": "<f4", "f8": "<f8"}
 
 
-def page(folder: Path) -> str:
-    return write_report(folder)[0].read_text(encoding="utf-8")
-
-
-def data(text: str) -> Any:
-    (actual,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
-    return json.loads(actual)
-
-
 def unpack(value: dict[str, str]) -> np.ndarray:
     return np.frombuffer(zlib.decompress(base64.b64decode(value["packed"])), DTYPES[value["type"]])
-
-
-class Text(HTMLParser):
-    """Visible text and the names of all elements."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.words, self.names, self.inside = [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, name: str, attributes: Any) -> None:
-        self.names.append(name)
-        self.inside.append(name)
-
-    def handle_endtag(self, name: str) -> None:
-        while self.inside and self.inside.pop() != name:
-            pass
-
-    def handle_data(self, words: str) -> None:
-        if not {"script", "style"} & set(self.inside[-1:]):
-            self.words.append(words)
-
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(self.words))
 
 
 def test_a_run_writes_its_report(small_run):
@@ -339,11 +305,6 @@ def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
     positions = words_of(tmp_path / "traces", Guarantee(measure="epsilon", amount=1.0, radius=50.0))
     assert "ε-geo-indistinguishability within 50 metres, for each point, with ε = 1 nats." in positions
     assert "factor" not in positions.partition("in plain words")[0]
-
-
-def warnings_of(text: str) -> str:
-    (actual,) = re.findall(r'<ul class="warnings".*?</ul>', text, re.DOTALL)
-    return Text(actual).text
 
 
 def test_warnings_name_what_applies(tmp_path):

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from test_report import Text, data
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.live import watch
 from penstock.pipeline.reporting.page import write_report
 from tests.tools.deployments import configured, sections
+from tests.tools.report_pages import Text, data
 from tests.tools.report_runs import run_folder
 from tests.tools.small_configuration import run_locally as run
 

@@ -26,14 +26,13 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline import atomic
-from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
+from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.monitoring.redaction import UnforeseenError
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam.coders import (
     BlockCoder,
     Cursor,
@@ -49,49 +48,9 @@ from penstock.pipeline.runners.beam.graph import GRAPH, build, has_ended, settle
 from penstock.pipeline.runners.beam.read import CursorTracker, Reader, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
-from penstock.pipeline.sources.stream import Stream
 from tests.tools.cases import seeds
 from tests.tools.ledgers import charges_in
-
-CONFIG = """
-name: cluster
-seed: 7
-source: {type: synthetic, seed: 1, n_users: 60, events_per_hour: 2.0, from: 2024-01-01T00:00:00Z,
-         until: 2024-01-01T12:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 4, columns: 4}
-windows: {type: fixed, size: 1h, allowed_lateness: 5m}
-bounding: {max_cells: 2}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-accountants: [{type: composition}]
-output: {path: PATH, report: false, ledger_source: events}
-"""
-
-#: What an engine's checkpoint knows steps and their state by. Where this changes, `GRAPH` is raised.
-STEPS = {
-    "ReadEvents/Source": [],
-    "ReadEvents/Readers": [],
-    "ReadEvents/Replay": [],
-    "CountDistinctUsers/FindContributions/ParDo(FindContributions)": [],
-    "CountDistinctUsers/CountWhenFinal/ParDo(CountWhenFinal)": ["lane", "pending", "quota", "ts-due"],
-    "CountDistinctUsers/Rows": [],
-    "ReleaseInOrder/Begin": [],
-    "ReleaseInOrder/Start": [],
-    "ReleaseInOrder/CountsAndStart": [],
-    "ReleaseInOrder/Release/ParDo(ReleaseWhenDue)": ["further", "loop", "pending", "ts-due"],
-    "WriteReleases/Write": [],
-    "Account/ForEachAccountant": [],
-    "Account/AccountInOrder": ["loop", "waiting"],
-    "TallyRows/Begin": [],
-    "TallyRows/Opening": [],
-    "TallyRows/Together": [],
-    "TallyRows/Tally": ["books", "ts-end"],
-}
-
-
-def plan_in(folder: Path, n_shards: int = 2, text: str = CONFIG) -> Plan:
-    """The plan of a stream for workers elsewhere."""
-    config = loads(text.replace("PATH", str(folder)))
-    return distributed(make_plan(replace(config, source=Stream(of=config.source)), folder), n_shards)
+from tests.tools.stream_graph import CONFIG, STEPS, plan_in
 
 
 def blocks_of(plan: Plan) -> list[EventBlock]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cluster_graph import plan_in
 
 from penstock.pipeline.config.plan import ledger_path
 from penstock.pipeline.counting.count import nothing
@@ -15,6 +14,7 @@ from penstock.pipeline.runners.beam.coders import decode, encode_counts
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue
 from tests.tools.engine_state import Bag, Cell, Due
 from tests.tools.ledgers import windows_in
+from tests.tools.stream_graph import plan_in
 
 
 def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(

@@ -11,10 +11,10 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
-from test_source_pubsub import CONFIG, connector
 
 from penstock.pipeline.runners.beam import service
 from tests.tools.checkout import ROOT
+from tests.tools.subscription import CONFIG, connector
 
 FLEX = ROOT / "deploy" / "flex"
 METADATA = json.loads((FLEX / "metadata.json").read_text(encoding="utf-8"))

@@ -70,8 +70,8 @@ def test_marks_come_back_from_disk(tmp_path, monkeypatch, keep):
     configuration["bounding"] = {**configuration.get("bounding", {}), "max_cells": 1, "keep": keep}
     plain = released(tmp_path, configuration, "plain")
     spills = []
-    spill = HeldContributions._spill
-    monkeypatch.setattr(HeldContributions, "_spill", lambda self: spills.append(spill(self)))
+    make = contributions.make_folder
+    monkeypatch.setattr(contributions, "make_folder", lambda folder: spills.append(make(folder)))
     monkeypatch.setattr(contributions, "HELD_BYTES", 2000)
     assert released(tmp_path, configuration, "spilled") == plain
     assert len(spills) > 3

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from test_report import Text, page, warnings_of
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.pipeline.cli.main import main
@@ -24,6 +23,7 @@ from penstock.pipeline.output.utility_summary import (
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
 from tests.tools.deployments import configured, sections
+from tests.tools.report_pages import Text, page, warnings_of
 from tests.tools.report_runs import run_folder
 
 GRID = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 20, "columns": 20}
