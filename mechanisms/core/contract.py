@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
+from penstock.mechanisms.core.intervals import deviation_of, margin
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry
+from penstock.mechanisms.core.portable import millionths
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -431,8 +433,19 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform a release of the previous step, and return it with the next state."""
-        return replace(release, values=self.transform(np.asarray(release.values, np.float64))), state
+        """Transform a release of the previous step, and return it with the next state.
+
+        A stated standard deviation grows, so that the interval still holds what it held.
+        """
+        values = np.asarray(release.values, np.float64)
+        shown = self.transform(values)
+        deviation = release.standard_deviation
+        if deviation is not None and shown.shape == values.shape:
+            possible = np.maximum(values, 0.0)
+            moved = np.abs(shown - possible)
+            wider = deviation_of(shown, margin(possible, deviation) + moved)
+            deviation = np.where(moved > 0, millionths(np.maximum(wider, deviation)), deviation)
+        return replace(release, values=shown, standard_deviation=deviation), state
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the transformed values, shape (..., n_cells). NaN marks inactive sensors and stays NaN."""

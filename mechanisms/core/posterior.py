@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.intervals import LEVEL, deviation_of
 from penstock.mechanisms.core.surprise import Belief
 from penstock.mechanisms.core.usual_days import Noisy
 
@@ -21,8 +21,6 @@ DOUBTED = 0.3
 REACH = 8.0
 #: Probability below which the values at either end are left out when the others are looked at more closely.
 TAIL_MASS = 1e-4
-#: Probability that a stated interval holds the count; quantile of a normal distribution that belongs to it.
-LEVEL, QUANTILE = 0.95, 1.959964
 #: What is added to an interval that ends at whole numbers, so that these are inside by more than rounding.
 INSIDE = 0.01
 #: The least that a mean, and that a variance, are taken to be.
@@ -170,42 +168,6 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
     beyond = (_select(below, place) - 0.5) / np.maximum(_select(weights, place), TINY)
     median = _select(counts, place)
     return np.where((step == 1.0) | (median == 0), median, np.maximum(median + step * (0.5 - beyond), 0.0))
-
-
-def deviation_of(value: Array, half: Array) -> Array:
-    """Return the standard deviation of a value whose shortest 95 % interval has the given half-width."""
-    distances, ratios = _half_widths()
-    ratio = half / np.maximum(value, TINY)
-    distance = np.exp(np.interp(-np.log(ratio), -np.log(ratios), np.log(distances)))
-    # Near 0 and far from it the interval is as wide as without a bound at 0.
-    is_between = (ratio < ratios[0]) & (ratio > ratios[-1])
-    deviation = np.where(is_between, np.maximum(value, TINY) / distance, half / QUANTILE)
-    return np.sqrt(np.maximum(deviation**2 - 1.0 / 12.0, 0.0))  # a whole number's variance is larger by 1/12
-
-
-@cache
-def _half_widths() -> tuple[Array, Array]:
-    """Return distances of a value from 0 in standard deviations, and the half-width of the interval by the value."""
-    distances = np.geomspace(1e-2, 10.0, 20_000)
-    return distances, interval_quantile(distances) / distances
-
-
-def interval_quantile(distance: Array) -> Array:
-    """Return the half-width of the shortest 95 % interval of a count, in its standard deviations.
-
-    The count is normal, given that it is not below 0, which is as many standard deviations as ``distance`` away from
-    its value. The interval is symmetric around a value that is far from 0, else from 0 on.
-
-    Examples
-    --------
-    >>> interval_quantile(np.array([0.0, 1.5, 9.0])).round(3).tolist()
-    [1.96, 1.678, 1.96]
-    """
-    from scipy.special import ndtr, ndtri  # loaded where a count is filtered
-
-    below = ndtr(-distance)
-    symmetric = -ndtri((1.0 - LEVEL * (1.0 - below)) / 2.0)
-    return np.asarray(np.where(symmetric <= distance, symmetric, ndtri(LEVEL + (1.0 - LEVEL) * below)))
 
 
 def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.posterior import LEVEL, interval_quantile
+from penstock.mechanisms.core.intervals import LEVEL, margin
 from penstock.pipeline.output.files import PART_ROWS, ROW_GROUP
 from penstock.pipeline.output.loss import first_rows, short
 from penstock.pipeline.output.rehearsal import remedies
@@ -20,26 +20,6 @@ Array = NDArray[np.float64]
 
 
 # Intervals that hold a true count with 95 %, from what is released; a count is never negative.
-
-
-def margin(value: Array, deviation: Array) -> Array:
-    """Return the half-width of the shortest 95 % interval of a count, given its released value and standard deviation.
-
-    The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
-    It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
-    ``ends(value, margin)``. It reaches at least one person far, unless the deviation alone rules out that an error of
-    one is as likely as 5 %.
-
-    >>> margin(np.array([9.0, 1.0, 0.0]), np.ones(3)).round(3).tolist()
-    [2.04, 1.803, 2.04]
-    """
-    stated = deviation
-    deviation = np.where(stated > 0, np.sqrt(np.square(stated) + 1 / 12), stated)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        distance = np.where(deviation > 0, value / deviation, np.inf)
-    half = deviation * interval_quantile(distance)
-    # An error of one person or more is rarer than 5 % for sure only where its mean square is below that (Chebyshev).
-    return np.asarray(np.where(np.square(stated) > 1 - LEVEL, np.maximum(half, 1.0), half))
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:

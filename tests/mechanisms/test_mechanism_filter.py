@@ -11,12 +11,13 @@ import pytest
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Release
+from penstock.mechanisms.core.intervals import margin
 from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.usual_days import shrunk
 from penstock.mechanisms.filter import Filter, noise_variance
-from penstock.pipeline.output.utility_summary import ends, margin
+from penstock.pipeline.output.utility_summary import ends
 
 N_CELLS = 60
 READERS = {

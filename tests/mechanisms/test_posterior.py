@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from penstock.mechanisms.core.intervals import deviation_of, margin
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
-from penstock.mechanisms.core.posterior import INSIDE, deviation_of, posterior
+from penstock.mechanisms.core.posterior import INSIDE, posterior
 from penstock.mechanisms.core.surprise import Belief
 from penstock.mechanisms.core.usual_days import Noisy
-from penstock.pipeline.output.utility_summary import ends, margin
+from penstock.pipeline.output.utility_summary import ends
 
 N = 4000
 

@@ -10,12 +10,13 @@ import pytest
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Window
+from penstock.mechanisms.core.intervals import margin
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.cli.data import learn_profile
-from penstock.pipeline.output.utility_summary import ends, margin
+from penstock.pipeline.output.utility_summary import ends
 from penstock.pipeline.run import run
 from tests.tools.deployments import configured, events, sections
 
