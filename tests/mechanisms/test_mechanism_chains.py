@@ -491,7 +491,7 @@ def test_users_who_are_drawn_anew_in_every_window_amplify_no_charge_of_a_period(
 
 
 def test_an_interval_still_holds_what_it_held_after_a_value_was_moved():
-    counts = np.random.default_rng(1).poisson([2, 9, 60], (96, 3))
+    counts = np.random.default_rng(1).poisson([2, 9, 60], (480, 3))
 
     def held(*after: Any) -> float:
         releases = run_mechanism(Chain.of([get("gaussian")(sigma=5.0), get("filter")(), *after]), counts, seed=1)
