@@ -218,8 +218,8 @@ def busiest(counts: Array, fraction: float) -> Indices:
     """
     if not 0 < fraction <= 1:
         raise ParameterError("fraction", fraction, "above 0 and at most 1")
-    n_named = max(1, math.ceil(fraction * counts.shape[-1] - 1e-9))
-    return np.argsort(-counts, axis=-1, kind="stable")[..., :n_named]
+    n_busiest = max(1, math.ceil(fraction * counts.shape[-1] - 1e-9))
+    return np.argsort(-counts, axis=-1, kind="stable")[..., :n_busiest]
 
 
 def entropies(counts: NDArray[Any]) -> Array:

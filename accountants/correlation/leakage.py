@@ -69,7 +69,7 @@ class LeakageFunction:
     @classmethod
     def of_rows(cls, rows: Array) -> LeakageFunction:
         """Build the leakage function of conditional distributions, which need not be square and are not checked."""
-        return cls._of_hull(leakage_hull(rows))
+        return cls._from_hull(leakage_hull(rows))
 
     @classmethod
     def of_vertices(cls, vertices: ArrayLike) -> LeakageFunction:
@@ -78,10 +78,10 @@ class LeakageFunction:
         if not ((points >= 0) & (points <= 1)).all():
             raise ParameterError("vertices", vertices, "pairs (d, q) of probabilities")
         hull = upper_hull(np.vstack(((0.0, 0.0), np.column_stack((points[:, 0], points[:, 1] - points[:, 0])))))
-        return cls._of_hull(hull[hull[:, 1] > 0])
+        return cls._from_hull(hull[hull[:, 1] > 0])
 
     @classmethod
-    def _of_hull(cls, hull: Array) -> LeakageFunction:
+    def _from_hull(cls, hull: Array) -> LeakageFunction:
         leakage = cls.__new__(cls)
         leakage._set_hull(hull)
         return leakage

@@ -174,13 +174,13 @@ class Run:
                 return None  # parts were merged meanwhile, or are still being written
             raise DataError(f"{path}: cannot be read ({error})") from error
 
-    def rejects(self, n_most: int) -> list[dict[str, Any]]:
-        """Return at most the first ``n_most`` rejected rows."""
+    def rejects(self, limit: int) -> list[dict[str, Any]]:
+        """Return at most the first ``limit`` rejected rows."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []
         with path.open(encoding="utf-8", errors="replace") as lines:
-            return [json.loads(line) for line, _ in zip(lines, range(n_most))]
+            return [json.loads(line) for line, _ in zip(lines, range(limit))]
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -78,8 +78,8 @@ class DraftFacts:
             n_windows = (end - begin) / window
             for space in spaces if window == windows[-1] else spaces[:_FINE]:
                 cell = pl.Series("cell", space.place(tried), dtype=pl.Int64)
-                n_named = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
-                cell = cell.set(cell >= n_named, -1)
+                n_listed = len(space.cells) - (isinstance(space, Places) and space.elsewhere)
+                cell = cell.set(cell >= n_listed, -1)
                 inside = float((cell >= 0).mean() or 0.0)  # type: ignore[arg-type]
                 seen = tried.select("user", window=(pl.col("time") - begin) // window, cell=cell).filter(cell >= 0)
                 seen = seen.unique().with_columns(period=pl.col("window") * window // max(window, DAY))

@@ -46,7 +46,7 @@ _PORTS, _TAKEN = 3, "ddress already in use"
 _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<&- </dev/null'
 
 
-class Renews(Protocol):
+class Renewer(Protocol):
     """A job that can be stopped with a savepoint, from which another job continues."""
 
     was_asked: bool
@@ -134,7 +134,7 @@ def submit(
     words: Sequence[str],
     engine: str,
     look: Callable[[], None] | None = None,
-    renewal: Renews | None = None,
+    renewal: Renewer | None = None,
 ) -> Outcome:
     """Submit a plan as a single job. The parts of the output files are merged afterwards.
 
@@ -160,7 +160,7 @@ def submit(
     return outcome
 
 
-def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renews | None) -> Outcome:
+def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renewer | None) -> Outcome:
     """Wait until a bounded job ends or a streaming job is complete, and cancel the job on exit."""
     stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
