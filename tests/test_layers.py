@@ -6,9 +6,12 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -222,6 +225,32 @@ def test_a_check_of_the_quick_start_loads_nothing_heavy():
     quick_start = str(ROOT / "configs" / "quickstart.yaml")
     code = f"import penstock.pipeline.cli.main as cli; cli.main(['validate', {quick_start!r}])"
     assert not loaded_by(code) & heavy
+
+
+def test_what_is_imported_is_declared():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
+    declared = {re.split(r"[\[<>=~]", one)[0].replace("-", "_").lower() for one in stated}
+    packages = packages_distributions()
+    imported = {
+        name.partition(".")[0]: path.relative_to(ROOT)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom) and node.module
+            else []
+        )
+    }
+    foreign = imported.keys() - sys.stdlib_module_names - {"penstock", "reproductions", "tests"}
+    assert {"numpy", "grpc"} <= foreign
+    undeclared = {
+        name for name in foreign if not declared & {one.replace("-", "_").lower() for one in packages.get(name, [name])}
+    }
+    assert not undeclared, {name: imported[name] for name in undeclared}
 
 
 def test_no_test_imports_a_name_on_the_path():
