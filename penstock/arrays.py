@@ -155,14 +155,7 @@ def release(
     if isinstance(windows_per_day, int) and windows_per_day > _DAY:
         expected = f"at most {_DAY:,}: a window lasts a millisecond or more"
         raise ParameterError("windows_per_day", windows_per_day, expected)
-    try:
-        true_counts = np.asarray(counts)
-    except ValueError:
-        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
-    if true_counts.ndim != 2 or true_counts.size == 0:
-        raise ParameterError("counts", true_counts.shape, "of shape (n_windows, n_cells), at least (1, 1)")
-    if true_counts.dtype.kind in "if" and (true_counts < 0).any():
-        raise ParameterError("counts", true_counts.min().item(), "counts of at least 0")
+    true_counts = _counts(counts)
     n_windows, n_cells = true_counts.shape
     steps = _steps(mechanism, parameters)
     facts = Facts(
@@ -194,6 +187,21 @@ def release(
         loss=losses(table.lazy(), "UTC", arranged.guarantee.measure) or {},
         _truth=truth,
     )
+
+
+def _counts(counts: ArrayLike) -> NDArray[Any]:
+    """Check an array of counts."""
+    import numpy as np
+
+    try:
+        checked = np.asarray(counts)
+    except ValueError:
+        raise ParameterError("counts", "rows of different lengths", "of shape (n_windows, n_cells)") from None
+    if checked.ndim != 2 or checked.size == 0:
+        raise ParameterError("counts", checked.shape, "of shape (n_windows, n_cells), at least (1, 1)")
+    if checked.dtype.kind in "if" and (checked < 0).any():
+        raise ParameterError("counts", checked.min().item(), "counts of at least 0")
+    return checked
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
