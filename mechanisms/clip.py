@@ -16,7 +16,12 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 class Clip(Postprocess):
     """Clip values to bounds, and optionally round them.
 
-    By default nothing is negative. Of two whole numbers as near the even one is shown.
+    Parameters
+    ----------
+    least, most
+        Bounds of what is shown; None: no such bound. By default nothing is negative.
+    whole
+        Round to whole numbers between the bounds, halves to even ones.
 
     **Privacy.** No guarantee of its own: it reads releases only, so that the step before it keeps its unit, neighbours
     and budget (post-processing).

@@ -30,8 +30,18 @@ GRID = 1024
 class Correlated(Budgeted):
     """Add noise that is correlated over time, for accurate sums over many windows.
 
-    ``w`` = 1 protects what a user does in one window, 24 what a user does in a day of hours. Sums are better the larger
-    ``band`` (b) is, single windows worse.
+    Parameters
+    ----------
+    epsilon, delta
+        Budget of any ``w`` successive windows, (ε, δ) of it. The noise has the largest ρ that keeps to both.
+    rho
+        The same in ρ of zero-concentrated differential privacy, in place of epsilon and delta.
+    w
+        Windows of the unit: 1 protects what a user does in one window, 24 what a user does in a day of hours.
+    band
+        b: windows that one noisy number mixes. Sums are better the larger it is, single windows worse.
+    noise
+        ``discrete_gaussian`` (integers, the default) or ``gaussian``.
 
     **Privacy.** ρ-zCDP for any w successive windows: unit all of one user's bounded contributions in them, neighbours
     add or remove it. The Gaussian mechanism (Bun and Steinke 2016, proposition 1.6) on C·x, where x are the counts by

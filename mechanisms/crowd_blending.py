@@ -21,6 +21,15 @@ from penstock.mechanisms.core.state import State
 class CrowdBlending(Mechanism):
     """Release the counts of a crowd exactly; suppress smaller ones, or perturb them if there is a budget.
 
+    Parameters
+    ----------
+    threshold
+        k: how many make a crowd.
+    epsilon
+        ε of the noise on smaller counts, in nats; unset: they are suppressed.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``, with ``epsilon``.
+
     **Privacy.** None: no differential privacy. (k, ε)-crowd-blending, or (k, 0) when it suppresses, for a user who is
     in one count only (Gehrke, Hay, Lui, Pass 2012). Another name of `perturb_small` and `suppress_small`, by
     parameters.

@@ -13,17 +13,25 @@ from penstock.mechanisms.laplace import Laplace
 class DiscreteLaplace(Laplace):
     """Add integer noise P(z) ∝ exp(−abs(z)·ε/C) to every count of every window.
 
+    Parameters
+    ----------
+    epsilon
+        Budget of *each* window, in nats.
+
     **Privacy.** Event-level ε-differential privacy: unit all of one user's events in one window, neighbours add or
     remove it, C = ``max_cells`` the L1 sensitivity from contribution bounding (Ghosh, Roughgarden, Sundararajan 2009).
     A user seen in T windows is protected by T·ε only. Integers carry no floating-point trace of the count.
 
+    Notes
+    -----
     Time and state O(n_cells) a window.
 
     Examples
     --------
     >>> import numpy as np
+    >>> from penstock.mechanisms.core.contract import Facts
     >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> release = run_mechanism(DiscreteLaplace(epsilon=0.5), np.zeros((1, 2), int), seed=1)[0]
+    >>> release = run_mechanism(DiscreteLaplace(epsilon=0.5), np.zeros((1, 2), int), Facts(n_cells=2), seed=1)[0]
     >>> release.scale, all(value == round(value) for value in release.values)
     (2.0, True)
     """

@@ -23,8 +23,16 @@ PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 class Fast(PeriodSchedule):
     """Publish a limited number of times in a budget period: sooner after surprising releases, later after others.
 
-    M = ``publications`` at most in a period, each with the same noise. ξ = ``set_point`` is the relative surprise, by a
-    Kalman filter, at which the interval stays as it is, and θ = ``growth`` windows by which it can grow at once.
+    Parameters
+    ----------
+    epsilon, rho, delta, noise, accounting
+        As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
+    publications
+        M: the most publications in a period; each has the same noise.
+    process_variance
+        Of the Kalman filter by which surprise is measured.
+    set_point, growth
+        ξ: the relative surprise at which the interval stays as it is. θ: windows by which it can grow at once.
 
     **Privacy.** User-level ε-differential privacy for a budget period: the noise is that of the memberships of at most
     M publications, min(n, M·C) with a bound n on those of a period, in whichever windows they are; the times of
@@ -42,7 +50,7 @@ class Fast(PeriodSchedule):
     --------
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> steady = np.full((12, 2), 1000)
-    >>> releases = run_mechanism(Fast(epsilon=8.0, publications=4), steady, seed=1)
+    >>> releases = run_mechanism(Fast(epsilon=8.0, publications=4), steady, Facts(n_cells=2), seed=1)
     >>> [release.window for release in releases if release.action == "published"]
     [1, 2, 5, 9]
     """

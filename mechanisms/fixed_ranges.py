@@ -15,7 +15,10 @@ from penstock.mechanisms.core.plugin import parameter
 class FixedRanges(Postprocess):
     """Release each count as the midpoint of its range: 0 to width − 1, width to 2·width − 1, and so on.
 
-    The middle is a whole number, of an even width the larger one of the two.
+    Parameters
+    ----------
+    width
+        Counts in a range. The middle is a whole number; of an even width the larger one of the two.
 
     **Privacy.** None: no guarantee, since one person more can move a count into the next range. After a private release
     it is post-processing and costs nothing.

@@ -15,11 +15,20 @@ from penstock.mechanisms.core.sensitivity import Sensitivity
 class Gaussian(Scheduled):
     """Add real Gaussian noise to every count of every window.
 
+    Parameters
+    ----------
+    rho
+        Zero-concentrated DP of *each* window; sets σ = sqrt(C/(2ρ)).
+    sigma
+        Standard deviation, instead of ``rho``.
+
     **Privacy.** ρ-zCDP per window with ρ = C/(2σ²): unit all of one user's events in one window, neighbours add or
     remove it, sqrt(C) the L2 sensitivity from contribution bounding (Bun and Steinke 2016, proposition 1.6). The pure
     ε is infinite; (ε, δ) comes from the composition accountant. Real-valued noise carries floating-point traces of
     the count (Mironov 2012): simulation only; deploy `discrete_gaussian`.
 
+    Notes
+    -----
     Time and state O(n_cells) a window.
 
     Examples

@@ -24,7 +24,16 @@ Array = NDArray[np.float64]
 class Hierarchy(Mechanism):
     """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and make them consistent.
 
-    Groups are of ``fan_out`` successive cells, in the order of the cells, and so are groups of groups.
+    Parameters
+    ----------
+    rho
+        Zero-concentrated DP of each window; sets σ = Δ/sqrt(2ρ) at every node of the tree.
+    sigma
+        Standard deviation at every node, instead of ``rho``.
+    fan_out
+        Cells of a group, and groups of a larger one: successive ones, in the order of the cells.
+    noise
+        ``discrete_gaussian`` (integers, the default) or ``gaussian``.
 
     **Privacy.** ρ-zCDP per window with ρ = Δ²/(2σ²): unit all of one user's events in one window, neighbours add or
     remove it (Bun and Steinke 2016, proposition 1.6). Δ² is the sum over the levels of the tree of the most that one

@@ -24,6 +24,11 @@ FADING = 0.998
 class Kalman(Postprocess):
     """Release the mean and standard deviation of each count, modelled as a random walk observed with noise.
 
+    Parameters
+    ----------
+    process_variance
+        Variance of the change of a count from one window to the next.
+
     **Privacy.** No guarantee of its own: it reads earlier releases and public facts only, so that the step before it
     keeps its unit, neighbours and budget (post-processing).
 

@@ -16,6 +16,13 @@ from penstock.mechanisms.core.state import State
 class LandmarkSkip(LandmarkSchedule):
     """Repeat the last release at landmarks, and give every other window the whole ε.
 
+    Parameters
+    ----------
+    epsilon
+        Budget of one period, in nats.
+    rho, delta, noise, accounting, radius
+        As in `BudgetSchedule`.
+
     **Privacy.** Landmarks cost nothing, so the sum of ε over the landmarks and any other window is ε. Unit: one user's
     bounded contributions in all landmark windows and any one other window of a budget period; neighbours add or remove
     it. Which windows repeat is public. Katsomallos et al. 2022, Skip. With Gaussian noise all of this holds of ρ in

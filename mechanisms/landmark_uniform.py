@@ -11,11 +11,20 @@ from penstock.mechanisms.core.schedules import LandmarkSchedule
 class LandmarkUniform(LandmarkSchedule):
     """Give every release ε/n, where n is the number of landmarks plus one.
 
+    Parameters
+    ----------
+    epsilon
+        Budget of one period, in nats.
+    rho, delta, noise, accounting, radius
+        As in `BudgetSchedule`.
+
     **Privacy.** For landmarks L, the sum of ε over L and any other window is ε: n = abs(L) + 1, or abs(L) where every
     window of the period is a landmark. Unit: one user's bounded contributions in all landmark windows and any one other
     window of a budget period; neighbours add or remove it. Katsomallos et al. 2022, Uniform. With Gaussian noise all of
     this holds of ρ in place of ε, with √C the L2 sensitivity, by composition (Bun, Steinke 2016, lemma 2.3).
 
+    Notes
+    -----
     Time and state O(n_cells) a window. Raises `ParameterError` if the number of landmarks of a period is unknown.
 
     Examples

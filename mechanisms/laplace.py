@@ -13,11 +13,18 @@ from penstock.mechanisms.core.schedules import Scheduled
 class Laplace(Scheduled):
     """Add real Laplace noise of scale C/ε to every count of every window.
 
+    Parameters
+    ----------
+    epsilon
+        Budget of *each* window, in nats.
+
     **Privacy.** Event-level ε-differential privacy: unit all of one user's events in one window, neighbours add or
     remove it, C = ``max_cells`` the L1 sensitivity from contribution bounding (Dwork, McSherry, Nissim, Smith 2006,
     theorem 1). A user seen in T windows is protected by T·ε only. Real-valued noise carries floating-point traces of
     the count (Mironov 2012): simulation only; deploy `discrete_laplace`.
 
+    Notes
+    -----
     Time and state O(n_cells) a window.
 
     Examples

@@ -26,9 +26,23 @@ GRID = 16
 class Pegasus(Mechanism):
     """Add Laplace noise to every count, group windows with similar counts, and smooth over each group.
 
-    ``w`` = 1, as in the paper, protects what a user does in one window; each window has an equal share of ε. The noise
-    has what ``grouping`` leaves of it. θ = ``threshold`` is in units of C/ε, ε being that of the grouping in one
-    window. The paper has no bound such as ``longest``, and state without one; it found smoothing by ``median`` best.
+    Parameters
+    ----------
+    epsilon
+        Budget of any ``w`` successive windows, in nats; each of them has an equal share.
+    w
+        Length of the protected stretch: 1, as in the paper, protects what a user does in one window.
+    grouping
+        Share of ε spent on finding out which windows are alike; the noise has the rest.
+    threshold
+        θ: deviation up to which windows are alike, in units of C/ε, ε being that of the grouping in one window.
+    longest
+        Most windows that can be alike; the paper has no such bound, and state without one.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+    smoothing
+        ``median`` (which the paper found best) or ``mean`` of the noisy counts that are alike; ``none``: each noisy
+        count as it is.
 
     **Privacy.** ε-differential privacy for any w successive windows: unit all of one user's bounded contributions in
     them, neighbours add or remove it. Each window has ε/w: the perturber adds noise for (1 − grouping) of it. The

@@ -11,6 +11,11 @@ from penstock.mechanisms.core.schedules import PeriodSchedule
 class PeriodUniform(PeriodSchedule):
     """Add the same noise to every window of a budget period, sized for all memberships of a person in it.
 
+    Parameters
+    ----------
+    epsilon, rho, delta, noise, accounting
+        As in `BudgetSchedule`, on counts. The budget is that of a budget period, or of a whole run without periods.
+
     **Privacy.** User-level ε-differential privacy for a budget period: all its windows are one release with noise for
     n memberships, n = ``bounding.max_per_period`` (unset: ``max_cells`` times the windows of the period), hence of
     scale n/ε, or of standard deviation √(n/(2ρ)) with Gaussian noise. Unit: all of one user's bounded contributions in
@@ -19,6 +24,8 @@ class PeriodUniform(PeriodSchedule):
     charged once, as a block, when its first window is released; a charge counts in full in every other unit that meets
     the period, and at the price of a replacement in those that hold only a part of it.
 
+    Notes
+    -----
     Time and state O(n_cells) a window. Raises `ParameterError` on an endless stream without a ``budget_period``.
 
     Examples

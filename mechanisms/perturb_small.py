@@ -13,6 +13,15 @@ from penstock.mechanisms.crowd_blending import CrowdBlending
 class PerturbSmall(CrowdBlending):
     """Add Laplace noise of scale 1/ε to counts below a threshold, and release all other counts exactly.
 
+    Parameters
+    ----------
+    threshold
+        k: the smallest count that is shown without noise.
+    epsilon
+        ε of the noise on each smaller count, in nats.
+    noise
+        ``discrete_laplace`` (integers, the default) or ``laplace``.
+
     **Privacy.** None: no differential privacy, since counts from k on are exact. It is (k, ε)-crowd-blending for a user
     who is in one count only (Gehrke, Hay, Lui, Pass 2012): the user shares the count with k − 1 others, or the count is
     noisy. Behind `sampling` of people it is differentially private for one count (the same paper, theorem on

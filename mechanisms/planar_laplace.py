@@ -13,6 +13,13 @@ from penstock.mechanisms.core.schedules import Scheduled
 class PlanarLaplace(Scheduled):
     """Move every point of every trace by planar Laplace noise.
 
+    Parameters
+    ----------
+    epsilon
+        What *each* point costs: two points ``radius`` metres apart are told apart at a cost of ε.
+    radius
+        That distance in metres, 1 if unset.
+
     **Privacy.** Geo-indistinguishability: points d metres apart are ε·d/radius-indistinguishable, each point of a trace
     on its own; the points of a trace add up. Unit: one point of one user; neighbours differ in its position, not in its
     time. Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013.

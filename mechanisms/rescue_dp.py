@@ -31,8 +31,14 @@ SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 class RescueDp(WEventSchedule):
     """Publish sooner if releases change, with a share of the remaining budget; release small counts as group means.
 
-    Counts that are predicted to be smaller than τ = ``group_below`` are released in groups that add up to as much (0:
-    no groups); the interval between publications can grow by θ = ``growth`` windows at once.
+    Parameters
+    ----------
+    epsilon, rho, delta, w, noise, accounting
+        As in `WEventSchedule`, on counts.
+    group_below
+        τ: counts that are predicted to be smaller are released in groups that add up to as much. 0: no groups.
+    growth
+        θ: windows by which the interval between publications can grow at once.
 
     **Privacy.** w-event ε-differential privacy: a publication spends a part of what the w − 1 windows before it have
     left of ε. Unit: all of one user's bounded contributions within any w successive windows; neighbours add or remove
@@ -52,7 +58,7 @@ class RescueDp(WEventSchedule):
     Examples
     --------
     >>> from penstock.mechanisms.core.run import run_mechanism
-    >>> releases = run_mechanism(RescueDp(epsilon=8.0, w=4), np.full((12, 2), 1000), seed=1)
+    >>> releases = run_mechanism(RescueDp(epsilon=8.0, w=4), np.full((12, 2), 1000), Facts(n_cells=2), seed=1)
     >>> {release.action for release in releases} <= {"published", "repeated"}
     True
     """

@@ -16,11 +16,18 @@ from penstock.mechanisms.core.plugin import parameter
 class SuppressSmall(Postprocess):
     """Suppress counts below a threshold to 0, and release all other counts exactly.
 
+    Parameters
+    ----------
+    threshold
+        k: the smallest count that is shown.
+
     **Privacy.** None: no differential privacy, whatever k, since counts from k on are exact. It is (k, 0)-crowd-
     blending for a user who is in one count only (Gehrke, Hay, Lui, Pass 2012): a counted person shares the count with
     k − 1 others or is not shown. A user in several counts may share the combination with no one. After a private
     release it is post-processing and costs nothing.
 
+    Notes
+    -----
     Time O(n_cells) a window, no state.
 
     Examples

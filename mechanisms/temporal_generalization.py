@@ -12,6 +12,11 @@ from penstock.mechanisms.core.plugin import parameter
 class TemporalGeneralization(Generalization):
     """Count distinct people over several successive windows, and copy the count to each of them.
 
+    Parameters
+    ----------
+    windows
+        Windows that are counted as one; window 1 begins the first of these stretches.
+
     **Privacy.** None by itself: no guarantee, coarse counts are exact. People are bounded and counted again over the
     stretch, so noise that follows is calibrated to all of one user's events in a stretch, and drawn once for it.
 

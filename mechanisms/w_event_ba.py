@@ -16,19 +16,27 @@ from penstock.mechanisms.core.state import State
 class WEventBa(DissimilaritySchedule):
     """Publish with the unused budget of earlier windows, then pause for as many windows as were absorbed.
 
+    Parameters
+    ----------
+    epsilon, rho, delta, w, noise, accounting, radius
+        As in `DissimilaritySchedule`.
+
     **Privacy.** w-event ε-differential privacy: any w successive dissimilarity queries cost ε/2; a publication that
     used k shares of ε/(2w) is followed by k − 1 windows without one, so that any w successive publications spend at
     most ε/2. Deciding whether to publish reads the data and is paid for. Unit: all of one user's bounded contributions
     within any w successive windows; neighbours add or remove it. Kellaris et al. 2014, Budget Absorption. With Gaussian
     noise all of this holds of ρ in place of ε, with √C the L2 sensitivity, by a Rényi filter (Feldman, Zrnic 2021).
 
+    Notes
+    -----
     Time and state O(n_cells) a window.
 
     Examples
     --------
+    >>> from penstock.mechanisms.core.contract import Facts
     >>> from penstock.mechanisms.core.run import run_mechanism
     >>> counts = np.zeros((6, 30), int)
-    >>> releases = run_mechanism(WEventBa(epsilon=2.0, w=3), counts, seed=1)
+    >>> releases = run_mechanism(WEventBa(epsilon=2.0, w=3), counts, Facts(n_cells=30), seed=1)
     >>> {release.action for release in releases} <= {"published", "repeated"}
     True
     """
