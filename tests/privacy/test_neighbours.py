@@ -67,11 +67,11 @@ def a_quota_for_each_window(patch):
     """Forget what a person has used of a budget period."""
     right = PeriodQuota.admit
 
-    def admit(self, memberships, period, *rest):
-        kept = np.ones(len(period), bool)
+    def admit(self, memberships, period, maximum, *rest):
+        kept, maximum = np.ones(len(period), bool), np.broadcast_to(maximum, len(period))
         for window in np.unique(memberships.window):
             rows = np.flatnonzero(memberships.window == window)
-            kept[rows] = right(PeriodQuota(), memberships.take(rows), period[rows], *rest)
+            kept[rows] = right(PeriodQuota(), memberships.take(rows), period[rows], maximum[rows], *rest)
         return kept
 
     patch.setattr(PeriodQuota, "admit", admit)
