@@ -45,13 +45,13 @@ def reference_markdown() -> str:
     * `name` (text; required)
     """
     parts = [f"### A run\n\n{_table(RunConfig, {})}"]
-    known: set[type] = set()
+    known: set[tuple[type, str]] = set()
 
     def add(cls: type, level: str) -> None:
         for section, key in _inside(cls).items():
-            if section not in known:
+            if (section, key) not in known:
                 parts.append(f"{level} `{key}`\n\n{_summary(section)}\n\n{_table(section, {})}")
-                known.add(section)
+                known.add((section, key))
 
     add(RunConfig, "###")
     for registry in UNIONS.values():
