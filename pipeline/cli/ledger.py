@@ -123,7 +123,7 @@ def _missing_head(paths: Sequence[str], manifest: Path) -> list[str]:
         head = values.get("ledger_head") or values["ledger"]["head"]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         head = None
-    if not head:
+    if not (isinstance(head, str) and head):
         raise DataError(f"{manifest}: no manifest of a deployment, which names the head of its ledger")
     if any(head in Ledger(Path(path)).heads() for path in paths):
         return []

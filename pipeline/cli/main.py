@@ -93,7 +93,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         from importlib import metadata
 
-        print("penstock", metadata.version("penstock"))
+        try:
+            print("penstock", metadata.version("penstock"))
+        except metadata.PackageNotFoundError:
+            print("penstock (not installed)")
         return DONE
     arguments = parser.parse_args(words)
     arguments.beam_options = beam_options

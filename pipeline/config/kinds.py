@@ -31,7 +31,11 @@ def find(text: str, folder: Path | None) -> str | None:
     if "://" in text:
         return text
     for path in [text] if folder is None else [text, os.path.join(folder, text)]:
-        if text and "\0" not in text and (os.path.exists(path) or any(glob.iglob(path, recursive=True))):
+        if (
+            text
+            and "\0" not in text
+            and (os.path.exists(path) or (glob.has_magic(path) and any(glob.iglob(path, recursive=True))))
+        ):
             return path
     return None
 

@@ -404,7 +404,9 @@ def choose(
     target.mkdir(parents=True, exist_ok=True)
     question, suffix, number = json.loads(json.dumps(asdict(asked))), "", 1
     # The files of a second question in the folder end in -2, of a third in -3.
-    while (answer := target / f"choice{suffix}.json").is_file() and json.loads(answer.read_text())["asked"] != question:
+    while (answer := target / f"choice{suffix}.json").is_file() and json.loads(answer.read_text(encoding="utf-8"))[
+        "asked"
+    ] != question:
         suffix, number = f"-{number + 1}", number + 1
     (target / f"best{suffix}.yaml").unlink(missing_ok=True)
     tried: list[str] = []

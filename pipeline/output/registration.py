@@ -282,10 +282,11 @@ def resume_run(plan: Plan) -> None:
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with.
     """
+    ledger = open_ledger(plan)  # which refuses a deployment without a nonce
     if not plan.keys.run_id:
         register_run(plan)
         return
-    ledger, known = open_ledger(plan), KnownLedgers(plan)
+    known = KnownLedgers(plan)
     with known.locked():
         known.check()
         with ledger.transaction() as transaction:

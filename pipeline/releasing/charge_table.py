@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import DAY, Calendar
 from penstock.pipeline.windows.grid import period_calendar
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -20,6 +21,9 @@ Integers = NDArray[np.int64]
 
 #: Slots whose numbers are kept together: time between charges that are far apart takes no memory.
 CHUNK = 4096
+
+#: Kinds of units that a budget can protect.
+KINDS = ("stretch", "period", "landmarks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,10 @@ class Terms:
     listed: tuple[int, ...] = ()
     adjacency: str = "add or remove one user's events in the unit"
     traces: str = ""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ParameterError("kind", self.kind, "one of " + ", ".join(KINDS))
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:

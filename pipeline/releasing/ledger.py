@@ -151,9 +151,9 @@ def store_head(path: Path, head: str) -> None:
     True
     """
     line, before = head.zfill(_HEAD_LENGTH).encode() + b"\n", stored_head(path)
-    if before is None:
+    if before is None and not head:
         write_first(path, line, private=True)
-    elif before != head:
+    elif before != head:  # a file that is gone is an error: so is its folder, perhaps, and the run's mark
         with path.open("r+b") as file:
             file.write(line)
             file.flush()

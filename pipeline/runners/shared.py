@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,6 +32,8 @@ N_THREADS = 2
 PIECE_ROWS = 1 << 18
 #: Items that wait at most to be used once they have been read.
 _WAITING = 2
+#: Seconds between two looks whether the items are wanted still.
+_PAUSE = 0.1
 #: Why a stream ends before its end.
 INTERRUPTED = "interrupted"
 
@@ -52,7 +55,9 @@ def live_input(plan: Plan) -> LiveInput:
 
 
 class ReadAhead(Generic[Item]):
-    """Iterator over items that a thread produces ahead of time, two at most. None does not count as an item.
+    """Iterator over items that a thread produces ahead of time. None does not count as an item.
+
+    Two of them wait at most, so that slow use holds the making back.
 
     >>> letters = ReadAhead("abc")
     >>> list(letters)
@@ -61,10 +66,12 @@ class ReadAhead(Generic[Item]):
     """
 
     def __init__(self, items: Iterable[Item | None]) -> None:
-        self.ended = self._closed = False
-        self._items = iter(items)
-        self._pool = ThreadPoolExecutor(1, "penstock-reader")
-        self._ready = deque(self._pool.submit(self._next) for _ in range(_WAITING))
+        self.ended = False
+        self._items = items
+        self._ready: queue.Queue[Item | BaseException | None] = queue.Queue(_WAITING)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._make, name="penstock-reader", daemon=True)
+        self._thread.start()
 
     def __iter__(self) -> Iterator[Item]:
         while (item := self.take()) is not None:
@@ -72,24 +79,40 @@ class ReadAhead(Generic[Item]):
 
     def take(self, timeout: float | None = None) -> Item | None:
         """Return the next item, or None on timeout or at the end. Raise the producer's exception if there is one."""
-        if not wait(self._ready, timeout, FIRST_COMPLETED).done:
+        try:
+            item = self._ready.get(timeout=timeout)
+        except queue.Empty:
             return None
-        item = self._ready.popleft().result()
+        if isinstance(item, BaseException):
+            raise item
         self.ended = item is None
-        self._ready.append(self._pool.submit(self._next))
         return item
 
     def close(self) -> None:
         """Stop the thread."""
-        self._closed = True
-        for future in self._ready:
-            future.cancel()
-        if isinstance(self._items, Generator):
-            self._pool.submit(self._items.close)
-        self._pool.shutdown()
+        self._closed.set()
+        self._thread.join()
 
-    def _next(self) -> Item | None:
-        return next((item for item in self._items if item is not None or self._closed), None)
+    def _make(self) -> None:
+        try:
+            for item in self._items:
+                if self._closed.is_set() or not (item is None or self._put(item)):
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+        finally:
+            if isinstance(self._items, Generator):
+                self._items.close()
+
+    def _put(self, item: Item | BaseException | None) -> bool:
+        while not self._closed.is_set():
+            try:
+                self._ready.put(item, timeout=_PAUSE)
+                return True
+            except queue.Full:
+                continue
+        return False
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -236,8 +236,8 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
         if encoding in ("utf-8", known):
             return encoding, texts[encoding], ()
     if not texts:
-        text = f"cannot be read as {known}" if known else "is not UTF-8 text; is it a CSV file?"
-        raise DataError(f"{path}: {text} --encoding says another encoding")
+        text = f"cannot be read as {known}" if known else "is not UTF-8 text (is it a CSV file?)"
+        raise DataError(f"{path}: {text}; --encoding says another encoding")
 
     def n_known(encoding: str) -> int:
         """Count the parts of an event that the names in the header tell in an encoding."""
