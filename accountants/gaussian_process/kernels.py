@@ -117,6 +117,8 @@ def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
     """
     if name not in FAMILIES:
         raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
+    if width < 1:
+        raise ParameterError("width", width, "at least 1")
     if name == "every_other":
         return [np.arange(first, n_points, 2) for first in range(min(2, n_points))]
     size = min(width, n_points) if name == "sliding_blocks" else 1

@@ -167,6 +167,7 @@ def true_positives(labels: NDArray[np.bool_], scores: NDArray[np.float64], at: f
     """
     if not 0 < at < 1:
         raise ParameterError("at", at, "above 0 and below 1")
+    labels = np.asarray(labels, bool)
     present, absent = np.asarray(scores)[labels], np.sort(np.asarray(scores)[~labels])[::-1]
     n_allowed = math.floor(at * absent.size + 1e-9)
     return int((present > absent[n_allowed]).sum()) if n_allowed and present.size else None

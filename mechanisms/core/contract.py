@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
-from penstock.mechanisms.core.intervals import deviation_of, margin
+from penstock.mechanisms.core.intervals import LEAST, deviation_of, margin
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry
 from penstock.mechanisms.core.portable import millionths
@@ -443,7 +443,8 @@ class Postprocess(ChainStep):
         if deviation is not None and shown.shape == values.shape:
             possible = np.maximum(values, 0.0)
             moved = np.abs(shown - possible)
-            wider = deviation_of(shown, margin(possible, deviation) + moved)
+            # By more than the rounding; below LEAST no interval reaches one person, and most not half of one.
+            wider = np.maximum(deviation_of(shown, margin(possible, deviation) + moved + 0.001), LEAST)
             deviation = np.where(moved > 0, millionths(np.maximum(wider, deviation)), deviation)
         return replace(release, values=shown, standard_deviation=deviation), state
 

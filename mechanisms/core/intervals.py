@@ -13,6 +13,8 @@ Array = NDArray[np.float64]
 LEVEL, QUANTILE = 0.95, 1.959964
 #: Variance of the rounding to whole numbers, by which that of the normal that stands for a count is larger (Sheppard).
 ROUNDING = 1.0 / 12.0
+#: Standard deviation from which on an interval reaches one person.
+LEAST = 0.225
 #: The least that a value is taken to be where it divides.
 TINY = 1e-6
 
