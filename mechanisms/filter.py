@@ -43,6 +43,8 @@ PROFILE_ERROR = 0.3
 MIN_SIZE = 0.1
 #: The least share of an error that is taken to be left once the common one is out.
 MIN_LEFT = 0.2
+#: The least that the variance of the common error is taken to be where it is learned, in standard errors.
+MIN_LEARNED = 0.1
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
 #: The least that variances, and their ratios, are taken to be.
@@ -102,7 +104,7 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([94.0, 52.0, 0.0, 18.0], [6.6, 5.6, 2.0, 3.6])
+    ([94.0, 53.0, 0.0, 18.0], [6.6, 5.6, 2.0, 3.6])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
@@ -333,13 +335,17 @@ def _common_error(
     learned = np.maximum(state["common_errors"] / state["common_weights"], TINY)
     # What two cells err together: the square of a cell's error shows what it errs alone, too.
     pairs = np.maximum(precision**2 - (parts**2).sum(-1), 0.0)
-    observed = (total**2 - (pulls**2).sum(-1)) / np.maximum(pairs, TINY**2)
-    error = 1.0 / np.sqrt(np.maximum(pairs, TINY**2))  # √2 of it is the standard error where nothing is in common
+    squares = (pulls**2).sum(-1)
+    observed = (total**2 - squares) / np.maximum(pairs, TINY**2)
+    # √2 of it is the standard error where nothing is in common, which a cell that is far off by itself makes larger.
+    crossed = np.maximum(squares**2 - (pulls**4).sum(-1), 0.0)
+    error = np.sqrt(np.maximum(pairs, crossed)) / np.maximum(pairs, TINY**2)
     # A common error that stands out of the noise is believed at once.
     prior = np.maximum(learned, observed - JUMP * np.sqrt(2) * error)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
-    shrinkage = np.where(begun & noisy.seen.any(-1), (learned / (learned + error)) ** 2, 0.0)
+    weighed = np.maximum(learned, MIN_LEARNED * error)  # so that what was thought to be none can be learned
+    shrinkage = np.where(begun & noisy.seen.any(-1), (weighed / (weighed + error)) ** 2, 0.0)
     fading = np.where(shrinkage > 0, VARIANCE_FORGETTING, 1.0)
     after = {
         "common_errors": fading * state["common_errors"] + shrinkage * observed,

@@ -103,8 +103,8 @@ def test_noise_in_the_total_is_not_taken_for_an_error_that_all_cells_share(monke
     assert actual < 0.45
     # What stands out is believed at once: everybody is gone for one hour.
     assert error(gone)[80] < 4.0
-    # Where every total above its standard error counts as standing out, few are seen as many.
-    monkeypatch.setattr("penstock.mechanisms.filter.JUMP", 0.0)
+    # Where every total counts as standing out, few are seen as many.
+    monkeypatch.setattr("penstock.mechanisms.filter.JUMP", -1e6)
     assert error(few).mean() > 1.1 * actual
 
 
