@@ -69,8 +69,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
     lines = [
         "## Figure by figure",
         "",
-        f"A figure is near if within {100 * NEAR_SHARE:.0f} % or {NEAR:g} of the paper's, and small if it is at most "
-        f"{NEAR} itself.",
+        f"A figure is near if within {100 * NEAR_SHARE:.0f} % or {NEAR:g} of the paper's, small if at most {NEAR:g}.",
         "",
     ]
     for paper in plain(root) if root is not None else ():
@@ -111,9 +110,9 @@ def _agreed(agreed: int, n: int) -> str:
 HEADER = """\
 # What the experiments show
 
-For each experiment its question, what came out, and the claims that do not hold. Its files: the configuration, which
+For each experiment its question, its result, and the claims that do not hold. Its files: the configuration, which
 says what ran and how comparable it is (`setting`); `means` with their 95 % intervals over seeds; `claims` with what was
-allowed beforehand and what was found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees*
+allowed beforehand and found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees*
 if its whole interval is within what is allowed, *differs* if none of it is. Written by `python -m reproductions --page`
 ([run one yourself](../docs/experiment_files.md)).
 """
@@ -141,7 +140,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
     name = str(experiment["name"])
     lines = [f"## {name}", "", _text(experiment["question"]), ""]
     if experiment.get("conclusion"):
-        lines += [_text(f"**What came out.** {experiment['conclusion']}"), ""]
+        lines += [_text(f"**Result.** {experiment['conclusion']}"), ""]
     links = [f"[configuration]({os.path.relpath(path, ROOT)})"]
     saved = results / f"{name}.json"
     if not saved.exists():
@@ -156,7 +155,7 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
         links.append(f"[means](results/{name}.csv)")
         claims = results / f"{name}-expected.csv"
         if claims.exists():
-            lines += claims_section(pl.read_csv(claims), experiment)
+            lines += claims_section(pl.read_csv(claims), experiment, pl.read_csv(results / f"{name}.csv"))
             links.append(f"[claims](results/{claims.name})")
         if experiment.get("published"):
             links.append(f"[published](shown/{name}.yaml)")
@@ -167,8 +166,11 @@ def _text(value: Any) -> str:
     return textwrap.fill(" ".join(str(value).split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count the confirmed claims, and list all other claims with their verdicts, or what all confirmed ones are on."""
+def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any], summary: pl.DataFrame) -> list[str]:
+    """Count the confirmed claims, and list all other claims with their verdicts.
+
+    Where there are no others: what the claims are on, and how many figures of a published table are near.
+    """
     lines = [
         f"* **{row['verdict']}**: {row['says']} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)
@@ -178,8 +180,16 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
     if lines:
         return [f"{words}:", "", *lines, ""]
     labels = experiment.get("labels") or {}
-    about = dict.fromkeys(labels.get(claim["measure"], claim["measure"]) for claim in experiment["expected"])
-    return [_text(f"{words}, on {', '.join(about)}."), ""]
+
+    def named(measures: Iterable[str]) -> str:
+        return ", ".join(dict.fromkeys(labels.get(measure, measure) for measure in measures))
+
+    words += f", on {named(claim['measure'] for claim in experiment['expected'])}"
+    if published := experiment.get("published"):
+        n, far = len(list(published_figures(published))), distant_figures(summary, published)
+        words += f"; {n - len(far)} of {n} published figures near"
+        words += f", not all of {named(measure for _, measure in far)}" if far else ""
+    return [_text(f"{words}."), ""]
 
 
 def _value(row: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from penstock.pipeline.config.yaml import parse, plain
 
 ROOT = Path(__file__).parent
 RESULTS = ROOT / "results"
-#: Files beside those of the experiments: ``tables`` (measures that the pages show; without any, the first), and of a
+#: Files beside those of the experiments: ``tables`` (measures to save; without any, the first), and of a
 #: published table ``published`` and ``differences``.
 SHOWN = ROOT / "shown"
 
@@ -73,5 +73,5 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Return the measures to show in saved tables: those in ``tables``, or the first measure if that is not set."""
+    """Return the measures to save: those in ``tables``, or the first measure if that is not set."""
     return list(experiment.get("tables") or experiment["measures"][:1])

@@ -2,6 +2,7 @@
 
 Let L be the true landmarks of N windows, of a declared size k. Every set S of m windows is a candidate, whatever L, so
 that which sets are possible tells nothing; Pr(S) is proportional to exp(ε·abs(S ∩ L)) (McSherry, Talwar 2007).
+Katsomallos' chapter on landmark privacy ends with "privacy-preserving landmark selection" as future work.
 
 *The choice is ε-private about each landmark.* Proof: how many sets overlap L in j windows is C(k, j)·C(N − k, m − j),
 whichever windows L are, so all L of the size have the same normaliser; the log-ratio of two of them is

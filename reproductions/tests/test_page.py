@@ -76,15 +76,19 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
         }
     )
     experiment = {"expected": [{"source": source, "measure": "mae"} for source in claims["source"]]}
-    assert claims_section(claims, experiment) == [
+    summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae", "mae"], "mean": [1.0, 5.0]})
+    assert claims_section(claims, experiment, summary) == [
         "2 of 4 claims agree:",
         "",
         "* **too close to tell**: two (≤ 1): 1.01 (0.99 to 1.03)",
         "* **differs**: four (≤ 1): 2",
         "",
     ]
-    assert claims_section(claims[:1], {"expected": experiment["expected"][:1]}) == [
-        "1 of 1 claims agrees, on mae.",
+    confirmed: dict[str, Any] = {"expected": experiment["expected"][:1]}
+    assert claims_section(claims[:1], confirmed, summary) == ["1 of 1 claims agrees, on mae.", ""]
+    confirmed |= {"labels": {"mae": "error"}, "published": {"measures": ["mae"], "rows": {"a": [1.0], "b": [9.0]}}}
+    assert claims_section(claims[:1], confirmed, summary) == [
+        "1 of 1 claims agrees, on error; 1 of 2 published figures near, not all of error.",
         "",
     ]
 
