@@ -113,6 +113,11 @@ class Metric:
             text = f"metric {self.name} returns values of shape {values.shape}; it must be one for each {self.scope}"
             raise PluginError(f"{place_of(self.values)}: {text}")
         where = np.flatnonzero(~np.isnan(values))
+        least, most = self.bounds or (-math.inf, math.inf)
+        outside = values[(values < least - 1e-9) | (values > most + 1e-9)]
+        if len(outside):
+            text = f"metric {self.name} returns {outside[0]:g}; by its bounds it must be from {least:g} to {most:g}"
+            raise PluginError(f"{place_of(self.values)}: {text}")
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:

@@ -140,10 +140,7 @@ class Chain(Mechanism):
         state = state | nested("reader", reader)
         releases: list[Release] = []
         for release in made:
-            if np.shape(release.values) != coarse.shape:
-                text = f"{type(self.reader).__name__} releases values of shape {np.shape(release.values)}"
-                place = place_of(type(self.reader), ["step"])
-                raise PluginError(f"{place}: {text}; they must have that of the counts, {coarse.shape}")
+            check_values(self.reader, ("step",), release, coarse.shape)
             dated = replace(release, day_type=window.day_type, time_of_day=window.time_of_day)
             shown, state = self._process(self._in_cells(dated), state)
             releases += self._in_windows(shown, state)
@@ -155,6 +152,7 @@ class Chain(Mechanism):
         """Return the last releases of the reading step, post-processed."""
         releases = []
         for release in self.reader.finish(part("reader", state), noise):
+            check_values(self.reader, ("finish",), release, np.shape(release.values))
             shown, state = self._process(self._in_cells(release), state)
             releases.append(shown)
         return releases
@@ -207,10 +205,7 @@ class Chain(Mechanism):
         for number, step in enumerate(self.after):
             shape = np.shape(release.values)
             release, after = step.process(release, part(f"after{number}", state))
-            if np.shape(release.values) != shape:
-                text = f"{type(step).__name__} makes values of shape {np.shape(release.values)} from {shape}"
-                place = place_of(type(step), ["transform", "process"])
-                raise PluginError(f"{place}: {text}; it must keep the shape")
+            check_values(step, ("transform", "process"), release, shape)
             state = state | nested(f"after{number}", after)
         return replace(release, charge=charge), state
 
@@ -233,6 +228,18 @@ class Chain(Mechanism):
         coarse = np.asarray(release.repeats)
         fine = [np.where(coarse > 0, (coarse - 1) * self.together + 1 + place, coarse) for place in range(len(made))]
         return [replace(one, repeats=window if window.ndim else int(window)) for one, window in zip(made, fine)]
+
+
+def check_values(step: ChainStep, methods: Sequence[str], release: Release, shape: tuple[int, ...]) -> None:
+    """Check that a step released one number for every active sensor; if not, raise an error for one of its methods."""
+    values = np.asarray(release.values)
+    if values.shape != shape:
+        wrong = f"of shape {values.shape}; they must have that of the counts, {shape}"
+    elif np.isinf(values).any() or (np.isnan(values) & (True if release.active is None else release.active)).any():
+        wrong = "that are no numbers; only those of inactive sensors may be NaN"
+    else:
+        return
+    raise PluginError(f"{place_of(type(step), methods)}: {type(step).__name__} releases values {wrong}")
 
 
 def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:

@@ -176,7 +176,19 @@ MISTAKES = {
         "nearest_ten",
         "(values / 10)",
         "(values / 10)[..., :1]",
-        r"py:17: NearestTen makes values of shape \(1,\)",
+        r"py:17: NearestTen releases values of shape \(1,\)",
+    ),
+    "no number": (
+        "nearest_ten",
+        "(values / 10)",
+        "(values / 10 * np.nan)",
+        r"py:17: NearestTen releases values that are no numbers; only those of inactive sensors may be NaN",
+    ),
+    "out of bounds": (
+        "empty_streets",
+        '"window"',
+        '"window", bounds=(0.0, 0.1)',
+        r"py:\d+: metric empty_streets returns 0.\d+; by its bounds it must be from 0 to 0.1",
     ),
     "cells": (
         "bands",
