@@ -70,10 +70,10 @@ class KafkaOutput(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOutput(Checked):
-    """A folder for public files, each written once, on any file system that Beam supports."""
+    """A folder for public files, each written once, in an object store, on HDFS or on a disk."""
 
-    path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, azfs://) or an absolute path")
-    options: dict[str, str] = parameter(factory=dict, doc="Beam's, such as s3_endpoint_url; secrets as env: or file:")
+    path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, abfs://) or an absolute path")
+    options: dict[str, str] = parameter(factory=dict, doc="fsspec's, such as endpoint_url; secrets as env: or file:")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """A live folder whose files are counted and released while more files arrive.
 
-It may be on a disk, or on any file system of Beam (``gs://``, ``s3://``). On Beam's runners one splittable reader
+It may be on a disk or in an object store (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
 the look, so that a file which appears a moment after it was written is behind it; it keeps the name of every file there
 ever was, where this keeps those that are still there; and nothing tells a run that goes on which block of which file
@@ -53,9 +53,9 @@ class Folder(LiveSource):
     ----------
     of
         How files are read, and where they come to: a folder, or a pattern such as ``in/*.csv``; on a disk or, as a URL
-        (``gs://``, ``s3://``, ``hdfs://``, ``azfs://``), on a file system of Beam.
+        (``gs://``, ``s3://``, ``hdfs://``, ``abfs://``), where fsspec reaches.
     options
-        For a URL: options of the file system as Beam calls them; secrets as ``env:`` or ``file:``.
+        For a URL: options of the file system as fsspec calls them; secrets as ``env:`` or ``file:``.
     idle_after
         At most so long after its time of modification a file appears under its name.
     disorder
@@ -92,7 +92,7 @@ class Folder(LiveSource):
 
     of: Source = parameter(doc="source that reads the files (csv, parquet, …), with the folder they arrive in")
     options: dict[str, str] | None = parameter(
-        None, doc="Beam's options of a remote file system; secrets as env: or file:"
+        None, doc="fsspec's options of a remote file system; secrets as env: or file:"
     )
     every: int = duration(1_000, above=0, doc="time between looks at the folder")
     idle_after: int = duration(60_000, doc="delay of the clock: most time from a file's modification to its appearance")

@@ -1,4 +1,4 @@
-"""S3 by Beam's own file system and Amazon's client, against the server of moto; ``.ci/clouds`` has both."""
+"""S3 by s3fs, against the server of moto; ``.ci/clouds`` has both."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
 boto3 = pytest.importorskip("boto3")
 moto = pytest.importorskip("moto.server")
+pytest.importorskip("s3fs")
 
 pytestmark = pytest.mark.integration
 
@@ -37,12 +38,11 @@ def client(monkeypatch):
 
 
 def options_of(client) -> dict[str, str]:
-    """Options in Beam's names."""
+    """Options in the names of s3fs."""
     return {
-        "s3_endpoint_url": client.meta.endpoint_url,
-        "s3_access_key_id": "x",
-        "s3_region_name": "us-east-1",
-        "s3_secret_access_key": "env:STORE_SECRET",
+        "endpoint_url": client.meta.endpoint_url,
+        "key": "x",
+        "secret": "env:STORE_SECRET",
     }
 
 

@@ -1,14 +1,14 @@
-"""Publish a run's public files to a folder on any file system that Beam supports: object stores, HDFS or a
-local disk.
-"""
+"""Publish a run's public files to a folder of an object store, of HDFS (through fsspec), or of a local disk."""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,12 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.pipeline.atomic import replacing
 from penstock.pipeline.output.cells import CELLS
 from penstock.pipeline.output.checkpoint import public_name
 from penstock.pipeline.output.files import canonical
 from penstock.pipeline.output.maps import OUTLINES
 from penstock.pipeline.output.sinks import Sink
-from penstock.pipeline.sources.reading.file_systems import file_system, opened
+from penstock.pipeline.sources.reading.file_systems import file_system, is_url
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -35,7 +36,7 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 
 
 class Store(Sink):
-    """A sink that writes each of a run's public files once, as objects, through Beam's `FileSystem` for the path.
+    """A sink that writes each of a run's public files once, as objects, and an object of a store never over another.
 
     Files are there when the run has ended, byte for byte. A stream also has ``releases/WINDOW.parquet`` once its window
     is released, and ``manifests/DIGEST.json`` for each manifest that it began or went on with. An object that exists
@@ -96,31 +97,43 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 class Objects:
-    """The objects below a path on any of Beam's file systems. Each object is written once and as a whole."""
+    """The objects below a path. Each is written once, and is seen as a whole or not at all."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
 
     @cached_property
     def system(self) -> Any:
-        """Beam's file system for the path. Access raises `MissingLibrary` if a library is missing."""
-        return file_system(self.output.path, self.output.options, "output.store.path")
+        """File system of a URL, or None for a local folder. Access raises `MissingLibrary` if a library is missing."""
+        path = self.output.path
+        return file_system(path, self.output.options, "output.store.path") if is_url(path) else None
 
     def place(self, name: str) -> str:
         """Return the full path of an object."""
-        return str(self.system.join(self.output.path, *name.split("/")))
+        return f"{self.output.path.rstrip('/')}/{name}"
 
     def put(self, name: str, data: bytes) -> bool:
         """Write an object unless it exists, and return whether it holds the given bytes, or raise `DataError`."""
-        place = self.place(name)
+        place, system = self.place(name), self.system
         try:
-            if not self.system.exists(place):  # written under a temporary name and renamed
-                folder, last = self.system.split(place)
-                temporary = self.system.join(folder, f".{last}.{secrets.token_hex(4)}.tmp")
-                with opened(self.system.create, temporary) as file:
-                    file.write(data)
-                self.system.rename([temporary], [place])
-            with opened(self.system.open, place) as file:
-                return bytes(file.read()) == data
+            if system is None:
+                if not (path := Path(place)).exists():
+                    with replacing(path) as temporary:
+                        temporary.write_bytes(data)
+                return path.read_bytes() == data
+            if not system.exists(place):
+                with suppress(FileExistsError):  # of another process, which is compared
+                    self._create(place, data)
+            return bytes(system.cat_file(place)) == data
         except Exception as error:
             raise DataError(f"{place}: cannot be published ({type(error).__name__}: {error})") from error
+
+    def _create(self, place: str, data: bytes) -> None:
+        if not place.startswith("hdfs://"):
+            self.system.pipe_file(place, data, mode="create")  # one conditional request
+            return
+        # A file of HDFS is seen while it is written, and a rename there replaces none.
+        folder, _, last = place.rpartition("/")
+        temporary = f"{folder}/.{last}.{secrets.token_hex(4)}.tmp"
+        self.system.pipe_file(temporary, data)
+        self.system.mv(temporary, place)

@@ -1,16 +1,18 @@
-"""Files on a local disk, or on any file system that Beam supports, such as object stores and HDFS."""
+"""Files on a local disk, or objects of a store (S3, Google Cloud Storage, Azure) or of HDFS through fsspec.
+
+A process that reads or writes objects does so for itself, on every runner: Beam's file systems serve only what Beam
+itself keeps, such as the staging of a job.
+"""
 
 from __future__ import annotations
 
 import glob
-import importlib
-import io
+import inspect
 import os
-import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,13 +22,8 @@ from penstock.pipeline.sources.reading.inputs import ARCHIVES, PathSource, match
 from penstock.pipeline.sources.reading.services import resolved_value
 from penstock.pipeline.sources.reading.text import TextSource
 
-#: Module that a scheme needs, and what it comes with.
-_NEEDED = {
-    "gs": ("google.cloud.storage", "apache-beam[gcp]"),
-    "s3": ("boto3", "apache-beam[aws]"),
-    "azfs": ("azure.storage.blob", "apache-beam[azure]"),
-    "hdfs": ("hdfs", "apache-beam[hadoop]"),
-}
+#: Library by which fsspec reaches each scheme; those that are not required come with the extra of the scheme's name.
+LIBRARIES = {"abfs": "adlfs", "gs": "gcsfs", "hdfs": "pyarrow", "s3": "s3fs"}
 
 
 def is_url(path: str) -> bool:
@@ -38,37 +35,36 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def file_system(path: str, options: Mapping[str, str], field: str) -> Any:
-    """Return Beam's file system for a path; raise `MissingLibrary` or `ConfigError` if there is none.
+def file_system(url: str, options: Mapping[str, str], field: str) -> Any:
+    """Return fsspec's file system for a URL; raise `MissingLibrary` or `ConfigError` if there is none.
 
-    ``options`` are Beam's; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the path in the
-    configuration, for errors.
+    ``options`` are those of its class; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the URL
+    in the configuration, for errors.
     """
-    from apache_beam.io import filesystems  # registers those that are installed
-    from apache_beam.io.filesystem import FileSystem
-    from apache_beam.options.pipeline_options import PipelineOptions
+    import fsspec  # only a run with a URL needs it
 
-    scheme = filesystems.FileSystems.get_scheme(path)
-    if scheme in _NEEDED:
-        module, extra = _NEEDED[scheme]
-        try:
-            importlib.import_module(module)
-        except ImportError:
-            raise MissingLibrary(f"{scheme}:// needs a library that is not installed: pip install '{extra}'") from None
-    kinds = {kind.scheme(): kind for kind in FileSystem.get_all_subclasses()}
-    if scheme not in kinds:
-        known = ", ".join(f"{name}://" for name in sorted({*_NEEDED, *kinds} - {None}))
-        raise ConfigError((f"{field}: Beam has no file system for {scheme}://, but for {known}",))
+    scheme = url.partition("://")[0]
+    if scheme not in LIBRARIES:
+        known = ", ".join(f"{name}://" for name in LIBRARIES)
+        raise ConfigError((f"{field}: there is no file system for {scheme}://, but for {known}",))
+    try:
+        cls = fsspec.get_filesystem_class(scheme)
+    except ImportError:
+        text = f"{scheme}:// needs {LIBRARIES[scheme]}, which is not installed: pip install 'penstock[{scheme}]'"
+        raise MissingLibrary(text) from None
+    taken = {name for base in cls.__mro__ for name in inspect.signature(base.__init__).parameters}
+    taken -= {"self", "args", "kwargs", "storage_options"}
+    if unknown := [name for name in options if name not in taken]:  # which fsspec would pass over
+        section = field.removesuffix(".path").removesuffix(".of")
+        text = f"{section}.options.{unknown[0]}: {cls.__name__} of {LIBRARIES[scheme]} has no such option, but "
+        raise ConfigError((text + ", ".join(sorted(taken)),))
     values = {name: resolved_value(name, value) for name, value in options.items()}
-    return kinds[scheme](pipeline_options=PipelineOptions.from_dictionary(values))
-
-
-def opened(how: Any, place: str) -> io.IOBase:
-    """Open a file through the ``open`` or ``create`` method of a file system, without decompression."""
-    from apache_beam.io.filesystem import CompressionTypes
-
-    file: io.IOBase = how(place, compression_type=CompressionTypes.UNCOMPRESSED)
-    return file
+    try:
+        # Every look is to show what is there now.
+        return fsspec.core.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True, **values)[0]
+    except Exception as error:  # of any client
+        cause = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError((f"{field}: {url} cannot be reached ({cause})",)) from error
 
 
 class File(NamedTuple):
@@ -147,27 +143,20 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Files on a Beam file system, which are copied to a temporary folder for reading.
-
-    Raises `ConfigError` if Beam would date the objects wrongly on this machine.
-    """
+    """Objects below a URL, or of a pattern, which are copied to a temporary folder for reading."""
 
     def __init__(self, source: PathSource, options: Mapping[str, str]) -> None:
-        self._path = source.path
+        self._path, self._is_pattern = source.path, glob.has_magic(source.path)
         # As on a disk: a pattern says itself what is wanted, and leaves out only hidden names and those of folders.
-        self._patterns = ("?*",) if glob.has_magic(self._path) else _patterns(source)
-        if self._path.startswith("gs://") and time.daylight:
-            # Beam takes the time of an object, which is UTC, for one that summer time may apply to (`gcsio` of 2.77).
-            text = "objects of gs:// are dated an hour early on a machine with summer time; set its TZ=UTC"
-            raise ConfigError((f"source.of.path: {text}",))
+        self._patterns = ("?*",) if self._is_pattern else _patterns(source)
         self._system = file_system(self._path, options, "source.of.path")
 
     def listing(self) -> dict[str, File]:
         """Return the existing files by name, as `LocalFiles.listing` does."""
-        pattern = self._path if glob.has_magic(self._path) else f"{self._path.rstrip('/')}/**"
+        look = self._system.glob if self._is_pattern else self._system.find
         with _translate_errors(self._path, "listed"):
-            (result,) = self._system.match([pattern])
-        files = (self._status(metadata) for metadata in result.metadata_list)
+            objects = look(self._path, detail=True).values()
+            files = [self._status(entry) for entry in objects if entry["type"] == "file"]
         return {file.name: file for file in files if matches(file.name, self._patterns)}
 
     @contextmanager
@@ -176,18 +165,22 @@ class RemoteFiles:
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _translate_errors(file.name, "read"):
-                if not self._system.exists(file.name):
-                    raise _missing_file(file)
-                with opened(self._system.open, file.name) as source, open(path, "wb") as target:
-                    shutil.copyfileobj(source, target)
-                # Afterwards: what is replaced while it is copied shows then.
-                _check_same(self._status(self._system.metadata(file.name)), file)
+                try:
+                    self._system.get_file(file.name, path)
+                    # Afterwards: what is replaced while it is copied shows then.
+                    _check_same(self._status(self._system.info(file.name)), file)
+                except FileNotFoundError:
+                    raise _missing_file(file) from None
             yield path
 
-    @staticmethod
-    def _status(metadata: Any) -> File:
-        written = round(metadata.last_updated_in_seconds * 1000) * 1_000_000
-        return File(written, metadata.path, metadata.size_in_bytes)
+    def _status(self, entry: Mapping[str, Any]) -> File:
+        written = next(entry[key] for key in _MODIFIED if key in entry)
+        seconds = written.timestamp() if isinstance(written, datetime) else written
+        return File(round(seconds * 1000) * 1_000_000, self._system.unstrip_protocol(entry["name"]), entry["size"])
+
+
+#: Names that the libraries of `LIBRARIES` have for the time at which an object was written.
+_MODIFIED = ("LastModified", "last_modified", "mtime", "created")
 
 
 @contextmanager

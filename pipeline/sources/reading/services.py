@@ -13,7 +13,9 @@ from penstock.mechanisms.core.noise_keys import NoiseKeyError, read_private
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 #: Options whose values are secrets.
-_SECRET = re.compile(r"password|secret|token|connection_string|key\.pem|assertion|oauthbearer\.config")
+_SECRET = re.compile(
+    r"password|secret|token|connection_string|account_key|credential$|key\.pem|assertion|oauthbearer\.config"
+)
 #: Options that would undo what is promised here, or load code.
 _FIXED_OPTIONS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
@@ -29,7 +31,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
     >>> check_options({"sasl.password": "hunter2"})
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: options: ...
-    >>> check_options({"azure_connection_string": "AccountName=city;AccountKey=hunter2"})
+    >>> check_options({"connection_string": "AccountName=city;AccountKey=hunter2"})
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.ParameterError: options: ...
     """

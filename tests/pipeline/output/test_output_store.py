@@ -4,96 +4,71 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any, ClassVar
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from apache_beam.io.filesystem import FileMetadata, FileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, MissingLibrary, ParameterError
 from penstock.pipeline.config.sections import StoreOutput
 from penstock.pipeline.output.sinks.store import Objects, by_window
+from penstock.pipeline.sources.reading import file_systems
 from tests.tools.ledgers import charges_in
 from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.stored_runs import FINITE, WINDOWS, configured
 
 
-class Closing(io.BytesIO):
-    """File of `Memory` that appears on close."""
+class Store(MemoryFileSystem):
+    """An object store in memory that records what is written, and has names that no object gets."""
 
-    def __init__(self, objects: dict[str, bytes], path: str) -> None:
-        super().__init__()
-        self.objects, self.path = objects, path
+    store: ClassVar[dict[str, Any]] = {}
+    #: Every write, in order.
+    writes: ClassVar[list[str]] = []
+    #: End of a name that cannot be written, and of one that another process writes first.
+    refused, taken = "nothing", "nothing"
 
-    def close(self) -> None:
-        if not self.closed:
-            self.objects[self.path] = self.getvalue()
-        super().close()
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        assert mode == "create"
+        if path.endswith(self.refused):
+            raise OSError("the store is gone")
+        if path.endswith(self.taken):
+            super().pipe_file(path, b"other")
+        self.writes.append(path)
+        super().pipe_file(path, value, mode, **options)
 
-
-class Memory(FileSystem):  # type: ignore[misc]
-    """An object store: names without folders, and no rename that could fail halfway."""
-
-    OBJECTS: dict[str, bytes] = {}  # noqa: RUF012
-    #: Every change, in order.
-    WRITES: list[tuple[str, ...]] = []  # noqa: RUF012
-    #: End of a name that no object gets.
-    REFUSED = "nothing"
-
-    @classmethod
-    def scheme(cls) -> str:
-        return "memory"
-
-    def join(self, basepath: str, *paths: str) -> str:
-        return "/".join([basepath.rstrip("/"), *paths])
-
-    def split(self, path: str) -> tuple[str, str]:
-        folder, _, name = path.rpartition("/")
-        return folder, name
-
-    def mkdirs(self, path: str) -> None:
-        raise AssertionError("there are no folders")
-
-    def has_dirs(self) -> bool:
-        return False
-
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+    def find(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("a listing costs more than a look")
 
-    def create(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
-        self.WRITES.append(("create", path))
-        return Closing(self.OBJECTS, path)
-
-    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
-        return io.BytesIO(self.OBJECTS[path])
-
-    def rename(self, source_file_names: list[str], destination_file_names: list[str]) -> None:
-        for source, target in zip(source_file_names, destination_file_names):
-            if target.endswith(self.REFUSED):
-                raise OSError("the store is gone")
-            self.WRITES.append(("rename", target))
-            self.OBJECTS[target] = self.OBJECTS.pop(source)
-
-    def exists(self, path: str) -> bool:
-        return path in self.OBJECTS
-
-    copy = delete = size = last_updated = checksum = metadata = None
+    ls = glob = find
 
 
 @pytest.fixture(autouse=True)
-def memory() -> dict[str, bytes]:
-    Memory.OBJECTS.clear()
-    Memory.WRITES.clear()
-    Memory.REFUSED = "nothing"
-    return Memory.OBJECTS
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    monkeypatch.setitem(file_systems.LIBRARIES, "memory", "fsspec")
+    monkeypatch.setattr(Store, "refused", "nothing")
+    monkeypatch.setattr(Store, "taken", "nothing")
+    Store.store.clear()
+    Store.writes.clear()
+    fsspec.register_implementation("memory", Store, clobber=True)
+    yield Store.store
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)
 
 
-def names(objects: dict[str, bytes], root: str = "memory://bucket/run/") -> set[str]:
+def names(objects: dict[str, Any], root: str = "/bucket/run/") -> set[str]:
     return {path.removeprefix(root) for path in objects}
+
+
+def content(objects: dict[str, Any]) -> dict[str, bytes]:
+    return {path.removeprefix("/bucket/run/"): file.getvalue() for path, file in objects.items()}
 
 
 @pytest.mark.parametrize("runner", ["local", "direct"])
@@ -101,8 +76,8 @@ def test_a_finite_run_has_its_public_files_in_the_store(tmp_path, memory, runner
     run(configured(tmp_path / "run"), runner=runner)
     assert names(memory) == FINITE
     for name in FINITE - {"run.json"}:
-        assert memory[f"memory://bucket/run/{name}"] == (tmp_path / "run" / "public" / name).read_bytes()
-    assert Memory.WRITES[-1] == ("rename", "memory://bucket/run/manifest.json")
+        assert content(memory)[name] == (tmp_path / "run" / "public" / name).read_bytes()
+    assert Store.writes[-1] == "memory://bucket/run/manifest.json"
 
 
 def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, memory):
@@ -118,7 +93,7 @@ def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, mem
     begun = {name for name in names(memory) if name.startswith("manifests/")}
     assert names(memory) == FINITE | WINDOWS | begun
     assert len(begun) == 1
-    parts = [pq.read_table(io.BytesIO(memory[f"memory://bucket/run/{name}"])) for name in sorted(WINDOWS)]
+    parts = [pq.read_table(io.BytesIO(content(memory)[name])) for name in sorted(WINDOWS)]
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet")
     assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
     assert not [name for name in memory if name.endswith(".tmp")]
@@ -127,26 +102,26 @@ def test_a_stream_has_each_window_in_the_store_when_it_is_released(tmp_path, mem
 def test_nothing_is_written_twice_by_a_run_that_is_repeated(tmp_path, memory):
     config = configured(tmp_path / "run", streamed=True)
     run(config)
-    before, n_writes = dict(memory), len(Memory.WRITES)
+    before, n_writes = content(memory), len(Store.writes)
     run(config)  # a simulation replaces its folder and releases the same
     run(config, resume=True)  # and where it had finished, what is missing is published
-    assert memory == before
-    assert len(Memory.WRITES) == n_writes
+    assert content(memory) == before
+    assert len(Store.writes) == n_writes
 
 
-def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory):
+def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory, monkeypatch):
     config = configured(tmp_path / "run")
-    Memory.REFUSED = "manifest.json"
+    monkeypatch.setattr(Store, "refused", "manifest.json")
     with pytest.raises(DataError, match=r"run/manifest\.json: cannot be published .*the store is gone"):
         run(config)
-    Memory.REFUSED = "nothing"
+    monkeypatch.setattr(Store, "refused", "nothing")
     assert run(config, resume=True).exit_code == 0
-    assert {name for name in names(memory) if not name.endswith(".tmp")} == FINITE
+    assert names(memory) == FINITE
 
 
 def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, memory):
     run(configured(tmp_path / "whole" / "run", streamed=True))
-    undisturbed = dict(memory)
+    undisturbed = content(memory)
     memory.clear()
 
     def killed(*_):
@@ -158,47 +133,84 @@ def test_a_stream_that_is_killed_and_goes_on_leaves_what_others_do(tmp_path, mem
         run(config)
     assert names(memory) < names(undisturbed)
     run(config, resume=True)
-    assert memory == undisturbed
+    assert content(memory) == undisturbed
 
 
 def test_other_content_is_never_replaced(tmp_path, memory):
     config = configured(tmp_path / "run", streamed=True)
     run(config)
-    memory["memory://bucket/run/releases/000000000003.parquet"] = b"other"
+    Store().open("memory://bucket/run/releases/000000000003.parquet", "wb", data=b"other")
     with pytest.raises(DataError, match=r"memory://bucket/run/releases/000000000003\.parquet: is there with other"):
         run(config)
-    assert memory["memory://bucket/run/releases/000000000003.parquet"] == b"other"
+    assert content(memory)["releases/000000000003.parquet"] == b"other"
+
+
+def test_what_another_process_has_just_written_is_compared_and_never_replaced(memory, monkeypatch):
+    monkeypatch.setattr(Store, "taken", "a.json")
+    objects = Objects(StoreOutput(path="memory://bucket/run"))
+    assert not objects.put("a.json", b"mine")
+    assert objects.put("b.json", b"other")
+    assert content(memory) == {"a.json": b"other", "b.json": b"other"}
+
+
+def test_a_file_of_hdfs_is_renamed_when_it_is_whole(monkeypatch):
+    class Hdfs(MemoryFileSystem):
+        store: ClassVar[dict[str, Any]] = {}
+        written: ClassVar[list[str]] = []
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return "/" + path.removeprefix("hdfs:").strip("/")
+
+        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+            self.written.append(path)
+            super().pipe_file(path, value, mode, **options)
+
+    objects = Objects(StoreOutput(path="hdfs://city/run"))
+    monkeypatch.setitem(vars(objects), "system", Hdfs())
+    assert objects.put("a.json", b"mine")
+    assert not objects.put("a.json", b"other")
+    assert content(Hdfs.store) == {"/city/run/a.json": b"mine"}
+    (temporary,) = Hdfs.written
+    assert temporary.startswith("hdfs://city/run/.a.json.")
+    assert temporary.endswith(".tmp")
 
 
 def test_a_folder_of_another_run_is_refused_before_anything_is_charged(tmp_path, memory):
     run(configured(tmp_path / "run"))
-    before = dict(memory)
+    before = content(memory)
     with pytest.raises(ConfigError, match=r"output\.store\.path: memory://bucket/run/run\.json is of another run"):
         run(configured(tmp_path / "other", seed="8"))
-    assert memory == before
+    assert content(memory) == before
     assert not charges_in(tmp_path / "other")
+
+
+def with_options(self: Store, secret: str = "", endpoint_url: str = "", **options: Any) -> None:
+    assert (secret, endpoint_url) == ("hunter2", "mars-1")
+    MemoryFileSystem.__init__(self, **options)
 
 
 def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkeypatch):
     new_key_file(tmp_path / "noise.key")
     extra = {"mode": "deployment", "output.ledger_source": "events", "noise_key": str(tmp_path / "noise.key")}
     monkeypatch.setenv("STORE_SECRET", "hunter2")
+    monkeypatch.setattr(Store, "__init__", with_options)
     config = configured(
         tmp_path / "run",
         **extra,
-        **{"output.store.options": '{"s3_secret_access_key": "env:STORE_SECRET", "s3_region_name": "mars-1"}'},
+        **{"output.store.options": '{"secret": "env:STORE_SECRET", "endpoint_url": "mars-1"}'},
     )
     run(config)
     assert names(memory) == FINITE | {"report.html"}
     public = {path.name for path in (tmp_path / "run" / "public").iterdir()}
     assert names(memory) - {"run.json"} <= public
-    manifest = json.loads(memory["memory://bucket/run/manifest.json"])
+    manifest = json.loads(content(memory)["manifest.json"])
     assert "store" not in manifest["configuration"]["output"]
     secret = [(tmp_path / "noise.key").read_bytes().strip(), b"hunter2", b"mars-1", str(tmp_path).encode()]
-    assert not [(name, word) for name, data in memory.items() for word in secret if word in data]
+    assert not [(name, word) for name, data in content(memory).items() for word in secret if word in data]
 
 
-def test_beams_local_files_are_a_store_too(tmp_path):
+def test_a_local_folder_is_a_store_too(tmp_path):
     run(configured(tmp_path / "run", tmp_path / "store", True))
     actual = {str(path.relative_to(tmp_path / "store")) for path in (tmp_path / "store").rglob("*") if path.is_file()}
     assert actual >= FINITE | WINDOWS
@@ -212,22 +224,37 @@ def test_windows_have_the_same_bytes_however_they_were_put_together():
     assert first.equals(second)
 
 
-@pytest.mark.parametrize(("scheme", "extra"), [("gs", "gcp"), ("s3", "aws"), ("azfs", "azure"), ("hdfs", "hadoop")])
-def test_a_library_that_is_missing_is_named(without, scheme, extra):
-    module = {"gs": "google.cloud.storage", "s3": "boto3", "azfs": "azure.storage.blob", "hdfs": "hdfs"}[scheme]
-    without(module)
-    with pytest.raises(MissingLibrary, match=rf"pip install 'apache-beam\[{extra}\]'"):
+@pytest.mark.parametrize(("scheme", "library"), [("gs", "gcsfs"), ("s3", "s3fs"), ("abfs", "adlfs")])
+def test_a_library_that_is_missing_is_named_with_what_brings_it(without, scheme, library):
+    without(library)
+    with pytest.raises(MissingLibrary, match=rf"{scheme}:// needs {library}, .*pip install 'penstock\[{scheme}\]'"):
         Objects(StoreOutput(path=f"{scheme}://bucket/run")).put("run.json", b"")
 
 
-def test_paths_that_no_store_has_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"no file system for ftp://, but for azfs://.*gs://, hdfs://"):
-        Objects(StoreOutput(path="ftp://bucket/run")).put("run.json", b"")
+def test_a_run_without_an_address_loads_no_library_of_stores(tmp_path):
+    code = (
+        "import sys; from penstock.pipeline.cli.main import main; main(sys.argv[1:]); "
+        "print([name for name in sys.modules if name.partition('.')[0] in ('fsspec', 's3fs', 'gcsfs', 'aiohttp')])"
+    )
+    words = ["run", "configs/quickstart.yaml", "--runner", "local", "--quiet", "--out", str(tmp_path / "run")]
+    words += ["--set", "source.until=2024-03-04T03:00:00Z"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_paths_and_options_that_no_store_has_are_refused(tmp_path):
+    for scheme in ("ftp", "azfs"):
+        with pytest.raises(ConfigError, match=rf"no file system for {scheme}://, but for abfs://, gs://, hdfs://, s3"):
+            Objects(StoreOutput(path=f"{scheme}://bucket/run")).put("run.json", b"")
+    with pytest.raises(
+        ConfigError, match=r"output\.store\.options\.s3_region: Store of fsspec has no such option, but "
+    ):
+        Objects(StoreOutput(path="memory://bucket", options={"s3_region": "mars-1"})).put("run.json", b"")
     with pytest.raises(ParameterError, match="an absolute path"):
         StoreOutput(path="runs/store")
     with pytest.raises(ConfigError, match=r":8: output\.store\.path: .*a folder outside output\.path"):
         configured(tmp_path / "run", tmp_path / "run" / "store")
     with pytest.raises(ParameterError, match="env:"):
-        StoreOutput(path="s3://bucket/run", options={"s3_secret_access_key": "hunter2"})
+        StoreOutput(path="s3://bucket/run", options={"secret": "hunter2"})
     with pytest.raises(ConfigError, match=r":8: output\.path: .*output\.store publishes what is public"):
         configured("gs://bucket/run", "gs://bucket/run")

@@ -12,15 +12,17 @@ import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, ClassVar
 
 import apache_beam as beam
+import fsspec
 import polars as pl
 import pytest
-from apache_beam.io.filesystem import FileMetadata, FileSystem
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.utils.timestamp import Timestamp
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
@@ -40,7 +42,7 @@ from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.cabspotting import Cabspotting
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.folder import Folder
-from penstock.pipeline.sources.reading import services
+from penstock.pipeline.sources.reading import file_systems, services
 from penstock.pipeline.sources.reading.file_systems import LocalFiles, RemoteFiles
 from penstock.pipeline.sources.synthetic import Synthetic
 from tests.tools.ledgers import windows_in
@@ -354,60 +356,57 @@ def test_only_sources_of_files_keep_arriving():
 # Files that keep arriving in an object store.
 
 
-class Bucket(FileSystem):  # type: ignore[misc]
-    """An object store in memory: names without folders, and when each object was written."""
+class Bucket(MemoryFileSystem):
+    """An object store in memory."""
 
-    OBJECTS: dict[str, tuple[bytes, float]] = {}  # noqa: RUF012
+    store: ClassVar[dict[str, Any]] = {}
     #: Whether nobody answers, and how often reading fails.
     AWAY, N_FAILURES = False, 0
 
-    @classmethod
-    def scheme(cls) -> str:
-        return "bucket"
+    def unstrip_protocol(self, name: str) -> str:
+        return f"memory:/{name}"
 
-    def has_dirs(self) -> bool:
-        return False
-
-    def _list(self, dir_or_prefix: str) -> Iterator[FileMetadata]:
+    def find(self, *args: Any, **options: Any) -> Any:
         if self.AWAY:
             raise OSError("nobody answers")
-        return iter([self.metadata(name) for name in self.OBJECTS if name.startswith(dir_or_prefix)])
+        return super().find(*args, **options)
 
-    def metadata(self, path: str) -> FileMetadata:
-        data, written = self.OBJECTS[path]
-        return FileMetadata(path, len(data), written)
-
-    def open(self, path: str, mime_type: str = "", compression_type: str = "") -> io.BytesIO:
-        if self.N_FAILURES:
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        if self.N_FAILURES and mode == "rb":
             type(self).N_FAILURES -= 1
             raise OSError("try again")
-        return io.BytesIO(self.OBJECTS[path][0])
+        return super()._open(path, mode, **options)
 
-    def exists(self, path: str) -> bool:
-        return path in self.OBJECTS
 
-    join = split = mkdirs = create = rename = copy = delete = size = last_updated = checksum = None
+def upload(name: str, data: bytes, written: float) -> None:
+    """Write an object of the bucket, as at a time."""
+    Bucket().pipe_file(name, data)
+    Bucket.store[Bucket._strip_protocol(name)].created = datetime.fromtimestamp(written, UTC)
 
 
 @pytest.fixture
-def bucket(incoming):
+def bucket(incoming, monkeypatch):
     """Bucket with the same files and ignored ones."""
-    Bucket.OBJECTS.clear()
+    monkeypatch.setitem(file_systems.LIBRARIES, "memory", "fsspec")
+    fsspec.register_implementation("memory", Bucket, clobber=True)
+    Bucket.store.clear()
     Bucket.AWAY, Bucket.N_FAILURES = False, 0
     for path in incoming.glob("*.csv"):
-        Bucket.OBJECTS[f"bucket://city/in/deep/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
-    Bucket.OBJECTS["bucket://city/in/.hidden.csv"] = Bucket.OBJECTS["bucket://city/inn/a.csv"] = (b"user,time\n", 5.0)
-    return Bucket.OBJECTS
+        upload(f"memory://city/in/deep/{path.name}", path.read_bytes(), path.stat().st_mtime)
+    for name in ("in/.hidden.csv", "inn/a.csv"):
+        upload(f"memory://city/{name}", b"user,time\n", 5.0)
+    yield Bucket.store
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)
 
 
-def in_bucket(folder: Path, path: str = "bucket://city/in", **source) -> dict:
+def in_bucket(folder: Path, path: str = "memory://city/in", **source) -> dict:
     value = sections(folder, **source)
     value["source"]["of"]["path"] = path
     return value
 
 
 def test_archives_of_a_bucket_are_read_beside_other_objects(bucket, tmp_path):
-    bucket["bucket://city/in/d.zip"] = (zipped("gus,2024-01-01T00:36:00Z,y"), START + 38 * 60)
+    upload("memory://city/in/d.zip", zipped("gus,2024-01-01T00:36:00Z,y"), START + 38 * 60)
     assert truth(run(configured(in_bucket(tmp_path))).folder) == [*COUNTS[:3], [1, 2]]
 
 
@@ -417,7 +416,7 @@ def test_a_store_that_fails_while_it_is_read_is_asked_again(bucket, tmp_path, lo
         result = run(configured(in_bucket(tmp_path)))
     assert truth(result.folder) == COUNTS
     (waited,) = [record.getMessage() for record in caplog.records if "waits" in record.getMessage()]
-    assert "bucket://city/in/deep/a.csv: cannot be read (OSError: try again)" in waited
+    assert "memory://city/in/deep/a.csv: cannot be read (OSError: try again)" in waited
     Bucket.N_FAILURES = 10
     lose_patience()
     with pytest.raises(DataError, match=r"for 1 s \(.*cannot be read \(OSError: try again\)\)\. Nothing is lost"):
@@ -426,7 +425,7 @@ def test_a_store_that_fails_while_it_is_read_is_asked_again(bucket, tmp_path, lo
     assert truth(run(configured(in_bucket(tmp_path)), tmp_path / "again", resume=True).folder) == COUNTS
 
 
-@pytest.mark.parametrize("path", ["bucket://city/in", "bucket://city/in/", "bucket://city/in/**.csv"])
+@pytest.mark.parametrize("path", ["memory://city/in", "memory://city/in/", "memory://city/in/**/*.csv"])
 def test_a_bucket_is_read_as_a_folder_is(bucket, tmp_path, path):
     alone = run(configured(sections(tmp_path)), tmp_path / "alone")
     result = run(configured(in_bucket(tmp_path, path)))
@@ -437,12 +436,12 @@ def test_a_bucket_is_read_as_a_folder_is(bucket, tmp_path, path):
 
 
 def test_rejects_of_a_bucket_are_told_by_the_objects_name(bucket, tmp_path):
-    bucket["bucket://city/in/d.csv"] = (b"user,time,place\nann,yesterday,x\n", START + 35 * 60)
+    upload("memory://city/in/d.csv", b"user,time,place\nann,yesterday,x\n", START + 35 * 60)
     result = run(configured(in_bucket(tmp_path)))
     (reject,) = map(json.loads, (result.folder / "operator" / "rejects.jsonl").read_text().splitlines())
-    assert (reject["file"], reject["line"]) == ("bucket://city/in/d.csv", 2)
-    bucket["bucket://city/in/d.csv"] = (b"place\nx\n", START + 35 * 60)
-    with pytest.raises(DataError, match=r"bucket://city/in/d\.csv: there is no column 'user'"):
+    assert (reject["file"], reject["line"]) == ("memory://city/in/d.csv", 2)
+    upload("memory://city/in/d.csv", b"place\nx\n", START + 35 * 60)
+    with pytest.raises(DataError, match=r"memory://city/in/d\.csv: there is no column 'user'"):
         run(configured(in_bucket(tmp_path)))
 
 
@@ -456,8 +455,8 @@ def pieces_of(folder: Path, **source) -> Iterator:
 def test_an_object_that_is_replaced_after_it_was_read_ends_the_run(bucket, tmp_path):
     pieces = pieces_of(tmp_path)
     assert sum(piece.block.n_rows for _, piece in zip(range(6), pieces) if piece is not None) == 10
-    bucket["bucket://city/in/deep/b.csv"] = (bucket["bucket://city/in/deep/b.csv"][0], START + 36 * 60)
-    with pytest.raises(DataError, match=r"bucket://city/in/deep/b\.csv: has changed after it was read"):
+    upload("memory://city/in/deep/b.csv", bucket["/city/in/deep/b.csv"].getvalue(), START + 36 * 60)
+    with pytest.raises(DataError, match=r"memory://city/in/deep/b\.csv: has changed after it was read"):
         for _ in pieces:
             pass
 
@@ -465,20 +464,20 @@ def test_an_object_that_is_replaced_after_it_was_read_ends_the_run(bucket, tmp_p
 def test_an_object_that_is_replaced_or_removed_before_it_is_read_ends_the_run(bucket, tmp_path):
     pieces = pieces_of(tmp_path)
     next(pieces)
-    data, written = bucket.pop("bucket://city/in/deep/b.csv")
+    removed = bucket.pop("/city/in/deep/b.csv")
     with pytest.raises(DataError, match=r"deep/b\.csv: is gone, and was not read to its end; put it back"):
         list(zip(range(4), pieces))
     pieces = pieces_of(tmp_path / "again")
-    bucket["bucket://city/in/deep/b.csv"] = (data, written)
+    bucket["/city/in/deep/b.csv"] = removed
     next(pieces)
-    bucket["bucket://city/in/deep/b.csv"] = (data + b"x", written)
+    upload("memory://city/in/deep/b.csv", removed.getvalue() + b"x", removed.created.timestamp())
     with pytest.raises(DataError, match=r"deep/b\.csv: has changed since the run found it"):
         list(zip(range(4), pieces))
 
 
 def test_a_store_that_does_not_answer_stops_the_clock_and_at_last_the_run(bucket, tmp_path, lose_patience):
     Bucket.AWAY = True
-    with pytest.raises(DataError, match=r"bucket://city/in: cannot be listed \(BeamIOError"):
+    with pytest.raises(DataError, match=r"memory://city/in: cannot be listed \(OSError: nobody answers"):
         next(pieces_of(tmp_path))  # it has never answered
     Bucket.AWAY = False
     pieces = pieces_of(tmp_path)
@@ -505,19 +504,21 @@ def test_a_store_that_is_away_after_hours_of_reading_is_waited_for(bucket, tmp_p
             pass
 
 
-def test_objects_that_beam_would_date_wrongly_are_not_read(monkeypatch):
-    source = Csv(path="gs://city/in", columns={"user": "user", "time": "time", "place": "place"})
-    monkeypatch.setattr(time, "daylight", 1)
-    with pytest.raises(ConfigError, match="set its TZ=UTC"):
-        RemoteFiles(source, {})
+def test_the_store_is_asked_again_at_every_look(bucket):
+    files = RemoteFiles(Csv(path="memory://city/in"), {})
+    first = files.listing()
+    upload("memory://city/in/e.csv", b"x", START)
+    assert files.listing().keys() - first.keys() == {"memory://city/in/e.csv"}
+    Bucket().rm("/city/in/e.csv")
+    assert files.listing() == first
 
 
-@pytest.mark.parametrize("pattern", ["**.log", "**"])
+@pytest.mark.parametrize("pattern", ["**/*.log", "**"])
 def test_a_pattern_of_a_bucket_says_itself_which_names_are_wanted(bucket, tmp_path, pattern):
     for name in list(bucket):
         bucket[name.replace(".csv", ".log")] = bucket.pop(name)
-    bucket["bucket://city/in/deep/"] = (b"", START)  # a folder, as some clients make one
-    result = run(configured(in_bucket(tmp_path, f"bucket://city/in/{pattern}")))
+    bucket["/city/in/deep/"] = MemoryFile(Bucket(), "/city/in/deep/", b"")  # a folder, as some clients make one
+    result = run(configured(in_bucket(tmp_path, f"memory://city/in/{pattern}")))
     assert truth(result.folder) == COUNTS
 
 
@@ -568,13 +569,13 @@ class OneStep:
 
 def test_an_address_is_for_files_that_keep_arriving_and_options_for_an_address(tmp_path):
     with pytest.raises(ParameterError, match=r"options: .*left out if files are on a disk"):
-        Folder(of=Csv(path="in"), options={"s3_endpoint_url": "http://localhost"})
-    with pytest.raises(ParameterError, match=r"options\.s3_secret_access_key: .*env: and the name of a variable"):
-        Folder(of=Csv(path="s3://city/in"), options={"s3_secret_access_key": "hunter2"})
+        Folder(of=Csv(path="in"), options={"endpoint_url": "http://localhost"})
+    with pytest.raises(ParameterError, match=r"options\.secret: .*env: and the name of a variable"):
+        Folder(of=Csv(path="s3://city/in"), options={"secret": "hunter2"})
     with pytest.raises(DataError, match=r"s3://city/in: only files that keep arriving \(source.type: folder\)"):
         Csv(path="s3://city/in").spans()
     value = in_bucket(tmp_path, "nowhere://city/in")
-    with pytest.raises(ConfigError, match=r"source\.of\.path: Beam has no file system for nowhere://"):
+    with pytest.raises(ConfigError, match=r"source\.of\.path: there is no file system for nowhere://"):
         run(configured(value))
 
 
