@@ -41,15 +41,41 @@ def distant_figures(summary: pl.DataFrame, published: Mapping[str, Any]) -> dict
     >>> distant_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
     {('b', 'mae'): 2.0}
     """
-    ours = {
-        (str(row[0]), measure): mean
-        for *row, measure, mean in summary.select(summary.columns[0], "measure", "mean").iter_rows()
-    }
+    ours = means_by_figure(summary)
     return {
         (setting, measure): figure
         for setting, measure, figure in published_figures(published)
         if abs(ours.get((setting, measure), math.inf) - figure) > max(NEAR, NEAR_SHARE * abs(figure))
     }
+
+
+def means_by_figure(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
+    """Return our means by setting (the first column) and measure."""
+    rows = summary.select(summary.columns[0], "measure", "mean").iter_rows()
+    return {(str(setting), measure): mean for setting, measure, mean in rows}
+
+
+def published_table(
+    summary: pl.DataFrame, published: Mapping[str, Any], labels: Mapping[str, str] | None = None
+) -> list[str]:
+    """Format a published table with our mean in front of each of its figures, bold where they are not near.
+
+    >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.049, 3.0]})
+    >>> published_table(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0]}}, {"mae": "error"})
+    ['|ours/published|error|', '|-|-|', '|a|1.05/1|', '|b|**3/2**|', '']
+    """
+    ours, far = means_by_figure(summary), distant_figures(summary, published)
+    stated = {(setting, measure): figure for setting, measure, figure in published_figures(published)}
+    measures = [name for name in published["measures"] if any(name == measure for _, measure in stated)]
+    lines = ["|".join(["|ours/published", *((labels or {}).get(name, name) for name in measures), ""])]
+    lines.append("|-" * (1 + len(measures)) + "|")
+    for setting in map(str, published["rows"]):
+        cells = [f"|{setting}"]
+        for place in ((setting, measure) for measure in measures):
+            mark, mean = "**" * (place in far), f"{round(ours[place], 4):.3g}" if place in ours else ""
+            cells.append(f"{mark}{mean}/{stated[place]:.3g}{mark}" if place in stated else "")
+        lines.append("|".join([*cells, ""]))
+    return [*lines, ""]
 
 
 def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results: Path) -> str:
@@ -69,7 +95,8 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
     lines = [
         "## Figure by figure",
         "",
-        f"A figure is near if within {100 * NEAR_SHARE:.0f} % or {NEAR:g} of the paper's, small if at most {NEAR:g}.",
+        f"A figure is near if within {100 * NEAR_SHARE:.0f} % or {NEAR:g} of the paper's, else **bold**; small if at "
+        f"most {NEAR:g}.",
         "",
     ]
     for paper in plain(root) if root is not None else ():
@@ -110,11 +137,11 @@ def _agreed(agreed: int, n: int) -> str:
 HEADER = """\
 # What the experiments show
 
-For each experiment its question, its result, and the claims that do not hold. Its files: the configuration, which
-says what ran and how comparable it is (`setting`); `means` with their 95 % intervals over seeds; `claims` with what was
-allowed beforehand and found; `published` figures, and why ours differ; `versions` and inputs. A claim *agrees*
-if its whole interval is within what is allowed, *differs* if none of it is. Written by `python -m reproductions --page`
-([run one yourself](../docs/experiment_files.md)).
+For each experiment its question, its result, the claims that do not hold, and the paper's table behind ours. Its files:
+the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds;
+`claims` with what was allowed beforehand and found; `published` figures, and why ours differ; versions and inputs of
+the runs. A claim *agrees* if its whole interval is within what is allowed, *differs* if none of it is. Written by
+`python -m reproductions --page` ([run one](../docs/experiment_files.md)).
 """
 
 
@@ -155,22 +182,20 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
         links.append(f"[means](results/{name}.csv)")
         claims = results / f"{name}-expected.csv"
         if claims.exists():
-            lines += claims_section(pl.read_csv(claims), experiment, pl.read_csv(results / f"{name}.csv"))
+            lines += claims_section(pl.read_csv(claims), experiment)
             links.append(f"[claims](results/{claims.name})")
-        if experiment.get("published"):
+        if published := experiment.get("published"):
+            lines += published_table(pl.read_csv(results / f"{name}.csv"), published, experiment.get("labels"))
             links.append(f"[published](shown/{name}.yaml)")
-    return "\n".join([*lines, _text(f"{runs}: {', '.join(links)}, [versions](results/{name}.json)."), ""])
+    return "\n".join([*lines, _text(f"[{runs}](results/{name}.json): {', '.join(links)}."), ""])
 
 
 def _text(value: Any) -> str:
     return textwrap.fill(" ".join(str(value).split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any], summary: pl.DataFrame) -> list[str]:
-    """Count the confirmed claims, and list all other claims with their verdicts.
-
-    Where there are no others: what the claims are on, and how many figures of a published table are near.
-    """
+def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
+    """Count the confirmed claims, and list all other claims with their verdicts; without others, what they are on."""
     lines = [
         f"* **{row['verdict']}**: {row['says']} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)
@@ -180,16 +205,8 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any], summary:
     if lines:
         return [f"{words}:", "", *lines, ""]
     labels = experiment.get("labels") or {}
-
-    def named(measures: Iterable[str]) -> str:
-        return ", ".join(dict.fromkeys(labels.get(measure, measure) for measure in measures))
-
-    words += f", on {named(claim['measure'] for claim in experiment['expected'])}"
-    if published := experiment.get("published"):
-        n, far = len(list(published_figures(published))), distant_figures(summary, published)
-        words += f"; {n - len(far)} of {n} published figures near"
-        words += f", not all of {named(measure for _, measure in far)}" if far else ""
-    return [_text(f"{words}."), ""]
+    measures = dict.fromkeys(labels.get(claim["measure"], claim["measure"]) for claim in experiment["expected"])
+    return [_text(f"{words}, on {', '.join(measures)}."), ""]
 
 
 def _value(row: Mapping[str, Any]) -> str:

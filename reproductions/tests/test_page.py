@@ -14,7 +14,14 @@ from penstock.pipeline.experiments.config import Expectation
 from penstock.pipeline.experiments.results import verdict
 from penstock.pipeline.experiments.runner import run_experiment
 from reproductions.__main__ import FOLDERS
-from reproductions.page import claims_section, distant_figures, experiments_page, papers_section
+from reproductions.page import (
+    claims_section,
+    distant_figures,
+    experiments_page,
+    papers_section,
+    published_figures,
+    published_table,
+)
 from reproductions.saved import RESULTS, ROOT, save, shown_measures, written
 from tests.tools.experiment_cases import GRID, experiment_in
 
@@ -76,8 +83,7 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
         }
     )
     experiment = {"expected": [{"source": source, "measure": "mae"} for source in claims["source"]]}
-    summary = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae", "mae"], "mean": [1.0, 5.0]})
-    assert claims_section(claims, experiment, summary) == [
+    assert claims_section(claims, experiment) == [
         "2 of 4 claims agree:",
         "",
         "* **too close to tell**: two (≤ 1): 1.01 (0.99 to 1.03)",
@@ -85,12 +91,31 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
         "",
     ]
     confirmed: dict[str, Any] = {"expected": experiment["expected"][:1]}
-    assert claims_section(claims[:1], confirmed, summary) == ["1 of 1 claims agrees, on mae.", ""]
-    confirmed |= {"labels": {"mae": "error"}, "published": {"measures": ["mae"], "rows": {"a": [1.0], "b": [9.0]}}}
-    assert claims_section(claims[:1], confirmed, summary) == [
-        "1 of 1 claims agrees, on error; 1 of 2 published figures near, not all of error.",
+    assert claims_section(claims[:1], confirmed) == ["1 of 1 claims agrees, on mae.", ""]
+    assert claims_section(claims[:1], confirmed | {"labels": {"mae": "error"}})[0] == "1 of 1 claims agrees, on error."
+
+
+def test_a_published_table_has_ours_before_each_figure_and_marks_what_is_far():
+    means = {"measure": ["mae", "mae", "f1"], "mean": [1.0, 5.0, 0.5], "variant": ["a", "b", "a"]}
+    summary = pl.DataFrame(means).select("variant", "measure", "mean")
+    published = {"measures": ["mae", "f1"], "rows": {"a": [1.05, 0.6], "b": [9.0, None], "c": [2.0, 0.1]}}
+    assert published_table(summary, published) == [
+        "|ours/published|mae|f1|",
+        "|-|-|-|",
+        "|a|1/1.05|**0.5/0.6**|",
+        "|b|**5/9**||",
+        "|c|**/2**|**/0.1**|",
         "",
     ]
+
+
+def test_every_published_figure_stands_on_the_page():
+    page = (ROOT / "experiments.md").read_text(encoding="utf-8")
+    for name in EXPERIMENTS:
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        for setting, _, figure in published_figures(written(experiment_file(name)).get("published") or {"rows": {}}):
+            [row] = [line for line in section.splitlines() if line.startswith(f"|{setting}|")]
+            assert f"/{figure:.3g}" in row
 
 
 CLAIMED = sorted(path.name.removesuffix("-expected.csv") for path in RESULTS.glob("*-expected.csv"))
