@@ -208,6 +208,13 @@ def _is_own(values: Callable[..., Array]) -> bool:
     return Path(getattr(getattr(values, "__code__", None), "co_filename", "")).parent == Path(__file__).parent
 
 
+def half_width(values: NDArray[np.float64], confidence: float) -> float:
+    """Return the half-width of Student's t interval for the mean of two or more independent numbers."""
+    from scipy.stats import sem, t  # not for those who only read which metrics there are
+
+    return float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
+
+
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
     """Return arrays as (…, n_windows, n_cells), swapping the last two axes for ``cells_windows``."""
     if axes not in ("windows_cells", "cells_windows"):

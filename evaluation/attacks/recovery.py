@@ -13,9 +13,11 @@ rounded to the number of people (`places_of`), and the baselines (`Recovery.shuf
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +25,11 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
+from penstock.evaluation.attacks.parameters import RecoveryGame
+from penstock.evaluation.attacks.run import AttackedRun, AttackListener
 from penstock.evaluation.metrics import entropies
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.run import run_mechanism
 
 Array = NDArray[np.float64]
 Trajectories = NDArray[np.intp]
@@ -33,6 +38,8 @@ Trajectories = NDArray[np.intp]
 ABSENT = -1
 #: Shuffled trajectories that the figures of `Recovery.shuffled` are means of.
 N_SHUFFLES = 5
+#: What is recovered from, in the order of the table.
+RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the release", "the release, shuffled"
 
 
 @dataclass(frozen=True)
@@ -231,3 +238,40 @@ def trajectory_recovery(
     return Recovery(
         compare(paths, presence, positions), by_chance, compare(blind, presence, positions), n_people, n_windows
     )
+
+
+def attack_recovery(
+    run: AttackedRun, game: RecoveryGame, positions: Array, known: dict[str, Any], listener: AttackListener
+) -> dict[str, Any]:
+    """Recover trajectories from both raw and released counts, and return the game, what was found, and the gain.
+
+    ``positions`` and ``known``: as for `trajectory_recovery`. With everybody and all windows, the release is that of
+    the run. A sample of people is counted and released on its own: its counts are smaller, and the same noise hides
+    more.
+    """
+    n_people, n_windows, n_cells = run.raw.shape
+    if n_people < 2:
+        raise DataError("one person seen in these windows; trajectories are told apart from two people on")
+    rng = np.random.default_rng(run.seed)
+    chosen = np.sort(rng.choice(n_people, min(game.people, n_people), replace=False))
+    raw, bounded = run.raw[chosen], run.released[chosen].sum(axis=0)
+    made = run_mechanism(run.mechanism, bounded, run.facts, windows=run.windows(1, n_windows), source=run.noise)
+    released = np.array([np.broadcast_to(release.values, n_cells) for release in made], np.float64)
+    counts = {RAW: raw.sum(axis=0), RELEASED: released}
+    listener.begun(chosen.size, n_people)
+    listener.made(0, len(counts))
+    begin = time.monotonic()
+
+    def paced(n_done: int) -> None:
+        """Report the estimated duration: trajectories are recovered twice from raw and twice from released counts."""
+        if not agreement:
+            listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
+
+    agreement: dict[str, Agreement] = {}
+    for done, (name, shown) in enumerate(counts.items(), 1):
+        result = trajectory_recovery(raw, shown, positions, **known, seed=run.seed, paced=paced)
+        agreement |= {name: result.recovered, NOTHING: result.nothing, SHUFFLED: result.shuffled}
+        listener.made(done, len(counts))
+    rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]
+    played = {"people": int(chosen.size), "n_people": n_people, "windows": n_windows, "n_windows": run.facts.n_windows}
+    return {"game": played, "found": rows, "gain": result.gain}

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
 from penstock.accountants.online_attack import auc_interval, exact_interval
 from penstock.evaluation.attacks.challenge import CONFIDENCE, privacy_gain
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
+from penstock.evaluation.metrics import half_width
 
 EVERYBODY = "everybody"
 #: An aggregate of fewer people is said to be no crowd.
@@ -87,7 +87,7 @@ def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
+    reach = half_width(values, CONFIDENCE)
     return {"mean": mean, "low": max(mean - reach, 0.0), "high": min(mean + reach, 1.0)}
 
 

@@ -25,8 +25,9 @@ from penstock.pipeline.cli.command import (
 )
 
 if TYPE_CHECKING:
+    from penstock.evaluation.attacks.run import AttackListener
     from penstock.pipeline.config.run import RunConfig
-    from penstock.pipeline.experiments.games.membership import AttackListener, AttackOutcome
+    from penstock.pipeline.experiments.attack import AttackOutcome
 
 #: Time that attacks on membership take at most where no number of targets is asked for.
 MINUTES = 10
@@ -93,7 +94,7 @@ def _listener(
     name: str, minutes: float | None, progress: Callable[[int, int | None, str], None], quiet: bool
 ) -> AttackListener:
     """Return what says how many people an attack is on, how long it takes and how many are done."""
-    from penstock.pipeline.experiments.games.membership import AttackListener
+    from penstock.evaluation.attacks.run import AttackListener
 
     def in_words(seconds: float) -> str:
         return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
@@ -124,10 +125,13 @@ def _attack(
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
     """Run the attacks and return their outcomes by name, along with the reason for each attack that was skipped."""
     from penstock.mechanisms.core.plugin import PenstockError
-    from penstock.pipeline.experiments.games.measures import check_recoverable
-    from penstock.pipeline.experiments.games.membership import attack
-    from penstock.pipeline.experiments.games.reconstruction import prepare_reconstruction, reconstruct
-    from penstock.pipeline.experiments.games.recovery import recovery
+    from penstock.pipeline.experiments.attack import (
+        attack,
+        check_recoverable,
+        prepare_reconstruction,
+        reconstruct,
+        recovery,
+    )
 
     games = {name: of_fields(game, arguments) for name, (game, _) in _games().items() if arguments.kind in (None, name)}
     wanted = list(games)
@@ -174,7 +178,7 @@ def _audit(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.atomic import write_json
     from penstock.pipeline.config.run import load
-    from penstock.pipeline.experiments.games.audit import audit
+    from penstock.pipeline.experiments.audit import audit
 
     out = Path(arguments.out) if arguments.out else None
     if out is not None and out.is_dir():

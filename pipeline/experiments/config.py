@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock.evaluation.attacks.membership import RECOVERY, attack_and_figure, plays_membership
 from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
 from penstock.pipeline.config.yaml import Mapping, Problem, locate
-from penstock.pipeline.experiments.games.measures import RECOVERY, attack_and_figure, plays_membership
 from penstock.pipeline.experiments.measures import measure
 
 

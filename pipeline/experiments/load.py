@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.accountants.core.accountant import ACCOUNTANTS
+from penstock.evaluation.attacks.membership import RECOVERY
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
@@ -34,8 +35,8 @@ from penstock.pipeline.config.yaml import (
     shown,
     write,
 )
+from penstock.pipeline.experiments.attack import check_recoverable
 from penstock.pipeline.experiments.config import ExperimentConfig, wrong_names
-from penstock.pipeline.experiments.games.measures import RECOVERY, check_recoverable
 from penstock.pipeline.experiments.measures import TrialMeasure, measure
 
 BASE = "base"

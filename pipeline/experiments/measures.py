@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.evaluation.attacks.defenses import random_guess
+from penstock.evaluation.attacks.membership import ADVANTAGE, GAIN, RECOVERY, RECOVERY_FIGURES, attack_and_figure
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.metrics import Metric
 from penstock.evaluation.utility import metric_called, metric_names
@@ -28,14 +29,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, nearest
 from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.experiments.games.measures import (
-    ADVANTAGE,
-    GAIN,
-    RECOVERY,
-    RECOVERY_FIGURES,
-    attack_and_figure,
-    recovery_figure,
-)
+from penstock.pipeline.experiments.attack import positions_of
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.experiments.trial import People, Trial, run_trial
 from penstock.pipeline.output.manifest import versions
@@ -132,8 +126,17 @@ def _event_figure(figure: str, size: int, trial: Trial) -> float:
 
 def _attack_figure(attack: str, figure: str, trial: Trial) -> float:
     if attack == RECOVERY:
-        return recovery_figure(_require_counts(trial).recovered, figure, trial.plan)
+        return recovery_figure(_require_counts(trial), figure)
     return _require_counts(trial).attacked.figure(attack, figure)
+
+
+def recovery_figure(trial: Trial, figure: str) -> float:
+    """Return one of `RECOVERY_FIGURES`. A distance requires that cells have a location."""
+    if figure == "distance" and positions_of(trial.plan.space) is None:
+        expected = "one whose cells have a place, for attack/recovery/distance"
+        raise ParameterError("space", type(trial.plan.space).__name__.lower(), expected)
+    recovery = trial.recovered
+    return float(getattr(recovery if figure in ("baseline", "gain") else recovery.recovered, figure))
 
 
 def _share_of(action: str) -> TrialMeasure:

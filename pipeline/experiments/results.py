@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 from scipy.special import expit, logit
 
+from penstock.evaluation.metrics import half_width
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
@@ -117,8 +117,7 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
     low = high = spread = None
     if n > 1:
         with np.errstate(invalid="ignore"):
-            spread = float(array.std(ddof=1))
-        half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * spread / n**0.5
+            spread, half = float(array.std(ddof=1)), half_width(array, CONFIDENCE)
         low, high = mean - half, mean + half
         if limits is not None and 0 < (share := (mean - limits[0]) / (limits[1] - limits[0])) < 1:
             width = limits[1] - limits[0]

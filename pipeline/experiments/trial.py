@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, AccountRow
+from penstock.evaluation.attacks.membership import MembershipAttack
 from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.recovery import Recovery
 from penstock.mechanisms.core.contract import MECHANISMS
@@ -27,7 +28,7 @@ from penstock.pipeline.counting.contributions import ContributionRows, Contribut
 from penstock.pipeline.counting.count import contributions_of, count_group, released_counts
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
-from penstock.pipeline.experiments.games.measures import Attacked, recovered
+from penstock.pipeline.experiments.attack import attacked_run, recovered
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.output.files import PART_ROWS
 from penstock.pipeline.releasing.account import AccountLoop
@@ -211,9 +212,10 @@ class Trial:
         return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
-    def attacked(self) -> Attacked:
-        """The membership attacks on the trial's releases."""
-        return Attacked(self.plan, self.game)
+    def attacked(self) -> MembershipAttack:
+        """The membership attacks on the trial's releases, for all of which people are read once."""
+        observation, _ = self.game.periods(self.plan.grid.n_windows)
+        return MembershipAttack(attacked_run(self.plan, observation[1]), self.game)
 
     def with_events(self, size: int) -> EventFigures:
         """Return the figures of injected events of ``size`` people, based on a second release of the counts."""
@@ -225,7 +227,7 @@ class Trial:
     @cached_property
     def recovered(self) -> Recovery:
         """The trajectories recovered from the trial's releases."""
-        return recovered(self.plan, self.released, self.windows.tolist(), self.seed)
+        return recovered(self.plan, self.released, self.windows.tolist())
 
 
 def run_trial(

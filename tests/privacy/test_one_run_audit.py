@@ -20,7 +20,7 @@ from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import RunKeys
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.games.audit import audit
+from penstock.pipeline.experiments.audit import audit
 from tests.tools.deployments import configured as deployed
 from tests.tools.deployments import sections
 from tests.tools.distinguishing import HalvedNoise

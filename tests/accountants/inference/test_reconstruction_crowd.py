@@ -20,7 +20,7 @@ from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import NotKnown, Observed, decode_trajectories
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.games.reconstruction import reconstruct
+from penstock.pipeline.experiments.attack import reconstruct
 from tests.tools.reconstruction_oracle import Enumeration
 from tests.tools.small_configuration import run_locally as run
 

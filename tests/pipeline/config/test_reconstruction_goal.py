@@ -20,7 +20,7 @@ from penstock.pipeline.config import reconstruction_goal
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.reconstruction_goal import plan_reconstruction
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.experiments.games.reconstruction import reconstruct
+from penstock.pipeline.experiments.attack import reconstruct
 from tests.tools.reconstruction_oracle import Enumeration
 
 CHAIN = {"type": "reconstruction", "horizon": 3, "tolerance": 1, "targets": 1, "prior": {"windows": 2}}

@@ -13,22 +13,17 @@ import polars as pl
 import pytest
 
 from penstock.evaluation.attacks.challenge import AttackResult
+from penstock.evaluation.attacks.membership import SCHEMA, MembershipAttack
 from penstock.evaluation.attacks.parameters import Game
+from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, ParameterError, examples_of
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.presence import Presence, read_presence
-from penstock.pipeline.experiments.games.membership import (
-    SCHEMA,
-    AttackListener,
-    attack,
-    membership_game,
-    play_all,
-    targets_of,
-)
+from penstock.pipeline.counting.presence import read_presence
+from penstock.pipeline.experiments.attack import attack, attacked_run, play_all
 from penstock.pipeline.experiments.pieces import RecordFolder
 from tests.tools.experiment_cases import CITY
 from tests.tools.small_configuration import run_locally as run
@@ -80,7 +75,7 @@ def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
 def test_groups_of_cells_have_one_noise_in_the_game_as_in_the_run():
     chain = "[{type: spatial_generalization, rows: 1, columns: 3}, {type: discrete_laplace, epsilon: 1.0}]"
     plan = make_plan(configuration(f"mechanism: {chain}"))
-    game, defense = membership_game(plan, read_presence(plan, 6), replace(SMALL, inference=6), released=True)
+    game, defense = MembershipAttack(attacked_run(plan, 6), replace(SMALL, inference=6)).games[True]
     released = defense(np.zeros((2, 6, 9), np.int64), 1)
     assert game.space.shape == (6, 9)
     assert released.any()
@@ -220,7 +215,7 @@ def test_periods_are_checked(periods, tmp_path):
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
     monkeypatch.setattr(
-        "penstock.pipeline.experiments.games.membership.read_presence", lambda *a: pytest.fail("the source was read")
+        "penstock.pipeline.experiments.attack.read_presence", lambda *a: pytest.fail("the source was read")
     )
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):
@@ -333,7 +328,8 @@ def test_the_table_says_whom_challenges_count():
 
 
 def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
-    presence = read_presence(make_plan(noisy), 24)
+    plan = make_plan(noisy)
+    presence = read_presence(plan, 24)
     n_people = len(presence.users)
     assert Game().settled(*presence.raw.shape).targets == min(30, n_people)
     assert Game(targets=5).settled(*presence.raw.shape).targets == 5
@@ -344,7 +340,7 @@ def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
     assert Game(samples=500).settled(*cells.shape).targets == 15
     alone = np.ones((1, 2, 2), bool)
     with pytest.raises(DataError, match="needs at least 3 people"):
-        targets_of(Presence(people[:1], alone, alone), Game(), 0)
+        MembershipAttack(replace(attacked_run(plan, 24), users=people[:1], raw=alone, released=alone), Game())
 
 
 def test_what_a_sample_leaves_out_is_said():

@@ -21,7 +21,9 @@ from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior, stationary_distribution
 from penstock.evaluation.attacks.parameters import ReconstructionGame
+from penstock.evaluation.attacks.reconstruction import planned_segments, settle, tuned
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
 from penstock.evaluation.attacks.summaries import binomial_limits, reconstruction_text
 from penstock.mechanisms import get
@@ -32,14 +34,11 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.cli.data import learn_to_file
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.experiments.games.membership import AttackListener
-from penstock.pipeline.experiments.games.reconstruction import (
-    SCHEMA,
-    planned_segments,
+from penstock.pipeline.experiments.attack import (
+    RECONSTRUCTION_SCHEMA,
+    attacked_run,
     prepare_reconstruction,
     reconstruct,
-    settle,
-    tuned,
 )
 from penstock.pipeline.output.tables import ACCOUNTS
 from penstock.pipeline.sources.citibike import Citibike
@@ -174,7 +173,7 @@ def test_the_bound_covers_the_best_attack_from_all_releases(start):
     prior = MarkovPrior(stationary_distribution(matrix) if start is None else start, matrix)
     nothing = Observed(np.zeros((6, 2), int), np.zeros((1, 6, 2)), np.zeros((1, 6, 2)))
     places = PriorPlaces.of_cells(2)
-    planned = planned_segments(plan, places, settings)
+    planned = planned_segments(attacked_run(plan, 6), places, settings)
     reference = {
         "training": settings.training,
         "horizon": settings.horizon,
@@ -254,7 +253,7 @@ def test_who_is_not_counted_in_a_popular_cell_is_elsewhere():
 
 
 def test_the_first_release_is_that_of_the_run(tmp_path, monkeypatch):
-    import penstock.pipeline.experiments.games.reconstruction as module
+    import penstock.evaluation.attacks.reconstruction as module
 
     seen = []
     monkeypatch.setattr(module, "observe", lambda *a: seen.append(a) or observe(*a))
@@ -370,7 +369,7 @@ def test_a_table_of_an_earlier_version_is_not_gone_on_with(whole, tmp_path):
 
 def test_the_table_is_one_of_accounts(tmp_path):
     outcome = reconstruct(configuration("{type: raw}"), SMALL, folder=tmp_path)
-    assert list(SCHEMA)[: len(ACCOUNTS.names)] == ACCOUNTS.names
+    assert list(RECONSTRUCTION_SCHEMA)[: len(ACCOUNTS.names)] == ACCOUNTS.names
     assert pl.read_parquet(tmp_path / "operator" / "attack_reconstruction.parquet").equals(outcome.results)
     kept = json.loads((tmp_path / "operator" / "attack_reconstruction.json").read_text())
     assert kept["groups"] == outcome.summary["groups"]
@@ -419,12 +418,12 @@ def test_what_is_left_open_comes_from_the_accountant():
         "{type: raw}",
         "accountants=[{type: reconstruction, horizon: 3, tolerance: 1, prior: {estimate: first, windows: 9, top: 4}}]",
     )
-    settings = settle(ReconstructionGame(), config, 24, 9)
+    settings = settle(ReconstructionGame(), config.accountants, 24, 9)
     assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (3, 1, 9, 5)
     assert settings.known.top == 4
-    settings = settle(ReconstructionGame(horizon=5, training=10), config, 24, 9)
+    settings = settle(ReconstructionGame(horizon=5, training=10), config.accountants, 24, 9)
     assert (settings.horizon, settings.training, settings.n_segments) == (5, 10, 2)
-    settings = settle(ReconstructionGame(), configuration("{type: raw}"), 24, 9)
+    settings = settle(ReconstructionGame(), (), 24, 9)
     assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (10, 2, 12, 1)
 
 

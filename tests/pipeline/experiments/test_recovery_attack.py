@@ -11,15 +11,14 @@ import pytest
 
 from penstock.evaluation.attacks.parameters import RecoveryGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
+from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.summaries import recovery_text
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.presence import read_presence
-from penstock.pipeline.experiments.games.measures import knowledge
-from penstock.pipeline.experiments.games.membership import AttackListener
-from penstock.pipeline.experiments.games.recovery import recovery
+from penstock.pipeline.experiments.attack import knowledge, recovery
 from penstock.pipeline.run import run
 from tests.tools.experiment_cases import CITY
 

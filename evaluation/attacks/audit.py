@@ -1,4 +1,4 @@
-"""Audit a configuration by estimating a lower bound on the privacy loss of planted people."""
+"""Audit of releases: a lower bound on the privacy loss of planted people, beside the claim."""
 
 from __future__ import annotations
 
@@ -6,36 +6,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.one_run import Guesses, LowerBound, log_ratio, lower_bound
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import (
-    MECHANISMS,
-    EventStep,
-    Mechanism,
-    Postprocess,
-    measured,
-    shows_single_counts,
-)
+from penstock.mechanisms.core.contract import Facts, Window, measured, shows_single_counts
 from penstock.mechanisms.core.guarantee import DELTA
-from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import PERIOD, RUN
-from penstock.pipeline.config.plan import Plan, make_plan, outline
-from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import read_memberships
-from penstock.pipeline.experiments.trial import counts_of
-from penstock.pipeline.releasing.release import ReleaseLoop
 
 Array = NDArray[np.float64]
-#: Windows of an audit without data whose configuration has no end.
-ENDLESS = 336
 #: Most runs that are simulated to say from how many on half of the noise is convicted.
 MAX_RUNS = 1 << 14
 #: Noise is taken for less than any that is drawn where a publication states none.
@@ -107,52 +91,52 @@ class Audit:
         return "\n".join([*lines, verdict])
 
 
-def audit(
-    config: RunConfig,
-    *,
-    n_runs: int | None = None,
-    minutes: float = 10.0,
-    confidence: float = 0.999,
-    seed: int = 0,
-    listener: Callable[[int, int], None] = lambda done, total: None,
-) -> Audit:
-    """Estimate a lower bound on a person's privacy loss, and compare it with the charge.
+@dataclass(frozen=True)
+class ReleasedCounts:
+    """What one run released of the counts that it was given, and what that was charged.
 
-    People are planted after contribution bounding, each in as many cells as bounding leaves one person: in a single
-    window, where the charges of windows add up to that of the guarantee's unit, else in all windows of a unit. In a
-    simulation of a finite source they are planted in its counts; a deployment's people are not looked at. The release
-    loop of a run releases the counts with the noise of a public key. The adversary scores each person by the likelihood
-    ratio of the stated noise over all numbers that the person moves. Audited are mechanism, noise, budget and charges;
-    reading, bounding and what is shown beside the values are not.
-
-    `lower_bound` says why the bound holds. It is that of the claims as they are made: that each release, given all that
-    was released before it, loses no more than the worst that the ledger checks before it is made; where people are
-    planted in whole units, that a unit loses no more than the promised budget. That charges keep to the budget is
-    checked by adding them up. How many runs are made follows from what was released, never from the coins, so that
-    the bound holds of all of them.
-
-    ``config``: release of counts. Steps after the first noisy one are left out: they only make guessing harder.
-    ``n_runs``: releases to make; None: four times as many as convict half of the noise. ``minutes``: time after which
-    no further run is made. ``confidence``: probability with which the bound holds. ``seed``: of the coins, the places
-    and the noise. ``listener`` is called with the runs made and those to make. Raises `ParameterError` for traces,
-    steps that change memberships before they are counted, no guarantee, and numbers that make no sense.
+    ``values``, NaN where none was published, and ``scale`` of their noise: shape (n_windows, n_cells). ``worst``: the
+    most that each window could be charged. ``charges``: first window, last window and amount, shape (n_charges, 3).
     """
-    if n_runs is not None and n_runs < 1:
-        raise ParameterError("runs", n_runs, "a whole number of at least 1")
-    if not 0 < confidence < 1:
-        raise ParameterError("confidence", confidence, "above 0 and below 1")
-    if not minutes > 0:
-        raise ParameterError("minutes", minutes, "above 0")
-    config = _auditable(config)
-    on_data = config.mode == "simulation" and config.source.until is not None
-    if on_data:
-        data = make_plan(replace(config, accountants=()))
-        counts = counts_of(data, read_memberships(data, data.grid.n_windows)).bounded
-    elif config.space.derived_from_data:
-        raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
-    else:
-        grid = outline(config, NoiseKey.from_seed(0), Path("unused")).grid
-        counts = np.zeros((grid.calendar.n_windows or ENDLESS, grid.n_cells), np.int64)
+
+    values: Array
+    scale: Array
+    worst: Array
+    charges: Array
+    family: str
+
+
+@dataclass(frozen=True)
+class AuditedRun:
+    """One run as an audit plants people in it: what is known beforehand, and how it releases counts."""
+
+    chain: Chain
+    facts: Facts
+    windows: Sequence[Window]
+    release: Callable[[NDArray[np.int64]], ReleasedCounts]
+
+
+def audit_releases(
+    opened: Callable[[int], AuditedRun],
+    counts: NDArray[np.int64],
+    *,
+    on_data: bool,
+    n_runs: int | None,
+    minutes: float,
+    confidence: float,
+    seed: int,
+    listener: Callable[[int, int], None],
+) -> Audit:
+    """Plant people in counts, in one run after the other, and bound their loss from below (`lower_bound`).
+
+    People are planted in as many cells as bounding leaves one person: in a single window, where the charges of windows
+    add up to that of the guarantee's unit, else in all windows of a unit. The adversary scores each person by the
+    likelihood ratio of the stated noise over all numbers that the person moves. How many runs are made follows from
+    what was released, never from the coins, so that the bound holds of all of them.
+
+    ``opened`` returns the run of a number, from 0, with noise of its own. The rest is as for
+    `penstock.pipeline.experiments.audit.audit`.
+    """
     until = time.monotonic() + 60 * minutes
     runs: list[_Run] = []
 
@@ -160,7 +144,7 @@ def audit(
         """Make n runs, or fewer if the time limit is reached, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
-            runs.append(_play(config, counts, seed, len(runs)))
+            runs.append(_play(opened(len(runs)), counts, np.random.default_rng([seed, 0, len(runs)])))
         return runs[0]
 
     first = play(n_runs or 1)
@@ -268,40 +252,19 @@ def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Arr
     return np.asarray(random.laplace(size=scale.shape) * scale)
 
 
-def _auditable(config: RunConfig) -> RunConfig:
-    """Return the configuration without its post-processing."""
-    steps = config.mechanism
-    if config.windows.per_event or any(step.guarantee.on_points for step in steps):
-        raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")
-    if any(isinstance(step, EventStep) for step in steps):
-        raise ParameterError("mechanism", "steps on events", "without them: people are planted in what is counted")
-    if config.bounding.max_per_period is not None and not any(
-        isinstance(step, Mechanism) and step.unit == PERIOD for step in steps
-    ):
-        expected = "left out: people are planted in counts, whom this bound would not have left there"
-        raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, expected)
-    kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Postprocess))
-    if not any(step.guarantee.exists for step in kept):
-        raise ParameterError("mechanism", MECHANISMS.name_of(type(kept[0])), "one with a guarantee, to be held against")
-    return replace(config, mechanism=kept)
-
-
-def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) -> _Run:
+def _play(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generator) -> _Run:
     """Plant people and make one release."""
-    key = NoiseKey.from_seed(seed + number)
-    alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
-    plan = outline(alone, key, Path("unused"))
-    random = np.random.default_rng([seed, 0, number])
-    (n_windows, n_cells), reader, promised = counts.shape, plan.chain.reader, plan.chain.guarantee
-    n_own = min(plan.bounds.max_cells, n_cells, plan.bounds.max_per_period or n_cells)
-    mixed = measured(reader, replace(plan.facts(), n_windows=n_windows))
+    facts, reader, promised = run.facts, run.chain.reader, run.chain.guarantee
+    n_windows, n_cells = counts.shape
+    n_own = min(facts.max_cells, n_cells, facts.max_per_period or n_cells)
+    mixed = measured(reader, replace(facts, n_windows=n_windows))
     # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
     # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.
     is_linked = promised.linked and promised.concentrated
     is_single = promised.unit.kind in ("window", "stretch", "landmarks") and not is_linked
-    planted, n_people, maximum = counts.copy(), n_cells // n_own, plan.facts().max_windows or n_windows
+    planted, n_people, maximum = counts.copy(), n_cells // n_own, facts.max_windows or n_windows
     last, stretches = -1, list[_Stretch]()
-    for stretch in _stretches(plan, n_windows, is_single, n_own):
+    for stretch in _stretches(run, is_single, n_own):
         rows = numbers = stretch[:maximum]
         moved = np.ones(len(rows))
         if mixed.windows is not None:
@@ -322,10 +285,10 @@ def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) 
         present = random.random(n_people) < 0.5
         planted[np.ix_(rows, cells[present].ravel())] += 1
         stretches.append(_Stretch(rows, cells, present, promised.amount or 0.0, numbers, moved))
-    values, scale, worst, charges, family = _release(plan, planted, promised.concentrated)
+    released = run.release(planted)
     if is_single or promised.amount is None:
-        stretches = [replace(stretch, claim=float(worst[stretch.rows].sum())) for stretch in stretches]
-    noise = values - planted
+        stretches = [replace(stretch, claim=float(released.worst[stretch.rows].sum())) for stretch in stretches]
+    noise, scale, charges = released.values - planted, released.scale, released.charges
     if mixed.windows is not None or mixed.cells is not None:
         noise = np.nan_to_num(noise)  # cells without a sensor, which are publicly empty
         noise = noise if mixed.windows is None else mixed.windows @ noise
@@ -334,9 +297,8 @@ def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) 
         scale = np.full(noise.shape, mixed.scale)
     charged = None
     if not is_linked:
-        grid = plan.grid.windows(1, n_windows)
-        facts = [np.array([getattr(window, name) for window in grid]) for name in ("landmark", "period")]
-        charged = promised.unit.cost(charges[:, 2], *facts, first=charges[:, 0] - 1, last=charges[:, 1] - 1)
+        marks = [np.array([getattr(window, name) for window in run.windows]) for name in ("landmark", "period")]
+        charged = promised.unit.cost(charges[:, 2], *marks, first=charges[:, 0] - 1, last=charges[:, 1] - 1)
     longest = max(len(stretch.rows) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
     return _Run(
@@ -344,7 +306,7 @@ def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) 
         noise=noise,
         scale=scale,
         cells=mixed.cells,
-        family=family,
+        family=released.family,
         concentrated=promised.concentrated,
         unit=f"one person in {'one cell' if n_own == 1 else f'{n_own} cells'} of {windows}",
         charged=charged,
@@ -353,13 +315,13 @@ def _play(config: RunConfig, counts: NDArray[np.int64], seed: int, number: int) 
     )
 
 
-def _stretches(plan: Plan, n_windows: int, is_single: bool, n_own: int) -> Iterator[NDArray[np.int64]]:
+def _stretches(run: AuditedRun, is_single: bool, n_own: int) -> Iterator[NDArray[np.int64]]:
     """Yield the 0-based windows of each stretch with planted people: single windows, or those of the unit."""
-    unit = plan.chain.reader.unit
+    unit, n_windows = run.chain.reader.unit, len(run.windows)
     if not is_single and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
-        period = np.array([window.period for window in plan.grid.windows(1, n_windows)])
-        maximum = plan.bounds.max_per_period
+        period = np.array([window.period for window in run.windows])
+        maximum = run.facts.max_per_period
         for number in np.unique(period):
             inside = np.flatnonzero(period == number)
             n_each = len(inside) if maximum is None else max(1, min(len(inside), maximum // n_own))
@@ -370,24 +332,3 @@ def _stretches(plan: Plan, n_windows: int, is_single: bool, n_own: int) -> Itera
         raise ParameterError("windows", length, f"at most the {n_windows} windows of the run")
     for first in range(0, n_windows - length + 1, length):
         yield np.arange(first, first + length)
-
-
-def _release(plan: Plan, planted: NDArray[np.int64], concentrated: bool) -> tuple[Array, Array, Array, Array, str]:
-    """Release every window, and return values, NaN where none was published, and the scales of their noise, shape
-    (n_windows, n_cells); the most that each window could be charged; first window, last window and amount of each
-    charge, shape (n_charges, 3); and the family.
-    """
-    loop = ReleaseLoop(plan)
-    state, amount = loop.start(), attrgetter("rho" if concentrated else "epsilon")
-    values, scale = np.full(planted.shape, np.nan), np.zeros(planted.shape)
-    worst, charges, family = np.zeros(len(planted)), [], "none"
-    for row in range(len(planted)):
-        worst[row] = amount(loop.worst(state))
-        batch, state = loop.advance(state, row + 1, planted[row : row + 1])
-        for made in batch.releases:
-            if made.action == "published":
-                values[made.window - 1], scale[made.window - 1], family = made.values, made.scale, made.noise
-        charges += [(charge.window, charge.last, amount(charge)) for charge in batch.charges]
-        if batch.stopped:
-            break
-    return values, scale, worst, np.array(charges, np.float64).reshape(-1, 3), family
