@@ -158,6 +158,9 @@ def _store(source: Any, out: str | Path | None, config: object, resume: bool) ->
             raise TypeError("there are Python objects in it")
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold
         reason = " ".join(map(str, error.args))
+        if hasattr(source, "geometry"):
+            x, y = ("frame.geometry.to_crs(4326)." + axis for axis in "xy")
+            reason += f"; points become columns by frame.assign(longitude={x}, latitude={y}).drop(columns='geometry')"
         expected = (
             f"one whose columns are numbers, text or times, each of one type, named once, and no geometry ({reason})"
         )

@@ -156,6 +156,15 @@ def test_a_data_frame_may_be_the_source(tmp_path, frame):
     assert penstock.run(value, result.folder, source=frame, runner="local", resume=True).releases.equals(expected)
 
 
+class Points:
+    """A data frame with a column of points, as GeoPandas has them."""
+
+    geometry = None
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise ValueError("Did not pass numpy.dtype object", "Conversion failed for column geometry with type geometry")
+
+
 class Mixed:
     """A data frame of another library that Arrow cannot hold."""
 
@@ -167,6 +176,7 @@ class Mixed:
     ("frame", "message"),
     [
         (Mixed(), "Conversion failed for column user"),
+        (Points(), r"column geometry.*frame\.assign\(longitude=frame\.geometry\.to_crs\(4326\)\.x, .*drop"),
         (pa.table([[1], [2], ["a"], [3]], ["user", "time", "place", "time"]), "named once.*time"),
         (pl.DataFrame({"user": [object()]}, {"user": pl.Object}), "there are Python objects in it"),
         (
@@ -174,7 +184,7 @@ class Mixed:
             "^source: the data frame: no column",
         ),
     ],
-    ids=["mixed", "a name twice", "objects", "nested"],
+    ids=["mixed", "points", "a name twice", "objects", "nested"],
 )
 def test_a_data_frame_that_no_file_can_hold_is_refused(tmp_path, frame, message):
     value = sections(tmp_path)

@@ -118,6 +118,8 @@ def _for_rejects(reason: str) -> str:
             "Is another column meant in source.columns, are they decimal commas (source.decimal: ','), or is more than "
             "a number in the field, such as ° or N?"
         )
+    if reason.startswith("user is too large"):
+        return ""
     if reason == NOT_UTF8:
         return "Is it of another encoding (source.encoding: cp1252, or gb18030, shift_jis, cp1251, …)?"
     return "Is another column meant in source.columns?"

@@ -160,6 +160,10 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
     0.4 by one release (60 %); in nats, sums of the charges.'
+    >>> losses_in_words({"release": 2.0, "day": 4.0, "run": 2.0})
+    'One person loses at most ε = 4 by a day (even odds become at most 98 %), 2 by the whole run (88 %), 2 by one
+    release (88 %); in nats, sums of the charges. A day costs more than the run because a charge goes beyond it: without
+    its events, others of the person may be counted in their place.'
     >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
@@ -170,7 +174,18 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
     amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
     endless = "" if "run" in figures else ", and as much again by each day that follows"
-    return f"One {one} loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
+    words = f"One {one} loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
+    return f"{words}{day_beyond_run(figures, one)}"
+
+
+def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
+    """Explain, after a blank, why a day costs more than the run does, or return nothing where it does not."""
+    if figures["day"] <= figures.get("run", math.inf):
+        return ""
+    return (
+        " A day costs more than the run because a charge goes beyond it: without its events, others of the "
+        f"{one} may be counted in their place."
+    )
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:

@@ -15,7 +15,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import VERY_WEAK, caution, even_odds, losses_in_words, short
+from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, even_odds, losses_in_words, short
 from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import ONE, in_words, is_better, zeros_are_better
 from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
@@ -207,6 +207,7 @@ def _costs(run: Run) -> list[Headline]:
         note = (
             f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases "
             f"and knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
+            f"{day_beyond_run(losses, ONE[run.counted])}"
         )
         day = f"ε = {short(losses['day'])}"
         parts.append(Headline("What one person loses by a day", day, f"nats{at_delta}", note))

@@ -25,6 +25,7 @@ from penstock.pipeline.sources.reading.text import (
 )
 from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
 
+TOO_LARGE = "user is too large an integer (exact are floats below 2⁵³, or 2²⁴, and others below 2⁶³): write ids as text"
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18
 #: Bytes that are read together from each column.
@@ -99,7 +100,8 @@ class Parquet(MappedColumns, PathSource):
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, first_row, raw.height))
         events = events.with_columns(
-            _users(events["user"]),
+            (user := _users(events["user"])),
+            _too_large(events["user"], user),
             *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
             *(_degrees(events[name]) for name in ("latitude", "longitude") if name in columns),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
@@ -151,6 +153,14 @@ def _users(column: pl.Series) -> pl.Series:
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return column.cast(pl.String)
     raise TypeError(f"{column.dtype} is neither an integer nor text")
+
+
+def _too_large(column: pl.Series, users: pl.Series) -> pl.Series:
+    """Return the problem of rows whose user is an integer, but too large for `_users`."""
+    problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(column))
+    if not column.dtype.is_numeric() or not (missing := users.is_null()).any():
+        return problem
+    return problem.set(missing & (column.cast(pl.Float64) % 1 == 0), TOO_LARGE)
 
 
 def _degrees(column: pl.Series) -> pl.Series:

@@ -77,13 +77,20 @@ _WORDS = {
 }
 #: Name of a column that says of what kind people are, or how many, and values that are a position in one.
 _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
-_POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
+_POSITION = (
+    r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
+    r"|^(01010000[02]0|00[02]0000001)[0-9A-Fa-f]{32,}$"  # a point as PostGIS writes it
+)
 #: End of a name that says that it is an identifier, and not of what.
 _ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: What unreadable numbers may be, by the part of an event that they are named after: from, up to, meaning.
 _MEANINGS = {
     "time": ((2e4, 8e4, "days from 1900, as spreadsheets count: save text, such as 2024-05-01 08:10"),),
-    "latitude": ((1.8e8, 1.8e9, "degrees times ten million"), (1e6, 1.8e8, "degrees times a million")),
+    "latitude": (
+        (1.8e8, 1.8e9, "degrees times ten million"),
+        (2.1e7, 1.8e8, "degrees times a million"),
+        (1e4, 2.1e7, "metres of a national grid, or degrees times a million"),
+    ),
     "place": ((1e4, 2.1e7, "metres of a national grid"),),
 }
 #: Encodings by the mark that text in them begins with: the longer ones begin with a shorter one.

@@ -17,10 +17,11 @@ function scaleOf(values, from, to) {
   const isLog = low > 0 && high / low > 30;
   if (isLog) [low, high] = [low / 1.25, high * 1.25];
   else { const room = (high - low || Math.abs(high) || 1) * 0.06; [low, high] = [low >= 0 && low < (high - low) ? 0 : low - room, high + room]; }
+  const whole = known.every(Number.isInteger);  // places in an order
   const share = isLog ? (v) => Math.log(v / low) / Math.log(high / low) : (v) => (v - low) / (high - low);
   const decades = () => Array.from({ length: 40 }, (_, i) => 10 ** (Math.floor(Math.log10(low)) + Math.floor(i / 3)) * [1, 2, 5][i % 3]).filter((v) => v >= low && v <= high);
   const at = (v) => from + Math.min(Math.max(share(v), -0.1), 1.1) * (to - from);
-  return { at, ticks: isLog ? decades() : niceTicks(low, high, 6).filter((v) => v <= high) };
+  return { at, ticks: isLog ? decades() : niceTicks(low, high, 6).filter((v) => v <= high && (!whole || Number.isInteger(v))) };
 }
 
 class Frontier {

@@ -47,6 +47,8 @@ _SPELLINGS = (
     (r"(-\d\d[T ]\d\d)(Z|[+-]|$)", "${1}:00${2}"),
     (r"(:\d\d),(\d)", "${1}.${2}"),
 )
+#: Dates of ISO 8601 by week or by day of the year, with what follows them, and their format without hyphens.
+_DATES = ((r"^(\d{4}-?W\d\d-?\d)((?:[T ].*)?)$", "%GW%V%u"), (r"^(\d{4}-?\d{3})([T ].*)$", "%Y%j"))
 #: Spellings of other formats, of a directive that they have: names of months beyond three letters, a.m., UTC, commas.
 _SPELLINGS_OF = {
     "%b": (r"(?i)(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?", "${1}"),
@@ -134,6 +136,10 @@ class TimeFormat:
         missing = f"time is not {({'iso': 'ISO 8601'} | _WORDS).get(self.format, self.format)}"
         skipped = f"local time does not exist in {self.zone} (clocks went forward)"
         reasons = wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
+        if "%S" in self.format and "%S." not in self.format:
+            exact = TimeFormat(self.format.replace("%S", "%S.%f"), self.zone)
+            is_exact = exact.milliseconds(column).is_not_null()
+            reasons = reasons.set(is_exact, f"{missing}; with its fraction of a second it is {exact.format}")
         finer = list(_UNIX)[list(_UNIX).index(self.format) + 1 :] if self.format in _UNIX else []
         for unit in reversed(finer):
             is_plausible = TimeFormat(unit).milliseconds(column).is_between(0, _FAR) & wall_clock.is_null()
@@ -149,7 +155,8 @@ class TimeFormat:
         for directive, (pattern, replacement) in _SPELLINGS_OF.items():
             if directive in self.format:
                 rare = rare.str.replace(pattern, replacement)
-        return parsed.scatter(left.arg_true(), _parse(rare, format))
+        rare, days = _without_hour_24(rare)
+        return parsed.scatter(left.arg_true(), _parse(rare, format) + days)
 
     def _iso(self, column: pl.Series) -> pl.Series:
         parsed = self._iso_as_written(column, None)
@@ -158,12 +165,13 @@ class TimeFormat:
         rare = column.filter(left).str.normalize("NFKC").str.strip_chars().str.to_uppercase()
         for pattern, replacement in _SPELLINGS:
             rare = rare.str.replace(pattern, replacement)
-        is_midnight = rare.str.contains(_MIDNIGHT)
-        again = self._iso_as_written(rare.str.replace(_MIDNIGHT, "${1}00${2}"), is_midnight)
-        return parsed.scatter(left.arg_true(), again)
+        for pattern, format in _DATES:
+            day = rare.str.extract(pattern).str.replace_all("-", "", literal=True).str.to_date(format, strict=False)
+            rare = rare.zip_with(day.is_null(), day.dt.strftime("%Y-%m-%d") + rare.str.extract(pattern, 2))
+        return parsed.scatter(left.arg_true(), self._iso_as_written(*_without_hour_24(rare)))
 
-    def _iso_as_written(self, column: pl.Series, next_day: pl.Series | None) -> pl.Series:
-        """Parse times in the common spellings of ISO 8601, where ``next_day`` is true those of the following day."""
+    def _iso_as_written(self, column: pl.Series, days: pl.Series | None) -> pl.Series:
+        """Parse times in the common spellings of ISO 8601, and add ``days`` to them."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         remaining = column.is_not_null()
         for format, is_local in _ISO:
@@ -171,9 +179,8 @@ class TimeFormat:
                 break
             everything = bool(remaining.all())
             parsed = _parse(column if everything else column.filter(remaining), format)
-            if next_day is not None:
-                days = next_day if everything else next_day.filter(remaining)
-                parsed = parsed + days.fill_null(False).cast(pl.Int64) * timedelta(days=1)
+            if days is not None:
+                parsed = parsed + (days if everything else days.filter(remaining))
             times = self._utc(parsed) if is_local else parsed.dt.epoch("ms")
             if everything:
                 out, remaining = times, _may_be_times(column, parsed.is_null())
@@ -227,6 +234,12 @@ def plain_times(table: pa.Table) -> pa.Table:
         unit = "ms" if kind.unit == "s" else kind.unit
         table = table.set_column(position, table.schema.names[position], column.cast(pa.timestamp(unit, zone)))
     return table
+
+
+def _without_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Write the end of a day as its beginning, and return beside that the day that it is earlier by."""
+    is_end = text.str.contains(_MIDNIGHT).fill_null(False)
+    return text.str.replace(_MIDNIGHT, "${1}00${2}"), is_end.cast(pl.Int64) * timedelta(days=1)
 
 
 def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:

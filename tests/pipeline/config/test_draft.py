@@ -178,6 +178,11 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
             "north may be metres of a national grid",
         ),
         (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom does not hold decimal degrees"),
+        (
+            ["user,time,geom", "ann,2024-01-01T00:00:00Z,0101000020E61000009A99999999192140CDCCCCCCCCAC4740"],
+            "geom does not hold decimal degrees",
+        ),
+        (["user,time,x,y", "ann,2024-01-01T00:00:00Z,2683000,1247000"], "y and x may be metres of a national grid"),
         (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat does not hold decimal degrees"),
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
     ],

@@ -303,6 +303,15 @@ def test_the_windows_of_a_block_are_paid_for_once():
     assert losses(rows, "UTC")["run"] == 5.0  # type: ignore[index]
 
 
+def test_a_day_that_costs_more_than_the_run_says_why():
+    """Two days of one budget period: a day without the person may bring other events of theirs into the counts."""
+    figures = losses(released([2.0], size=30), "UTC")
+    assert (figures["day"], figures["run"]) == (4.0, 2.0)  # type: ignore[index]
+    assert "A day costs more than the run because a charge goes beyond it" in losses_in_words(figures)  # type: ignore[arg-type]
+    assert "because" not in losses_in_words({"release": 2.0, "day": 2.0, "run": 2.0})
+    assert "because" not in losses_in_words({"release": 2.0, "day": 4.0})
+
+
 def test_losses_without_a_pure_bound_are_those_of_rho():
     actual = losses(released([math.inf] * 4, rho=0.5), "UTC")
     # Of a Gaussian with ρ = 2 in all: below Bun and Steinke's ρ + 2·√(ρ·ln(1/δ)), above ρ alone.

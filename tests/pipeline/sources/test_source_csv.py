@@ -10,6 +10,7 @@ import lzma
 import pickle
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,15 @@ TEN_PAST = 1_704_067_800_000  # 2024-01-01T00:10:00Z
         ("2023-12-31 24:00", TEN_PAST - 600_000),
         ("2023-12-31T24:00:00.000+00:00", TEN_PAST - 600_000),
         ("20231231T240000Z", TEN_PAST - 600_000),
+        ("2024-W01-1T00:10:00Z", TEN_PAST),
+        ("2024W011T001000Z", TEN_PAST),
+        ("2023-W52-7T24:00:00Z", TEN_PAST - 600_000),
+        ("2024-W01-1", TEN_PAST - 600_000),
+        ("2024-001T00:10:00Z", TEN_PAST),
+        ("2024001T001000Z", TEN_PAST),
+        ("2024-W01-8T00:10:00Z", None),
+        ("2023-366T00:10:00Z", None),
+        ("2024001", None),
         ("2023-12-31T24:00:01Z", None),
         ("2023-12-31T24:10:00Z", None),
         ("2024-01-01T25:00:00Z", None),
@@ -86,6 +96,22 @@ def test_the_end_of_a_day_is_by_the_clock(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "user,time,place\nann,2024-03-30T24:00:00,a\nann,2024-03-31T24:00:00,a\n")
     first, second = (row[1] for row in events(Csv(path=path, time_zone="Europe/Berlin")))
     assert second - first == 23 * 3_600_000
+
+
+def test_the_end_of_a_day_in_another_format(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "user,time,place\nann,31.12.2023 24:00:00,a\nann,31.12.2023 24:00:01,a\n")
+    source = Csv(path=path, time_format="%d.%m.%Y %H:%M:%S")
+    assert [row[1] for row in events(source)] == [TEN_PAST - 600_000]
+    assert [why for _, why, _ in rejects(source)] == ["time is not %d.%m.%Y %H:%M:%S"]
+
+
+def test_a_fraction_that_the_format_lacks_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "user;time;place\nann;01.01.2024 00:10:00,5;a\n")
+    source = Csv(path=path, time_format="%d.%m.%Y %H:%M:%S", separator=";")
+    [(_, reason, _)] = rejects(source)
+    assert reason.endswith("with its fraction of a second it is %d.%m.%Y %H:%M:%S.%f")
+    exact = replace(source, time_format=reason.rpartition(" is ")[2])
+    assert [row[1] for row in events(exact)] == [TEN_PAST + 500]
 
 
 @pytest.mark.parametrize(("format", "factor"), [("unix_us", 1000), ("unix_ns", 10**6)])

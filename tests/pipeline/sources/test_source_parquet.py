@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.parquet import TOO_LARGE, Parquet
 from tests.tools.source_rows import blocks_of as read
 
 MOMENT = datetime(2008, 5, 17, 10, tzinfo=UTC)
@@ -144,6 +144,20 @@ def test_bad_rows_are_rejected_with_their_row(tmp_path: Path) -> None:
             (6, "latitude is not a finite number"),
         ]
         assert "'latitude': 91.0" in next(r.raw for b in blocks for r in b.rejects if r.line == 5)
+
+
+@pytest.mark.parametrize(
+    ("users", "kept"),
+    [
+        (pl.Series([2.0**53, 1e19, 7.0]), [7]),
+        (pl.Series([2.0**24, 2.0**30, 7.0], dtype=pl.Float32), [7]),
+        (pl.Series([2**63, 2**64 - 1, 2**63 - 1], dtype=pl.UInt64), [2**63 - 1]),
+    ],
+)
+def test_an_integer_that_is_too_large_is_called_so(tmp_path: Path, users: pl.Series, kept: list[int]) -> None:
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(3, user=users))))
+    assert block.frame["user"].to_list() == kept
+    assert [(reject.line, reject.reason) for reject in block.rejects] == [(1, TOO_LARGE), (2, TOO_LARGE)]
 
 
 def test_spans_follow_row_groups_and_join_small_files(tmp_path: Path) -> None:
