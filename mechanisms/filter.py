@@ -35,7 +35,7 @@ JUMP = 2.0
 LEVELS, LOWEST = 16, 2
 #: How many squared errors the common ratio of variance to mean is worth at a level, and errors its bias of 0.
 PRIOR_WEIGHT = 8.0
-#: Standard deviation of the common error before any is seen, as a share of the counts.
+#: Standard deviation of the common error before any is seen, as a share of the counts; worth one window that shows it.
 COMMON_ERROR = 0.2
 #: Standard deviation of a profile's error before any is seen, as a share of the counts, beside that of counts.
 PROFILE_ERROR = 0.3
@@ -43,8 +43,6 @@ PROFILE_ERROR = 0.3
 MIN_SIZE = 0.1
 #: The least share of an error that is taken to be left once the common one is out.
 MIN_LEFT = 0.2
-#: The least that the variance of the common error is taken to be where it is learned, in standard errors.
-MIN_LEARNED = 0.1
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
 #: The least that variances, and their ratios, are taken to be.
@@ -104,14 +102,14 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([94.0, 53.0, 0.0, 18.0], [6.6, 5.6, 2.0, 3.6])
+    ([96.0, 52.0, 0.0, 18.0], [6.1, 5.1, 2.0, 3.1])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
     profile: Profile | None = parameter(None, doc="counts that are usual, known before")
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 7
+    version: ClassVar[int] = 8
 
     def start(self, facts: Facts) -> State:
         """Return the state before the first window."""
@@ -135,9 +133,9 @@ class Filter(Postprocess):
             # By level of the prediction: sums of errors, of their weights, of squared errors, and of their weights; the
             # last two also of single counts alone.
             "levels": np.zeros((*shape, 6, LEVELS)),
-            # Numerator and denominator of the common error's variance.
-            "common_errors": facts.constant(COMMON_ERROR**2),
-            "common_weights": facts.constant(1.0),
+            # What windows show of the common error's variance: sums of it by its precision, and of these.
+            "common_errors": facts.constant(0.0),
+            "common_weights": facts.constant(0.0),
             **surprise.start(facts),
         }
 
@@ -332,7 +330,7 @@ def _common_error(
     weight = noisy.seen / (spread + noisy.variance)
     parts, pulls = weight * predicted**2, weight * predicted * (noisy.values - predicted)
     precision, total = np.maximum(parts.sum(-1), TINY**2), pulls.sum(-1)
-    learned = np.maximum(state["common_errors"] / state["common_weights"], TINY)
+    learned = np.maximum((state["common_errors"] + COMMON_ERROR**2) / (state["common_weights"] + 1.0), TINY)
     # What two cells err together: the square of a cell's error shows what it errs alone, too.
     pairs = np.maximum(precision**2 - (parts**2).sum(-1), 0.0)
     squares = (pulls**2).sum(-1)
@@ -344,12 +342,12 @@ def _common_error(
     prior = np.maximum(learned, observed - JUMP * np.sqrt(2) * error)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
     doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
-    weighed = np.maximum(learned, MIN_LEARNED * error)  # so that what was thought to be none can be learned
-    shrinkage = np.where(begun & noisy.seen.any(-1), (weighed / (weighed + error)) ** 2, 0.0)
-    fading = np.where(shrinkage > 0, VARIANCE_FORGETTING, 1.0)
+    # Each window counts by its precision beside the prior's: of hardly anyone nothing is learned.
+    weight = np.where(begun & noisy.seen.any(-1), (COMMON_ERROR**2 / (learned + error)) ** 2, 0.0)
+    fading = np.where(weight > 0, VARIANCE_FORGETTING, 1.0)
     after = {
-        "common_errors": fading * state["common_errors"] + shrinkage * observed,
-        "common_weights": fading * state["common_weights"] + shrinkage,
+        "common_errors": fading * state["common_errors"] + weight * observed,
+        "common_weights": fading * state["common_weights"] + weight,
     }
     return shift[..., None], predicted**2 * doubt[..., None], after
 
