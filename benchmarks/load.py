@@ -7,6 +7,9 @@ a cluster, of its own on this machine (see ``tests/integration``) and prints a l
 * *live*: events come at a rate. The delay is that from the instant at which a window is final to the time at which its
   releases reach their topic. In the middle the run is interrupted, waits, and goes on with ``--resume`` while events
   come as before: how soon is everything caught up with? Memory and checkpoints, by fifths of the windows;
+* *latency* (only with ``--only latency``, on Flink): windows of 10 s by the broker's clock while one partition is
+  silent, with an event a second and with ``--rate``, at parallelism 1 and 2: from a window's end to its last row in the
+  topic. Every window is held against allowed lateness, `disorder`, `idle_after` and 3 s;
 * *finite*: files are counted, on Flink at parallelism 1, 2 and 4: processor by kind of process, bytes between steps.
 
 Rows are held against the broker's timestamps, as in a deployment: an event has the time at which it is sent, and a
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -28,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -49,6 +53,9 @@ SPACE = {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -
 START = 1_704_067_200_000
 #: Milliseconds: of the source; and what a prompt release is not later than.
 DISORDER, IDLE_AFTER, PROMPT = 500, 1000, 5000
+#: Milliseconds of windows whose latency is measured: allowed lateness, and what the engine may take beyond every delay
+#: that is configured.
+LATENESS, ENGINE = 2000, 3000
 #: Seconds of a whole run at most.
 _SECONDS = 1800.0
 
@@ -92,6 +99,8 @@ class Glance:
         Windows in the ledger.
     checkpoint
         Bytes and milliseconds of the engine's latest one; None before the first.
+    load
+        Processes that run or wait for a processor, averaged over a minute.
     """
 
     at: float
@@ -100,6 +109,7 @@ class Glance:
     rows: int
     released: int
     checkpoint: tuple[int, int] | None
+    load: float
 
 
 def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
@@ -118,6 +128,7 @@ def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
         rows,
         released,
         engine.checkpoint(),
+        os.getloadavg()[0],
     )
 
 
@@ -201,7 +212,7 @@ def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
     return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
 
 
-def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> int:
+def generate(brokers: str, topic: str, rate: float, first: int, until: int, n_partitions: int = N_PARTITIONS) -> int:
     """Send events with current times at a given rate from ``first`` until ``until`` (ms), and return their number.
 
     A burst is sent every 50 ms, and has left before the next one. Connections are opened by events from before the run.
@@ -210,18 +221,18 @@ def generate(brokers: str, topic: str, rate: float, first: int, until: int) -> i
 
     def send(times: np.ndarray) -> None:
         """Send events with the given times, and wait until they have been sent."""
-        for partition, value in _messages(events(rng, times), N_PARTITIONS, "json"):
+        for partition, value in _messages(events(rng, times), n_partitions, "json"):
             producer.send(topic, "", value, partition)
         producer.flush()
 
     send(np.full(100, first - 3_600_000))
     time.sleep(max(0.0, first / 1000 - time.time()))
-    n_sent, sent_until = 0, first / 1000
-    while sent_until < until / 1000:
-        now = min(time.time(), until / 1000)
-        times = (1000 * np.linspace(sent_until, now, int((now - sent_until) * rate), endpoint=False)).astype(np.int64)
-        send(times)
-        n_sent, sent_until = n_sent + len(times), now
+    n_sent, now = 0, first / 1000
+    while now < until / 1000:
+        before, now = now, min(time.time(), until / 1000)
+        n = int((now - first / 1000) * rate) - n_sent
+        send((1000 * np.linspace(before, now, n, endpoint=False)).astype(np.int64))
+        n_sent += n
         time.sleep(max(0.0, now + 0.05 - time.time()))
     return n_sent
 
@@ -314,6 +325,32 @@ def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, A
         **most(job.glances),
         **by_fifths(job.glances),
         "processor (s)": processor_seconds(job.glances),
+    }
+
+
+def latency(engine: Engine, brokers: str, given: argparse.Namespace, rate: float) -> dict[str, Any]:
+    """Measure the delay from each window's end to its last released row, while the last partition has no event."""
+    with topic_of(brokers, "latency") as (topic, folder), sender() as pool:
+        pool.submit(time.time).result()  # its imports are done
+        first = -(-in_seconds(given.start) // 10_000) * 10_000
+        until = first + int(1000 * given.seconds) // 10_000 * 10_000
+        sent = pool.submit(generate, brokers, topic, rate, first, until, N_PARTITIONS - 1)
+        value = topic_run(brokers, topic, folder, first, until)
+        value["windows"] = {"type": "fixed", "size": "10s", "allowed_lateness": f"{LATENESS}ms"}
+        with Job(engine, value, folder) as job:
+            manifest = job.finish()
+        ends, arrived = arrivals(brokers, topic).T / 1000
+        line = {"what": f"latency, {rate:,.0f}/s", **counted(manifest, sent.result())}
+    delays, most_ms = 1000 * (arrived - ends), DISORDER + IDLE_AFTER + LATENESS + ENGINE
+    meanwhile = [glance for glance in job.glances if first <= 1000 * glance.at <= until]
+    return line | {
+        "windows": len(delays),
+        **percentiles(delays),
+        "latest (ms)": round(float(delays.max())),
+        f"later than {most_ms} ms": int((delays > most_ms).sum()),
+        "load": [round(extreme(glance.load for glance in meanwhile), 1) for extreme in (min, max)],
+        "processors meanwhile": cores(meanwhile),
+        **by_fifths(job.glances),
     }
 
 
@@ -496,6 +533,10 @@ def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
         if given.runner == "flink":
             cluster = stack.enter_context(FlinkCluster(folder / "flink", given.task_managers))
             engine = on_flink(cluster, [f"--checkpointing_interval={given.checkpoints}", *given.options])
+        if given.only == "latency":
+            for parallelism, rate in itertools.product((1, 2), (1.0, given.rate)):
+                spread = replace(engine, words=(*engine.words, f"--parallelism={parallelism}"))
+                yield {**latency(spread, brokers, given, rate), "parallelism": parallelism}
         for name, measure in (("backlog", backlog), ("live", live)):
             if given.only in (None, name):
                 yield measure(engine, brokers, given)
@@ -506,7 +547,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", choices=("local", "flink"), default="local")
     parser.add_argument("--brokers", help="host:port; a broker is started where it is left out")
-    parser.add_argument("--only", choices=("backlog", "live", "finite"))
+    parser.add_argument("--only", choices=("backlog", "live", "latency", "finite"))
     parser.add_argument("--rate", type=float, default=10_000, help="events a second")
     parser.add_argument("--seconds", type=float, default=60, help="how long they come, before and after the pause")
     parser.add_argument("--start", type=float, default=60, help="seconds that the start of a run may take")

@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.usual_days import shrunk
-from penstock.mechanisms.filter import Filter, noise_variance
+from penstock.mechanisms.filter import Filter, group_variance, noise_variance
 from penstock.pipeline.output.utility_summary import ends
 
 N_CELLS = 60
@@ -164,6 +164,37 @@ def test_intervals_hold_what_was_sampled_repeated_or_released_in_groups(reader, 
     # The noise of the last publication is not the whole error: of times of day never seen, or of cells of a group.
     monkeypatch.setattr(f"penstock.mechanisms.filter.{ignored}", lambda *args: np.zeros(N_CELLS))
     assert coverage() < 0.9
+
+
+UNSEEN = 7.0
+
+
+@pytest.mark.parametrize(
+    ("values", "scale", "expected"),
+    [
+        ([5.0, 4.0], 2.0, [0, 0]),
+        ([5.0, np.nan], [2.0, 1.0], [0, UNSEEN]),
+        ([5.0], [2.0], [0]),
+        # One cell alone, and the mean of a group, whose scale is smaller.
+        ([40.0, -3.0], [2.0, 1.0], [0, 12]),
+        ([40.0, 3.0, 3.0, np.nan], [2.0, 1.0, 1.0, 9.0], [0, 12, 12, UNSEEN]),
+        # Scales that are all the same, of groups and of single cells: two of four values, and three, four of four.
+        ([5.0, 3.0, 5.0, 3.0], [2.0] * 4, [30, 12, 30, 12]),
+        ([5.0, 5.0, np.nan], [2.0] * 3, [30, 30, UNSEEN]),
+        ([5.0, 5.0, 4.0, 3.0], [2.0] * 4, [0] * 4),
+        ([5.0, 5.0, 3.0], [2.0] * 3, [0] * 3),
+        ([5.0, 4.0, 3.0, 2.0], [2.0] * 4, [0] * 4),
+        ([np.nan, np.nan], [2.0] * 2, [UNSEEN] * 2),
+    ],
+)
+def test_counts_around_the_mean_of_a_group_vary_as_far_as_to_0(values, scale, expected):
+    """In each replica by itself: in another one nothing is seen, in a third one all cells stand alone."""
+    n, values = len(values), np.array(values)
+    values = np.stack([values, np.full(n, np.nan), np.arange(1.0, n + 1)])
+    scale = np.array(scale) if np.ndim(scale) == 0 else np.stack([scale, scale, np.full(n, 99.0)])
+    release = Release(window=1, values=values, noise="laplace", scale=scale)
+    actual = group_variance(release, ~np.isnan(values), np.full(values.shape, UNSEEN))
+    assert actual.tolist() == [expected, [UNSEEN] * n, [0] * n]
 
 
 @pytest.mark.parametrize(

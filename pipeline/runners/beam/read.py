@@ -52,6 +52,8 @@ from penstock.pipeline.windows.calendar import Calendar
 #: Seconds to wait at least where there is nothing to read at the moment, and after the end. Flink's runner counts whole
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
 IDLE, REST = 1.5, 5.0
+#: Seconds that are waited at most where no window can be final before: every turn costs Flink's older runners a name.
+PATIENT = 20.0
 #: Seconds that a turn which comes more than a second too early waits.
 EARLY = 0.1
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
@@ -226,10 +228,12 @@ class Reader:
     @property
     def wait(self) -> float:
         """The seconds until the current micro-batch is due: at least `IDLE` if it is not due yet, and otherwise zero
-        or less.
+        or less; of those until the next window can be final half, so that little is left to be read then.
         """
         if self.piece is None:
-            return IDLE
+            grid, disorder = self.plan.grid, self.source.disorder
+            final = grid.deadline(grid.last_final(self.cursor.latest - disorder) + 1) + disorder
+            return min(PATIENT, max(IDLE, (final / 1000 - time.time()) / 2))
         if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
             return 0.0
         left = self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()

@@ -66,13 +66,18 @@ def job_server(
     command = [jars.java(), *JAVA_OPTIONS, "-Xmx1g", *words, "--flink-master", master, "--job-host", "localhost"]
     command += ["--artifact-port", "0", "--expansion-port", "0"]  # 0: a free one
     command += ["--artifacts-dir", str(folder / "artifacts"), "--clean-artifacts-per-job"]
-    atomic.make_folder(folder, private=True)
-    restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
-    listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
-    atomic.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
+    configure(folder, checkpoint, rest_port)
     environment = {"FLINK_CONF_DIR": str(folder)} | os.environ  # a configuration of one's own replaces all of it
     with served("Flink", lambda port: [*command, "--job-port", str(port)], folder, environment) as endpoint:
         yield endpoint
+
+
+def configure(folder: Path, checkpoint: str | None, rest_port: int | None) -> None:
+    """Write the configuration that a job server reads before every job."""
+    restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
+    listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
+    atomic.make_folder(folder, private=True)
+    atomic.write_text(folder / "config.yaml", RESTARTS + LOCAL_ONLY + listening + restored, private=True)
 
 
 _JOB = re.compile("[0-9a-f]{32}")

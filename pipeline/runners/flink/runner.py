@@ -6,7 +6,8 @@ import gc
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from penstock.pipeline.runners.flink.jobs import (
     cancel_jobs,
     check_savepoint,
     checkpoints_folder,
+    configure,
     job_server,
     latest_checkpoint,
     mark_job,
@@ -81,15 +83,18 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
         if is_old and not can_renew:
             logs.caution(_turn_limit_caution(version))
     made: Path | None = None
-    while True:
-        renewal = Renewal(plan, service) if service and plan.streaming and is_old and can_renew else None
-        outcome = _run_job(plan, beam_options, words, rest_port, renewal)
-        if made is not None and made != latest_checkpoint(plan):
-            shutil.rmtree(made, ignore_errors=True)  # the job that it began has made checkpoints of its own
-        if outcome != RENEWED:
-            return outcome == ENDED
-        made, plan = latest_checkpoint(plan), replace(plan, resumed=True)
-        gc.collect()  # readers of the job before hold their connections, and are in cycles
+    with _engine(plan, given, words, rest_port) as endpoint:
+        while True:
+            renewal = Renewal(plan, service) if service and plan.streaming and is_old and can_renew else None
+            outcome = _submit(plan, endpoint, beam_options, renewal)
+            if made is not None and made != latest_checkpoint(plan):
+                shutil.rmtree(made, ignore_errors=True)  # the job that it began has made checkpoints of its own
+            if outcome != RENEWED:
+                return outcome == ENDED
+            made, plan = latest_checkpoint(plan), replace(plan, resumed=True)
+            if words is not None:  # the next job begins sooner in a job server that has had one
+                configure(_server_folder(plan), _checkpoint_uri(plan, given), rest_port)
+            gc.collect()  # readers of the job before hold their connections, and are in cycles
 
 
 #: What Flink's log says of jobs that have ended, and what it means.
@@ -107,29 +112,30 @@ _REASONS = {
 }
 
 
-def _run_job(
-    plan: Plan,
-    beam_options: Sequence[str],
-    words: Sequence[str] | None,
-    rest_port: int | None,
-    renewal: Renewal | None,
-) -> Outcome:
-    """Run one job of a plan on a job server started with ``words``, or on an existing endpoint if there are none."""
-    given = _options_by_name(beam_options)
+@contextmanager
+def _engine(plan: Plan, given: dict[str, str], words: Sequence[str] | None, rest_port: int | None) -> Iterator[str]:
+    """Run a job server started with ``words`` during the block, and yield its endpoint, or that of an existing one if
+    there are none.
+    """
     if words is None:
-        return _submit(plan, given["job_endpoint"], beam_options, renewal)
-    folder, restored = checkpoints_folder(plan) / "job_server", _checkpoint_uri(plan, given)
+        yield given["job_endpoint"]
+        return
+    folder, restored = _server_folder(plan), _checkpoint_uri(plan, given)
     log = folder / "job_server.log"
     begun = log.stat().st_size if log.exists() else 0
     try:
         with job_server((DEFAULTS | given)["flink_master"], folder, words, restored, rest_port) as endpoint:
-            return _submit(plan, endpoint, beam_options, renewal)
+            yield endpoint
     except DataError as error:
         printed = log.read_bytes()[begun:].decode(errors="replace") if plan.streaming and log.exists() else ""
         for pattern, reason in _REASONS.items():
             if re.search(pattern, printed):
                 raise DataError(reason) from error
         raise
+
+
+def _server_folder(plan: Plan) -> Path:
+    return checkpoints_folder(plan) / "job_server"
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:

@@ -22,7 +22,7 @@ from apache_beam.runners.sdf_utils import RestrictionTrackerView, ThreadsafeRest
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.transforms.userstate import get_dofn_specs
 from apache_beam.transforms.window import TimestampedValue
-from apache_beam.utils.timestamp import Duration, Timestamp
+from apache_beam.utils.timestamp import Timestamp
 
 from penstock.mechanisms.core.plugin import StateVersionError
 from penstock.pipeline import atomic
@@ -326,12 +326,16 @@ def test_a_turn_that_is_held_up_still_reads_one_slice(tmp_path: Path) -> None:
         assert cursor.number == number + 1
 
 
-@pytest.mark.parametrize("more", [True, False])
-def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool
+@pytest.mark.parametrize(
+    ("more", "left", "expected"),
+    [(True, 3600.0, 0.0), (False, -100.0, 1.5), (False, 2.0, 1.5), (False, 10.0, 5.0), (False, 3600.0, 20.0)],
+)
+def test_a_reader_waits_only_where_it_has_read_all_that_had_come_and_half_of_what_a_window_has_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: bool, left: float, expected: float
 ) -> None:
     """Flink's runner counts whole seconds, and passes watermarks on only while nothing is read."""
     plan = plan_in(tmp_path)
+    monkeypatch.setattr("time.time", lambda: plan.grid.deadline(1) / 1000 - left)
     source = type(plan.config.source)
     original = source.micro_batches
     monkeypatch.setattr(
@@ -341,7 +345,8 @@ def test_a_reader_waits_a_second_only_where_it_has_read_all_that_had_come(
     assert names_of(turn_of(plan, tracker)) == ["000/000000000000"]
     after, delay = tracker.deferred_status()
     assert after.number == 1
-    assert delay <= Duration(0) if more else Duration(1) <= delay < Duration(2)
+    assert plan.grid.last_final(after.latest) == 0
+    assert float(delay) == pytest.approx(expected, abs=0.5)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, np.inf], ids=["ends after a slice", "goes on"])
