@@ -210,7 +210,8 @@ def measure(text: str) -> TrialMeasure:
         try:
             function = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
-            raise ParameterError("measures", text, f"a function that can be imported ({error})") from None
+            expected = f"a function that can be imported ({error}); PYTHONPATH=. finds modules of this folder"
+            raise ParameterError("measures", text, expected) from None
         if not callable(function):
             raise ParameterError("measures", text, "a function")
         return TrialMeasure(text, lambda trial: float(function(trial)))

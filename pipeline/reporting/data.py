@@ -192,7 +192,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return what identifies a result: the configuration digest, and the seed of a simulation.
+    """Return what identifies a result: the configuration digest, and the seed or seeds of a simulation.
 
     >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
     {'configuration digest': 'c366', 'seed': '7'}
@@ -201,6 +201,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
     if digest is None:  # an experiment
         seeds = manifest["configuration"]
         digest = hashlib.sha256(json.dumps(seeds, sort_keys=True).encode()).hexdigest()
+        seeds = {"seeds": f"1 to {seeds['seeds']}"} if seeds.get("seeds", 1) > 1 else {"seed": 1}
     return {"configuration digest": digest} | {key: str(seeds[key]) for key in ("seed", "seeds") if key in seeds}
 
 

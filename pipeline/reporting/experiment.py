@@ -103,6 +103,8 @@ class ExperimentFolder:
         if self.manifest.get("reduced"):
             text = "The words above describe the full size; this run has smaller or fewer sizes, settings and limits."
             notices.append(Notice("note", "reduced size", text))
+        if "not_drawn" in self.manifest:
+            notices.append(Notice("note", "figures are not drawn", self.manifest["not_drawn"]))
         failed = self.manifest.get("failed", [])
         if failed:
             shown = [f"{self.setting(cell['values'])}, seed {cell['seed']}: {cell['problem']}" for cell in failed]

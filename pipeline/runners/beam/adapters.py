@@ -223,5 +223,7 @@ def require_used(tally: bytes) -> dict[str, int]:
     outcomes["rejected"] = sum(counts.rejected.values())
     if not counts.used:
         numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
+        if counts.rejected:
+            numbers += f", most of them since {max(counts.rejected, key=counts.rejected.__getitem__)}"
         raise DataError(f"no row could be used ({numbers}): what was released counts no one")
     return outcomes

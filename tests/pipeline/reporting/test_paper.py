@@ -7,6 +7,7 @@ import yaml
 
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.data import citation
+from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.reporting.result import Result
 from tests.tools.checkout import ROOT
 from tests.tools.report_runs import account, experiment_folder, run_folder
@@ -22,6 +23,14 @@ def test_every_figure_of_a_run_names_what_decides_it(tmp_path):
     assert figures.select("name", "version", "configuration", "seed").unique().rows() == [
         ("by-hand", "0.1.0", "0" * 64, "3")
     ]
+
+
+def test_an_experiment_names_all_of_its_seeds(tmp_path):
+    folder = experiment_folder(tmp_path, configuration={"base": {}, "seeds": 3}, not_drawn="no library")
+    assert Result(folder).figures["seed"].unique().to_list() == ["1 to 3"]
+    assert "seeds 1 to 3" in citation("x", {"versions": {}, "configuration": {"seeds": 3}})
+    [page] = write_report(folder)
+    assert "no library" in page.read_text(encoding="utf-8")
 
 
 def test_a_report_for_a_paper_is_a_table_in_csv_and_latex(tmp_path, capsys):
