@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -85,7 +86,7 @@ class Audit:
         if not self.single_counts:
             lines.append("Released values are made of several counts: guesses are poorer than expected here.")
         lines.append(
-            f"{bound.n_canaries:,} people planted among {planted} in {runs}, each present by the toss of a coin; "
+            f"{bound.n_canaries:,} coins tossed for people planted among {planted} in {runs}; "
             f"{bound.n_guesses:,} guessed, {bound.n_right:,} rightly."
         )
         return "\n".join([*lines, verdict])
@@ -116,9 +117,28 @@ class AuditedRun:
     release: Callable[[NDArray[np.int64]], ReleasedCounts]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlantedRun(ABC):
+    """A release with planted people, which can be guessed from other noise and other coins as well."""
+
+    family: str
+    concentrated: bool
+    unit: str
+    charged: float | None
+    promised: float | None
+    single_counts: bool = True
+
+    @abstractmethod
+    def guesses(self) -> Guesses:
+        """Return guesses about the planted people, made from the release."""
+
+    @abstractmethod
+    def simulated(self, share: float, random: np.random.Generator) -> Guesses:
+        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
+
+
 def audit_releases(
-    opened: Callable[[int], AuditedRun],
-    counts: NDArray[np.int64],
+    played: Callable[[int, np.random.Generator], PlantedRun],
     *,
     on_data: bool,
     n_runs: int | None,
@@ -127,24 +147,22 @@ def audit_releases(
     seed: int,
     listener: Callable[[int, int], None],
 ) -> Audit:
-    """Plant people in counts, in one run after the other, and bound their loss from below (`lower_bound`).
+    """Plant people in one run after the other, and bound their loss from below (`lower_bound`).
 
-    People are planted in as many cells as bounding leaves one person: in a single window, where the charges of windows
-    add up to that of the guarantee's unit, else in all windows of a unit. The adversary scores each person by the
-    likelihood ratio of the stated noise over all numbers that the person moves. How many runs are made follows from
-    what was released, never from the coins, so that the bound holds of all of them.
+    The adversary scores each person by the likelihood ratio of the stated noise over all numbers that the person moves.
+    How many runs are made follows from what was released, never from the coins, so that the bound holds of all of them.
 
-    ``opened`` returns the run of a number, from 0, with noise of its own. The rest is as for
-    `penstock.pipeline.experiments.audit.audit`.
+    ``played`` makes the run of a number, from 0, with noise of its own and with the coins that it is given. The rest is
+    as for `penstock.pipeline.experiments.audit.audit`.
     """
     until = time.monotonic() + 60 * minutes
-    runs: list[_Run] = []
+    runs: list[PlantedRun] = []
 
-    def play(n: int) -> _Run:
+    def play(n: int) -> PlantedRun:
         """Make n runs, or fewer if the time limit is reached, and return the first run."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
-            runs.append(_play(opened(len(runs)), counts, np.random.default_rng([seed, 0, len(runs)])))
+            runs.append(played(len(runs), np.random.default_rng([seed, 0, len(runs)])))
         return runs[0]
 
     first = play(n_runs or 1)
@@ -190,9 +208,9 @@ class _Stretch:
     moved: Array
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A release with planted people.
+@dataclass(frozen=True, kw_only=True)
+class _CountRun(PlantedRun):
+    """A release of counts.
 
     ``noise`` and ``scale`` are those of all numbers that noise was added to, shape (n_rows, n_numbers), NaN and 0 where
     none was published; ``cells`` is how numbers of a row are made of cells (`Measured`).
@@ -202,12 +220,6 @@ class _Run:
     noise: Array
     scale: Array
     cells: Array | None
-    family: str
-    concentrated: bool
-    unit: str
-    charged: float | None
-    promised: float | None
-    single_counts: bool
 
     def guesses(self, noise: Array | None = None, coins: Sequence[NDArray[np.bool_]] = ()) -> Guesses:
         """Return guesses about the planted people, made from the release, or from other noise and coin flips."""
@@ -241,6 +253,39 @@ class _Run:
         return np.asarray(np.nan_to_num(gains).sum((0, 2)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TraceRun(PlantedRun):
+    """A release of traces, every point of which is in one of two places.
+
+    ``offsets``: metres to the east and to the north from each point to its release, shape (n_points, 2); ``scale``: of
+    its noise, 0 where it was not published; ``apart``: metres from the first place to the second one, in the east.
+    """
+
+    offsets: Array
+    scale: Array
+    present: NDArray[np.bool_]
+    claims: Array
+    apart: float
+
+    def guesses(self, offsets: Array | None = None, present: NDArray[np.bool_] | None = None) -> Guesses:
+        """Return guesses about the places, made from the release, or from other noise and coin flips."""
+        offsets, present = self.offsets if offsets is None else offsets, self.present if present is None else present
+        east, north = offsets.T
+        far, near = (np.hypot(east + self.apart * (present - second), north) for second in (0, 1))
+        is_shown = self.scale > 0
+        gains = log_ratio(far, near, np.where(is_shown, self.scale, 1.0), "gaussian" in self.family)
+        return Guesses(np.where(is_shown, gains, 0.0).round(9), present, self.claims, np.arange(len(present)))
+
+    def simulated(self, share: float, random: np.random.Generator) -> Guesses:
+        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
+        n, is_gaussian = len(self.scale), "gaussian" in self.family
+        # The distance that planar Laplace noise moves has a gamma law, that of Gaussian noise on both axes a Rayleigh.
+        moves = random.rayleigh(size=n) if is_gaussian else random.gamma(2.0, size=n)
+        angle = random.uniform(0, 2 * np.pi, n)
+        offsets = (share * self.scale * moves)[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+        return self.guesses(offsets, random.random(n) < 0.5)
+
+
 def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Array:
     """Sample noise from a family, using the continuous Gaussian in place of the discrete one."""
     if "gaussian" in family:
@@ -252,8 +297,12 @@ def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Arr
     return np.asarray(random.laplace(size=scale.shape) * scale)
 
 
-def _play(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generator) -> _Run:
-    """Plant people and make one release."""
+def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generator) -> PlantedRun:
+    """Plant people in counts and make one release.
+
+    People are planted in as many cells as bounding leaves one person: in a single window, where the charges of windows
+    add up to that of the guarantee's unit, else in all windows of a unit.
+    """
     facts, reader, promised = run.facts, run.chain.reader, run.chain.guarantee
     n_windows, n_cells = counts.shape
     n_own = min(facts.max_cells, n_cells, facts.max_per_period or n_cells)
@@ -301,7 +350,7 @@ def _play(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
         charged = promised.unit.cost(charges[:, 2], *marks, first=charges[:, 0] - 1, last=charges[:, 1] - 1)
     longest = max(len(stretch.rows) for stretch in stretches)
     windows = "one window" if longest == 1 else f"{longest} windows"
-    return _Run(
+    return _CountRun(
         stretches=tuple(stretches),
         noise=noise,
         scale=scale,

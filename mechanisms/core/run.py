@@ -181,9 +181,14 @@ class ReleasedTraces:
 
 
 def release_traces(
-    mechanism: Mechanism, schedule: PointSchedule, source: NoiseSource
+    mechanism: Mechanism,
+    schedule: PointSchedule,
+    source: NoiseSource,
+    watch: Callable[[Integers, Window, State], object] = lambda rows, window, state: None,
 ) -> Iterator[tuple[Integers, Release]]:
     """Yield the rows of the traces' arrays that a step covers, and its release, for as many steps as the longest has.
+
+    ``watch`` is called before each step.
 
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
@@ -200,6 +205,7 @@ def release_traces(
             users, state = users[:n_left], {name: array[:n_left] for name, array in state.items()}
         rows = starts[:n_left] + (index - 1)
         time, points = schedule.at(rows, index), traces.points[rows]
+        watch(rows, time, state)
         drawn = source.at_points(index, users, time.start, points, state)
         (release,), state = mechanism.step(time, points, state, drawn)
         yield rows, release

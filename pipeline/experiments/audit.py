@@ -10,19 +10,36 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.evaluation.attacks.audit import Audit, AuditedRun, ReleasedCounts, audit_releases
-from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess
+from penstock.evaluation.attacks.audit import (
+    Audit,
+    AuditedRun,
+    PlantedRun,
+    ReleasedCounts,
+    TraceRun,
+    audit_releases,
+    plant,
+)
+from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess, Window
+from penstock.mechanisms.core.geometry import moved, offsets_between
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.run import Traces
+from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import PERIOD
 from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.trial import counts_of
 from penstock.pipeline.releasing.release import ReleaseLoop
+from penstock.pipeline.releasing.traces import TraceLoop, area_of, budget_periods, landmark_mask
 
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336
+#: Traces of a run, their points at least, and the milliseconds in which they are where no end is given. Places are so
+#: far apart that to tell them apart costs this much at least, in ε and in ρ: less would take ever more runs.
+N_TRACES, N_POINTS, A_DAY, APART = 100, 20, 86_400_000, {False: 2.0, True: 0.5}
+#: Metres at most from one point of a trace to the next one.
+FAR = 1e6
 
 
 def audit(
@@ -36,21 +53,21 @@ def audit(
 ) -> Audit:
     """Estimate a lower bound on a person's privacy loss, and compare it with the charge.
 
-    People are planted after contribution bounding (`audit_releases`). In a simulation of a finite source they are
+    People are planted after contribution bounding (`plant`). In a simulation of a finite source they are
     planted in its counts; a deployment's people are not looked at. The release loop of a run releases the counts with
     the noise of a public key. Audited are mechanism, noise, budget and charges; reading, bounding and what is shown
-    beside the values are not.
+    beside the values are not. Of traces every point is in one of two places, and is charged by itself.
 
     `lower_bound` says why the bound holds. It is that of the claims as they are made: that each release, given all that
     was released before it, loses no more than the worst that the ledger checks before it is made; where people are
     planted in whole units, that a unit loses no more than the promised budget. That charges keep to the budget is
     checked by adding them up.
 
-    ``config``: release of counts. Steps after the first noisy one are left out: they only make guessing harder.
+    Steps of ``config`` after the first noisy one are left out: they only make guessing harder.
     ``n_runs``: releases to make; None: four times as many as convict half of the noise. ``minutes``: time after which
     no further run is made. ``confidence``: probability with which the bound holds. ``seed``: of the coins, the places
-    and the noise. ``listener`` is called with the runs made and those to make. Raises `ParameterError` for traces,
-    steps that change memberships before they are counted, no guarantee, and numbers that make no sense.
+    and the noise. ``listener`` is called with the runs made and those to make. Raises `ParameterError` for steps
+    that change memberships before they are counted, no guarantee in ε or ρ, and numbers that make no sense.
     """
     if n_runs is not None and n_runs < 1:
         raise ParameterError("runs", n_runs, "a whole number of at least 1")
@@ -59,7 +76,8 @@ def audit(
     if not minutes > 0:
         raise ParameterError("minutes", minutes, "above 0")
     config = _auditable(config)
-    on_data = config.mode == "simulation" and config.source.until is not None
+    per_event = config.windows.per_event
+    on_data = config.mode == "simulation" and config.source.until is not None and not per_event
     if on_data:
         data = make_plan(replace(config, accountants=()))
         counts = counts_of(data, read_memberships(data, data.grid.n_windows)).bounded
@@ -69,16 +87,19 @@ def audit(
         grid = outline(config, NoiseKey.from_seed(0), Path("unused")).grid
         counts = np.zeros((grid.calendar.n_windows or ENDLESS, grid.n_cells), np.int64)
 
-    def opened(number: int) -> AuditedRun:
-        """Return one run, whose key follows from its number."""
+    def played(number: int, random: np.random.Generator) -> PlantedRun:
+        """Make one run, whose key follows from its number."""
         alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
         plan = outline(alone, NoiseKey.from_seed(seed + number), Path("unused"))
+        if per_event:
+            return _plant_points(plan, random)
         windows = plan.grid.windows(1, len(counts))
-        return AuditedRun(plan.chain, plan.facts(), windows, lambda planted: _release(plan, planted))
+        return plant(
+            AuditedRun(plan.chain, plan.facts(), windows, lambda planted: _release(plan, planted)), counts, random
+        )
 
     return audit_releases(
-        opened,
-        counts,
+        played,
         on_data=on_data,
         n_runs=n_runs,
         minutes=minutes,
@@ -91,8 +112,8 @@ def audit(
 def _auditable(config: RunConfig) -> RunConfig:
     """Return the configuration without its post-processing."""
     steps = config.mechanism
-    if config.windows.per_event or any(step.guarantee.on_points for step in steps):
-        raise ParameterError("mechanism", "a release of traces", "one of counts: people are planted in counts")
+    if any(step.guarantee.on_points and step.guarantee.amount is None for step in steps):
+        raise ParameterError("mechanism", "noise that is planned from a goal", "noise with a guarantee in ε or ρ")
     if any(isinstance(step, EventStep) for step in steps):
         raise ParameterError("mechanism", "steps on events", "without them: people are planted in what is counted")
     if config.bounding.max_per_period is not None and not any(
@@ -122,3 +143,51 @@ def _release(plan: Plan, planted: NDArray[np.int64]) -> ReleasedCounts:
         if batch.stopped:
             break
     return ReleasedCounts(values, scale, worst, np.array(charges, np.float64).reshape(-1, 3), family)
+
+
+def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
+    """Release traces whose points are each in one of two places, and claim of each the worst it could be charged."""
+    spec, promised, calendar = plan.traces, plan.chain.guarantee, plan.grid.calendar
+    concentrated, amount = promised.concentrated, promised.amount or 0.0
+    factor = max(1.0, APART[concentrated] / amount)  # amounts go with the distance, ρ with its square
+    apart = spec.mechanism.metres * (np.sqrt(factor) if concentrated else factor)
+    n_points = max(N_POINTS, *(spec.landmarks.windows if spec.landmarks else ()), 0)
+    until = plan.config.source.until or calendar.from_ms + A_DAY
+    step = max((min(until, calendar.from_ms + (spec.budget_period or A_DAY)) - calendar.from_ms) // n_points, 1)
+    times = calendar.from_ms + max(step, spec.gap or 0) * np.arange(n_points)
+    users, starts, times = np.arange(N_TRACES)[:, None], n_points * np.arange(N_TRACES), np.tile(times, N_TRACES)
+    # Far from the point before, so that what follows changes is released.
+    there = np.column_stack([np.zeros(len(times)), min(1000 * apart, FAR) * np.tile(np.arange(n_points) % 2, N_TRACES)])
+    first = moved(np.asarray(area_of(plan.space).centre), there)
+    marked = landmark_mask(spec.landmarks, spec.time_zone, times, first, starts, users)
+    present = random.random(len(times)) < 0.5
+    traces = Traces(
+        users=users,
+        starts=starts,
+        times=times,
+        points=np.where(present[:, None], moved(first, np.array([apart, 0.0])), first),
+        landmarks=marked,
+        periods=budget_periods(plan, times),
+    )
+    claims = np.zeros(len(times))
+
+    def watch(rows: NDArray[np.int64], window: Window, state: State) -> None:
+        """Note the worst that each point can be charged, which earlier releases decide."""
+        (worst,) = spec.mechanism.worst_charge(window, state)
+        claims[rows] = getattr(worst, "rho" if concentrated else "epsilon")
+
+    released = TraceLoop(plan).release(1, traces, watch).released
+    charges = released.rho if concentrated else released.epsilon
+    facts = zip(*(np.split(column, starts[1:]) for column in (charges, marked, traces.periods)))
+    return TraceRun(
+        offsets=np.nan_to_num(offsets_between(traces.points, released.values)),
+        scale=np.where(released.action == "published", released.scale, 0.0),
+        present=present,
+        claims=claims * (factor if amount else 1.0),
+        apart=float(apart),
+        family=released.noise,
+        concentrated=concentrated,
+        unit=f"one point of one person, in one of two places {apart:,.4g} m apart",
+        charged=max(promised.unit.cost(*one) for one in facts),
+        promised=promised.amount,
+    )

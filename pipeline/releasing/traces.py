@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Rows
 from penstock.accountants.core.trace_view import TraceView
+from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
@@ -245,12 +246,12 @@ class TraceLoop:
         self.plan = plan
         self.noise = NoiseSource(plan.keys.noise_key, configuration=plan.keys.configuration)
 
-    def release(self, shard: int, traces: Traces) -> TraceBatch:
+    def release(self, shard: int, traces: Traces, *watch: Callable[[Integers, Window, State], object]) -> TraceBatch:
         """Release and account for all traces of a shard, or raise `BudgetExceeded` before anything is written."""
         mechanism, landmarks = self.plan.traces.mechanism, self.plan.traces.landmarks
         origin, max_landmarks = area_of(self.plan.space).centre, landmarks.declared if landmarks else None
         schedule = PointSchedule(traces, origin, max_landmarks, **planned_noise(mechanism, traces))
-        released = collect(release_traces(mechanism, schedule, self.noise), len(traces.times))
+        released = collect(release_traces(mechanism, schedule, self.noise, *watch), len(traces.times))
         seen = view(self.plan, traces, released, schedule.factors)
         check_budget(seen, mechanism)
         accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)

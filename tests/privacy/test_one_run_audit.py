@@ -15,16 +15,18 @@ from penstock import mechanisms
 from penstock.evaluation.attacks.one_run import Guesses, largest_accuracy, lower_bound
 from penstock.mechanisms.core.concentrated import rho_of
 from penstock.mechanisms.core.plugin import ParameterError, examples_of
+from penstock.mechanisms.core.schedules import TraceSchedule
 from penstock.mechanisms.laplace import Laplace
 from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import RunKeys
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.audit import audit
+from penstock.pipeline.releasing import traces as releasing
 from tests.tools.deployments import configured as deployed
 from tests.tools.deployments import sections
-from tests.tools.distinguishing import HalvedNoise
-from tests.tools.small_configuration import made_up_events, small_sections
+from tests.tools.distinguishing import HalvedNoise, HalvedTraces
+from tests.tools.small_configuration import made_up_events, small_sections, walk_source
 
 NO_LANDMARKS = {"landmarks": None, "accountants": []}
 PLACES = list("abcdefghijklmnopqrstuvwxy")
@@ -202,6 +204,46 @@ def test_half_of_the_noise_is_convicted_and_the_right_noise_is_not(name, tmp_pat
 def test_every_mechanism_with_a_guarantee_of_counts_is_a_case():
     promised = {name: examples_of(mechanisms.get(name))[0].guarantee for name in mechanisms.names()}
     assert {name for name, one in promised.items() if one.exists and not one.on_points} == {*CASES}
+    on_points = {name for name, one in promised.items() if one.exists and one.on_points}
+    assert {*on_points, *(name for name in CASES if issubclass(mechanisms.get(name), TraceSchedule))} == {*TRACES}
+
+
+#: Every mechanism of traces, at ε = 2 of its unit.
+TRACES = {
+    "planar_laplace": {"epsilon": 2.0, "radius": 100.0},
+    "gaussian_trace": {"sigma": 100.0},
+    **{name: {"epsilon": 2.0} for name in ("landmark_uniform", "landmark_skip", "landmark_adaptive")},
+    **{f"w_event_{name}": {"epsilon": 2.0, "w": 4} for name in ("uniform", "sample", "bd", "ba")},
+}
+IN_RHO = [name for name in TRACES if name not in ("planar_laplace", "gaussian_trace")]
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        pytest.param(name, noise, marks=[pytest.mark.slow] * (name in ("w_event_bd", "w_event_ba")))
+        for noise, names in {"planar_laplace": TRACES, "planar_gaussian": IN_RHO}.items()
+        for name in names
+    ],
+)
+def test_half_of_the_noise_of_traces_is_convicted_and_the_right_noise_is_not(name, noise, tmp_path, monkeypatch):
+    parameters = TRACES[name]
+    if name in IN_RHO:
+        budget = {} if noise == "planar_laplace" else {"epsilon": None, "rho": RHO}
+        parameters = {key: value for key, value in (parameters | budget).items() if value is not None}
+        parameters |= {"noise": noise, "radius": 50.0}
+    source = walk_source(tmp_path / "walk.csv")
+    (tmp_path / "walk.csv").write_text("user,time,lat,lon\na,0,39.9,116.4\n")
+    box = {"type": "grid", "south": 39.8, "north": 40.0, "west": 116.3, "east": 116.5, "rows": 2, "columns": 2}
+    value = {"name": "traces", "seed": 3, "source": source, "space": box, "windows": {"type": "timestamps"}}
+    value |= LANDMARKS if name.startswith("landmark") else {}
+    config = loads(json.dumps(value | {"mechanism": {"type": name} | parameters, "output": {"path": str(tmp_path)}}))
+    honest = audit(config)
+    assert 0 < honest.bound.amount <= honest.bound.claim
+    assert not honest.convicted
+    assert honest.charged <= honest.promised * (1 + 1e-9)
+    monkeypatch.setattr(releasing, "NoiseSource", HalvedTraces)
+    assert audit(config).convicted
 
 
 ONE = "one person in one cell of one window"

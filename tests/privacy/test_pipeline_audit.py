@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ import pytest
 
 from penstock import mechanisms
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.run import run_mechanism
@@ -29,7 +27,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.releasing import traces
 from penstock.pipeline.run import run
-from tests.tools.distinguishing import HalvedNoise, best_bound, correlated_evidence, decisions, evidence
+from tests.tools.distinguishing import HalvedNoise, HalvedTraces, best_bound, correlated_evidence, decisions, evidence
 
 N_REPLICAS, DELTA = 12_000, 0.02
 EPSILON = 2.0
@@ -405,19 +403,6 @@ def traces_bound(name, folder, rho=None):
     if rho is not None:
         return best_bound(*scored, delta=DELTA), epsilon_of(max(claims), DELTA)
     return best_bound(*scored, delta=DELTA if name == "gaussian_trace" else 0.0), max(claims)
-
-
-class HalvedTraces(NoiseSource):
-    """Half of the noise that is declared."""
-
-    def at_points(self, *step):
-        noise = super().at_points(*step)
-        return SimpleNamespace(
-            planar_laplace=lambda epsilon, shape: noise.planar_laplace(2 * np.asarray(epsilon), shape),
-            laplace=lambda scale, shape: noise.laplace(np.asarray(scale) / 2, shape),
-            gaussian=lambda scale, shape: noise.gaussian(np.asarray(scale) / 2, shape),
-            uniform=noise.uniform,
-        )
 
 
 def test_every_mechanism_with_a_guarantee_of_one_point_is_audited():

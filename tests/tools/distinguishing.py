@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 from scipy.linalg import toeplitz
@@ -90,6 +91,19 @@ class HalvedNoise(NoiseSource):
 
     def at(self, *step, **facts):
         return _Halved(super().at(*step, **facts))
+
+
+class HalvedTraces(NoiseSource):
+    """Half of the noise that is declared."""
+
+    def at_points(self, *step):
+        noise = super().at_points(*step)
+        return SimpleNamespace(
+            planar_laplace=lambda epsilon, shape: noise.planar_laplace(2 * np.asarray(epsilon), shape),
+            laplace=lambda scale, shape: noise.laplace(np.asarray(scale) / 2, shape),
+            gaussian=lambda scale, shape: noise.gaussian(np.asarray(scale) / 2, shape),
+            uniform=noise.uniform,
+        )
 
 
 class _Halved:
