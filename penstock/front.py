@@ -41,14 +41,18 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
     Traceback (most recent call last):
     mechanisms.core.plugin.ConfigError: <mapping>:1: seed: -1 is not allowed; it must be a number at least 0 ...
     """
-    from penstock.pipeline.config.run import load as load_file
-    from penstock.pipeline.config.run import loads
+    return _load(config, overrides)
+
+
+def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out: str | Path | None = None) -> RunConfig:
+    """Load a configuration, of which ``out`` is the folder if it names none."""
+    from penstock.pipeline.config.run import load, loads
 
     if isinstance(config, Mapping):
-        return loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides)
+        return loads(json.dumps(config, default=_as_text), name="<mapping>", overrides=overrides, out=out)
     if isinstance(config, str) and "\n" in config:
-        return loads(config, overrides=overrides)
-    return load_file(config, overrides)
+        return loads(config, overrides=overrides, out=out)
+    return load(config, overrides, out)
 
 
 def _as_text(value: object) -> str:
@@ -79,8 +83,8 @@ def run(
     config
         As `load` returns it, or anything that `load` takes.
     out
-        Folder to write to; None: the configuration's ``output.path``, which a mapping may leave out where this is
-        given. A simulation replaces an earlier run there.
+        Folder to write to; None: the configuration's ``output.path``, which may be left out where this is given. A
+        simulation replaces an earlier run there.
     source
         A data frame of events in place of the configuration's file: of pandas (2.2 or later), polars, Arrow, or
         whatever offers its columns by Arrow's C interface. It is written beside the folder, ``<out>.events.parquet``,
@@ -118,11 +122,9 @@ def run(
     if hasattr(config, "__arrow_c_stream__"):
         expected = "a configuration; a data frame is its source: run(config, out, source=frame)"
         raise ParameterError("config", type(config).__name__, expected)
-    if isinstance(config, Mapping) and out is not None:
-        config = {"output": {"path": str(out)}} | dict(config)
     overrides = [] if source is None else _store(source, out, config, resume)
     try:
-        checked = config if isinstance(config, RunConfig) else load(config, overrides)
+        checked = config if isinstance(config, RunConfig) else _load(config, overrides, out)
     except ConfigError as error:
         if source is None:
             raise

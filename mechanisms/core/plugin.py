@@ -424,38 +424,19 @@ def raised_outside(error: BaseException) -> str | None:
 
 
 def _in_use(error: BaseException) -> list[str]:
-    """Return the places of the third-party plug-ins that were at work.
-
-    They are those of which the innermost such line calls a method, or else those that the innermost frame holds.
-    """
-    innermost: list[Any] = []
+    """Return the places of the third-party plug-ins of which the innermost such line calls a method, or of all."""
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in OUTSIDE]
+    kinds = [kind for module in modules for kind in vars(module).values() if _is_of(kind, module)]
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         called = set(re.findall(r"\.(\w+)", linecache.getline(frame.f_code.co_filename, number)))
-        held, outside = list(frame.f_locals.values()), []
-        for _ in range(4):  # locals, their attributes, the attributes of those, and tuples in between
-            kinds = {value if inspect.isfunction(value) else type(value) for value in held}
-            outside.append([kind for kind in kinds if _file_of(kind) in OUTSIDE])
-            held = [part for value in held for part in _parts(value)]
-        named = [kind for level in outside for kind in level if called & vars(kind).keys()]
-        if named:
+        if named := [kind for kind in kinds if called & vars(kind).keys()]:
             return sorted({place_of(kind, called) for kind in named})
-        innermost = innermost or next(filter(None, outside), [])
-    return sorted(map(place_of, innermost))
+    return sorted(map(place_of, kinds))
 
 
-def _parts(value: Any) -> Iterable[Any]:
-    """Return the entries of a tuple, or the attributes of an object of penstock's."""
-    if type(value) is tuple:
-        return value
-    return getattr(value, "__dict__", {}).values() if type(value).__module__.startswith("penstock.") else ()
-
-
-def _file_of(plugin: Any) -> str:
-    """Return the file that defines a class or function, or nothing if there is none, as in a notebook."""
-    try:
-        return inspect.getfile(plugin)
-    except (OSError, TypeError):
-        return ""
+def _is_of(kind: Any, module: ModuleType) -> bool:
+    """Return whether a class or function is defined by a module."""
+    return (inspect.isclass(kind) or inspect.isfunction(kind)) and kind.__module__ == module.__name__
 
 
 @cache

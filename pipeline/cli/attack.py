@@ -19,6 +19,7 @@ from penstock.pipeline.cli.command import (
     add_fields,
     add_jobs,
     add_quiet,
+    add_removed,
     of_fields,
     progress_bar,
     show,
@@ -47,6 +48,7 @@ def _games() -> dict[str, tuple[type, str]]:
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     _add_common(parser)
+    add_removed(parser, "--save", "--out DIR says where all results are written")
     parser.add_argument("--targets", type=int, metavar="T", help="people attacked (each attack has its default)")
     kinds = parser.add_subparsers(dest="kind", metavar="ATTACK", help="one attack alone (all that apply)")
     for name, (game, question) in _games().items():
@@ -75,7 +77,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
     if arguments.minutes is not None and not arguments.minutes > 0:
         raise ParameterError("--minutes", arguments.minutes, "a number above 0")
-    config = load(arguments.config, [*arguments.set, *getattr(arguments, "set_later", [])])
+    config = load(arguments.config, [*arguments.set, *getattr(arguments, "set_later", [])], arguments.out)
     quiet = arguments.quiet or arguments.json
     with progress_bar("attacks", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
         outcomes, left_out = _attack(config, arguments, progress, quiet)

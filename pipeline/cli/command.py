@@ -63,6 +63,16 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
+def add_removed(parser: argparse.ArgumentParser, option: str, advice: str) -> None:
+    """Refuse an option that was removed, with advice on what to use instead."""
+
+    class Removed(argparse.Action):
+        def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+            parser.error(f"{option} was removed; {advice}")
+
+    parser.add_argument(option, action=Removed, nargs="?", help=argparse.SUPPRESS)
+
+
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
     """Add the option ``--jobs`` with a default of None."""
     parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from penstock.pipeline.cli.command import Command, add_configuration, add_jobs, add_quiet, progress_bar, show
+from penstock.pipeline.cli.command import (
+    Command,
+    add_configuration,
+    add_jobs,
+    add_quiet,
+    add_removed,
+    progress_bar,
+    show,
+)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -13,6 +21,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
     add_jobs(parser)
     parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    add_removed(parser, "--save", "results are in --out DIR; those of the papers: python -m reproductions --save")
     add_quiet(parser)
 
 

@@ -36,7 +36,7 @@ EMPTY = (
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
-    parser.add_argument("--out", metavar="DIR", help="write here instead of output.path")
+    parser.add_argument("--out", metavar="DIR", help="write here instead of output.path, which may be left out")
     text = "direct (default), local (a plain loop without Beam), prism, flink, or another runner of Beam"
     parser.add_argument("--runner", default="direct", help=text)
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
@@ -56,7 +56,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.run import load
     from penstock.pipeline.monitoring.logs import logging_to
 
-    config = load(arguments.config, arguments.set)
+    config = load(arguments.config, arguments.set, arguments.out)
     quiet = arguments.quiet or arguments.json or arguments.log
     with ExitStack() as services:
         services.enter_context(logging_to(style=arguments.log, deployment=config.mode == "deployment"))

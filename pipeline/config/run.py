@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, p
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
-from penstock.pipeline.config.yaml import Mapping, Problem, apply_override, parse_section
+from penstock.pipeline.config.yaml import Mapping, Place, Problem, apply_override, locate, nodes, parse_section, write
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import Space
@@ -59,12 +59,16 @@ class RunConfig(Checked):
     plugins: tuple[str, ...] = parameter((), kind="path", doc="folders of plug-ins, in sub-folders mechanisms, …")
 
 
-def load(path: str | Path, overrides: Iterable[str] = ()) -> RunConfig:
+#: Where a configuration names the folder of its run.
+OUT = ("output", "path")
+
+
+def load(path: str | Path, overrides: Iterable[str] = (), out: str | Path | None = None) -> RunConfig:
     """Load a configuration file, with ``key.path=value`` texts that replace or add values, in order.
 
-    Raises `ConfigError` with every problem found, one line each.
+    ``out``: as in `loads`. Raises `ConfigError` with every problem found, one line each.
     """
-    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides)
+    return loads(read_text(path), name=str(path), folder=Path(path).parent, overrides=overrides, out=out)
 
 
 def read_text(path: str | Path) -> str:
@@ -80,11 +84,18 @@ def read_text(path: str | Path) -> str:
         raise ConfigError((f"{path}: cannot be read ({reason}); it must be a YAML file",)) from None
 
 
-def loads(text: str, name: str = "<string>", folder: Path | None = None, overrides: Iterable[str] = ()) -> RunConfig:
+def loads(
+    text: str,
+    name: str = "<string>",
+    folder: Path | None = None,
+    overrides: Iterable[str] = (),
+    out: str | Path | None = None,
+) -> RunConfig:
     """Load a configuration from YAML text.
 
     ``name``: what to call it in messages. ``folder``: where relative input paths are looked for after the working
-    directory. ``overrides``: as in `load`. Raises `ConfigError` with every problem found, in the order of the lines.
+    directory. ``overrides``: as in `load`. ``out``: the folder of the run where there is no ``output.path``. Raises
+    `ConfigError` with every problem found, in the order of the lines.
 
     >>> loads("nmae: example\\nname: 7\\nseed: -1")
     Traceback (most recent call last):
@@ -95,6 +106,8 @@ def loads(text: str, name: str = "<string>", folder: Path | None = None, overrid
         raise ConfigError((f"{name}: is an experiment, not the configuration of a run: penstock experiment {name}",))
     for override in overrides:
         problems += apply_override(root, override)
+    if out is not None and locate(root, OUT)[1] is None:
+        problems += filter(None, [write(root, OUT, nodes(str(out), Place("--out")))])
     return from_document(root, folder, problems)
 
 

@@ -143,7 +143,8 @@ class ParameterGrid:
     def _values(self, change: Change) -> list[Setting]:
         """Return the settings of a varied key, whose values are in tables as they are, or sections as JSON."""
         if not isinstance(change.node, Sequence) or not change.node.items:
-            self.problems.append(_refused(change.node, change.path, "a list of values"))
+            expected = "a list of all values, such as [0.5, 1, 2]"
+            self.problems.append(_refused(change.node, change.path, expected))
             return []
         settings = []
         for node in change.node.items:

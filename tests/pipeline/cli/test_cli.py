@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+import penstock
 from penstock.pipeline.cli.main import main
 
 CONFIGURATION = """
@@ -249,3 +250,25 @@ def test_warnings_are_in_colour_on_a_terminal_unless_told_otherwise(
     print_lines("read      CAUTION\nCAUTION   look")
     shown = "\033[33mCAUTION\033[0m" if coloured else "CAUTION"
     assert capsys.readouterr().out == f"read      CAUTION\n{shown}   look\n"
+
+
+@pytest.mark.parametrize("output", ["", "output: {report: false}\n"])
+def test_out_stands_for_the_folder_that_a_configuration_lacks(config, tmp_path, capsys, output):
+    path = Path(config)
+    path.write_text(path.read_text().partition("output:")[0] + output)
+    assert main(["run", config]) == 2
+    assert "cli.yaml" in capsys.readouterr().err
+    folder = tmp_path / "a: #b"
+    assert main(["run", config, "--out", str(folder), "--runner", "local", "--quiet"]) == 0
+    assert (folder / "report.html").exists() != bool(output)
+    assert main(["attack", config, "recovery", "--out", str(folder), "--quiet"]) == 0
+    assert penstock.run(config, folder, runner="local").exit_code == 0
+    assert main(["run", config, "--out", "s3://bucket/run"]) == 2
+    assert "--out: output.path: 's3://bucket/run' is not allowed; it must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["attack", "experiment"])
+def test_options_that_were_removed_say_what_to_use(command, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([command, "run.yaml", "--save", "kept"])
+    assert "--save was removed; " in capsys.readouterr().err

@@ -110,8 +110,11 @@ def test_sections_as_values_are_shown_as_json(load):
         ("grid: 3\n", "e.yaml:5: grid: 3 is not allowed; it must be a section of key paths"),
         ("grid:\n  a..b: [1]\n", "e.yaml:6: grid.a..b: not a key path such as mechanism[0].epsilon"),
         ("grid:\n  seed: [1]\n", "e.yaml:6: grid.seed: 'seed' cannot be varied here"),
-        ("grid:\n  space.rows: []\n", "e.yaml:6: grid.space.rows: a list is not allowed; it must be a list of values"),
-        ("grid:\n  space.rows: {from: 1}\n", "e.yaml:6: grid.space.rows: a section is not allowed; it must be a list"),
+        ("grid:\n  space.rows: []\n", "e.yaml:6: grid.space.rows: a list is not allowed; it must be a list of all"),
+        (
+            "grid:\n  space.rows: {from: 1}\n",
+            "e.yaml:6: grid.space.rows: a section is not allowed; it must be a list of all values, such as [0.5, 1, 2]",
+        ),
         ("variants: {a: 3}\n", "e.yaml:5: variants.a: 3 is not allowed"),
         (
             "grid:\n  space.rows:\n  - 2\n  - no\n",
