@@ -18,7 +18,7 @@ from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.plugin import ParameterError, chance, stretch
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.unit import PERIOD
+from penstock.mechanisms.core.unit import PERIOD, WINDOW, Unit
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
 
 ODOMETER = "; amounts follow earlier outputs: the loss along the outputs of this run, not a bound fixed in advance"
@@ -226,9 +226,9 @@ def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
 def _unit(level: str, w: int | None = None) -> str:
     """Describe the unit of a figure in words."""
     events = {
-        "event": "one user's events in one window, or one of them",
-        "w_event": f"one user's events in any {w} successive windows",
-        "period": "one user's events in one budget period, or in the run where there are none",
+        "event": WINDOW.words() + ", or one of them",
+        "w_event": Unit.stretch(w or 1).words(),
+        "period": PERIOD.words(period="one budget period") + ", or in the run where there are none",
         "user": "all of one user's events",
     }
     return f"add/remove {events[level]}"

@@ -15,13 +15,14 @@ from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms.core.contract import EventStep, Release, Window
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.state import State
+from penstock.mechanisms.core.unit import WINDOW
 from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.sampling import Sampling
 
 __all__ = ["CrowdBlending", "amplified_delta", "amplified_epsilon"]
 
 BLENDING = "a user who is in one count only blends with k - 1 others, or is hidden by noise; not differential privacy"
-ONE_WINDOW = "add/remove one user's events in one window"
+ONE_WINDOW = f"add/remove {WINDOW.words()}"
 SAMPLED = "; by that user's sampling and the other people's"
 RUN = "add/remove all of one user's events"
 

@@ -26,7 +26,7 @@ __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 
 #: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
 ROUNDING = 1e-9
-ADJACENCY = "add/remove one user's contributions in all landmarks of a budget period and any one other window"
+ADJACENCY = f"add/remove {LANDMARKS.words()}"
 TRACES = "positions `radius` metres apart at all landmarks of a budget period and at any one other point"
 
 

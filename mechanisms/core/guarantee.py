@@ -122,18 +122,11 @@ class Guarantee:
     def _of_counts(self, length: str) -> tuple[str, str]:
         """Return the statement and unit of a guarantee on counts."""
         law = LAWS[self.measure or EPSILON]
-        windows = f"{length} windows" if length else "windows"
-        return {
-            "window": (f"{law} per window", "all of one user's events in one window"),
-            "stretch": (f"w-event {law}", f"all of one user's events in any {length} successive windows"),
-            "block": (f"{law} per block", f"all of one user's events in one block of {windows}"),
-            "run": (f"user-level {law}", "all of one user's events in all windows"),
-            "period": (f"{law} per budget period", "all of one user's events in a budget period"),
-            "landmarks": (
-                f"{law} per budget period",
-                "all of one user's events in the landmark windows of a budget period and in any one other window",
-            ),
-        }[self.unit.kind]
+        kind = self.unit.kind
+        statements = {"stretch": f"w-event {law}", "run": f"user-level {law}"}
+        per = kind if kind in ("window", "block") else "budget period"
+        statement = statements.get(kind, f"{law} per {per}")
+        return statement, f"all of {self.unit.words(length)}"
 
     def _of_traces(self, length: str, metres: str) -> tuple[str, str, str]:
         """Return the statement, unit and neighbours of a guarantee on traces."""

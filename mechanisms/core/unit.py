@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +16,8 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 Amounts = NDArray[np.float64]
 Slots = NDArray[np.int64]
+#: Numbers of the periods of the slots from one to another, both inclusive, and a mask of the landmarks.
+SlotFacts = Callable[[int, int], tuple[Slots, NDArray[np.bool_]]]
 
 #: Kinds of units; ``length`` belongs to the last two.
 WINDOW_KINDS = ("window", "landmarks", "period", "run")
@@ -95,9 +101,7 @@ class Unit:
         contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
         others are counted instead, a replacement (`sensitivity.Sensitivity.replaced`).
 
-        ``landmark``, ``period``: facts of the windows, shape (n_windows,); unset: no landmarks, one period. O(n_windows
-        + n_charges), for landmarks times the periods that a charge meets. Never too little: sums of many amounts are
-        rounded like any sum.
+        ``landmark``, ``period``: facts of the windows, shape (n_windows,); unset: no landmarks, one period.
 
         >>> Unit("landmarks").cost([1.0, 2.0, 4.0, 3.0], landmark=[True, False, False, True])
         8.0
@@ -110,59 +114,217 @@ class Unit:
         partly = amounts if part is None else np.asarray(part, np.float64)
         if not len(amounts):
             return 0.0
-        if np.isinf(amounts).any() or np.isinf(partly[ends > begins]).any():
-            return float("inf")
-        facts = next((np.asarray(given) for given in (period, landmark) if given is not None), None)
-        n_windows = max(int(ends.max()) + 1, 0 if facts is None else len(facts))
-        if self.kind in ("window", "stretch"):
-            # A stretch may begin before the first window: place w − 1 stands for a beginning at window 0.
-            w = min(self.length, n_windows)
-            fits = ends - begins < w
-            held = ((amounts - partly)[fits], ends[fits], begins[fits] + w - 1)
-            return float(_running(n_windows + w - 1, (partly, begins, ends + w - 1), held).max())
+        given = [np.asarray(facts) for facts in (period, landmark) if facts is not None]
+        n_windows = max(int(ends.max()) + 1, *map(len, given), 1)
+        numbers, marks = one_period(1, n_windows)
         if self.kind == "block":
-            number = np.arange(n_windows) // self.length
-        else:
-            is_whole = period is None or self.kind == "run"
-            number = np.zeros(n_windows, np.int64) if is_whole else np.asarray(period, np.int64)
-            number = number - number[0]
-        if self.kind != "landmarks":
-            first_group, last_group = number[begins], number[ends]
-            counted = np.where(first_group == last_group, amounts, partly)
-            return float(_running(int(number[-1]) + 1, (counted, first_group, last_group)).max())
-        marks = np.zeros(n_windows, bool) if landmark is None else np.asarray(landmark, bool)
-        return _of_landmarks(marks, number, amounts, partly, begins, ends)
+            numbers = np.arange(n_windows) // self.length
+        elif period is not None and self.kind != "run":
+            numbers = np.asarray(period, np.int64)
+        if landmark is not None:
+            marks = np.asarray(landmark, bool)
+        unit = replace(self, length=min(self.length, n_windows))
+        costs = UnitCosts(unit, lambda begin, end: (numbers[begin : end + 1], marks[begin : end + 1]))
+        for charge in zip(begins.tolist(), ends.tolist(), amounts.tolist(), partly.tolist()):
+            costs.add(SlotCharge(*charge))
+        return costs.spent(0, n_windows - 1)
+
+    def words(self, length: str | None = None, period: str = "a budget period") -> str:
+        """Describe the unit, with a text in place of its length or of its period.
+
+        >>> Unit.stretch(4).words(), Unit("landmarks").words(period="a day")
+        ("one user's events in any 4 successive windows",
+         "one user's events in the landmark windows of a day and in any one other window")
+        """
+        n = f"{self.length}" if length is None else length
+        where = {
+            "window": "one window",
+            "stretch": f"any {n} successive windows",
+            "block": "one block of " + (f"{n} windows" if n else "windows"),
+            "run": "all windows",
+            "period": period,
+            "landmarks": f"the landmark windows of {period} and in any one other window",
+        }
+        return f"one user's events in {where[self.kind]}"
 
 
-def _running(length: int, *added: tuple[Amounts, Slots, Slots]) -> Amounts:
-    """Return the totals at positions 0 to ``length`` − 1 of amounts for ranges of positions, both ends inclusive."""
-    change = np.zeros(length + 1)
-    for amounts, begins, ends in added:
-        np.add.at(change, begins, amounts)
-        np.subtract.at(change, ends + 1, amounts)
-    return np.cumsum(change)[:-1]
+#: Slots whose numbers are kept together: time between charges that are far apart takes no memory.
+CHUNK = 4096
 
 
-def _of_landmarks(
-    marks: NDArray[np.bool_], number: Slots, amounts: Amounts, partly: Amounts, begins: Slots, ends: Slots
-) -> float:
-    n_windows, n_periods = len(marks), int(number[-1]) + 1
-    limits = np.searchsorted(number, np.arange(n_periods + 1))
-    n_before = np.append(0, np.cumsum(marks))
-    # A charge is in a unit as a whole if it is one window, or landmarks of one period only.
-    all_marks = (n_before[ends + 1] - n_before[begins] == ends + 1 - begins) & (number[begins] == number[ends])
-    counted = np.where((begins == ends) | all_marks, amounts, partly)
-    # Every charge once for each period that it meets.
-    n_met = number[ends] - number[begins] + 1
-    charge = np.repeat(np.arange(len(amounts)), n_met)
-    met = number[begins][charge] + np.arange(len(charge)) - np.repeat(np.cumsum(n_met) - n_met, n_met)
-    low, high = np.maximum(begins[charge], limits[met]), np.minimum(ends[charge], limits[met + 1] - 1)
-    on_landmarks = n_before[high + 1] > n_before[low]
-    together = np.bincount(met[on_landmarks], counted[charge[on_landmarks]], n_periods)
-    rest = ~on_landmarks
-    others = _running(n_windows, (counted[charge[rest]], low[rest], high[rest]))
-    np.maximum.at(most_expensive := np.zeros(n_periods), number, np.where(marks, 0.0, others))
-    return float((together + most_expensive).max())
+class SlotArray:
+    """A sparse array with one number per slot, 0 by default. Memory is allocated only for chunks that have been written
+    to.
+
+    >>> array = SlotArray()
+    >>> array.add(5, 8, 1.5)
+    >>> array.add(1_000_000, 1_000_000, 2.0)
+    >>> array.highest(1, 6), array.highest(9, 20_000), array.highest(-10, 2_000_000)
+    (1.5, 0.0, 2.0)
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, Amounts] = {}
+        self._first = -(2**62)
+
+    def add(self, first: int, last: int, amount: float, combine: np.ufunc = np.add) -> None:
+        """Add an amount to the slots ``first`` to ``last``, skipping forgotten ones, or ``combine`` it with them."""
+        first = max(first, self._first)
+        for number in range(first // CHUNK, last // CHUNK + 1):
+            if number not in self._chunks:
+                self._chunks[number] = np.zeros(CHUNK)
+            part = self._chunks[number][_chunk_slice(number, first, last)]
+            combine(part, amount, out=part)
+
+    def highest(self, first: int, last: int) -> float:
+        """Return the maximum over the slots ``first`` to ``last``."""
+        numbers = range(first // CHUNK, last // CHUNK + 1)
+        chunks = ((number, chunk) for number, chunk in self._chunks.items() if number in numbers)
+        return max((float(chunk[_chunk_slice(n, first, last)].max()) for n, chunk in chunks), default=0.0)
+
+    def forget_before(self, slot: int) -> None:
+        """Drop every chunk that lies entirely before a slot."""
+        self._first = max(self._first, slot // CHUNK * CHUNK)
+        self._chunks = {number: chunk for number, chunk in self._chunks.items() if number * CHUNK >= self._first}
+
+
+def _chunk_slice(number: int, first: int, last: int) -> slice:
+    """Return the slice of a chunk that covers the slots ``first`` to ``last``, which must overlap the chunk."""
+    return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
+
+
+class SlotCharge(NamedTuple):
+    """The amount charged to consecutive slots, where all of them are in a unit; ``in_part`` where only some are.
+
+    That is more where contribution bounding chooses among a person's events in all of them, so that others are counted
+    in place of those that go.
+    """
+
+    first: int
+    last: int
+    amount: float
+    in_part: float
+
+
+class _Part(NamedTuple):
+    """The amount that a charge adds to a range of units, for each slot of ``alone`` separately if that is set."""
+
+    first: int
+    last: int
+    alone: tuple[int, int] | None
+    amount: float
+
+
+def one_period(first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
+    """Return the facts of slots that are all in one period, without landmarks."""
+    return np.zeros(last - first + 1, np.int64), np.zeros(last - first + 1, bool)
+
+
+class UnitCosts:
+    """The accumulated cost of every unit of one kind, stored as one number per unit so that a check needs only a
+    look-up.
+
+    Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks
+    unless the unit says so, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs,
+    and `_most_expensive` the most that one of these does.
+
+    Parameters
+    ----------
+    unit
+        The unit of privacy.
+    facts
+        The number of the period of each slot from one to another, both inclusive, in ascending order, and a mask of the
+        landmarks.
+
+    Notes
+    -----
+    A charge takes time in proportion to the slots that it covers and the length of a stretch, whatever was charged
+    before. Amounts only ever grow, so that what was refused stays refused. Chunks that no later charge can meet are
+    dropped (`forget_before`).
+
+    Examples
+    --------
+    >>> costs = UnitCosts(Unit.stretch(2))
+    >>> costs.add(SlotCharge(5, 5, 0.5, 0.5))
+    >>> costs.total(SlotCharge(6, 6, 0.25, 0.25)), costs.total(SlotCharge(7, 7, 0.25, 0.25))
+    (0.75, 0.25)
+    """
+
+    def __init__(self, unit: Unit, facts: SlotFacts = one_period) -> None:
+        self._is_stretch, self._length = unit.kind in ("window", "stretch"), unit.length
+        self._has_no_landmarks = unit.kind != "landmarks"
+        self._together, self._alone, self._most_expensive = (SlotArray() for _ in range(3))
+        self._facts_of_chunk = lru_cache(maxsize=16)(lambda number: facts(number * CHUNK, (number + 1) * CHUNK - 1))
+
+    def total(self, charge: SlotCharge) -> float:
+        """Return the largest cost that any unit would have after the charge."""
+        return sum(self.dearest(charge))
+
+    def dearest(self, charge: SlotCharge) -> tuple[float, float]:
+        """Return the current cost and the charged amount for the unit whose total would be largest."""
+        return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
+
+    def add(self, charge: SlotCharge) -> None:
+        """Add a charge to every unit that it affects."""
+        for part in self._parts(charge):
+            if part.alone is None:
+                self._together.add(part.first, part.last, part.amount)
+            else:
+                self._alone.add(*part.alone, part.amount)
+                self._most_expensive.add(part.first, part.last, self._alone.highest(*part.alone), np.maximum)
+
+    def spent(self, first: int, last: int) -> float:
+        """Return the largest cost of any unit that overlaps one of the slots."""
+        if self._is_stretch:
+            return self.total(SlotCharge(first, last, 0.0, 0.0))
+        periods = range(self.period(first), self.period(last) + 1)
+        return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
+
+    def forget_before(self, slot: int) -> None:
+        """Drop charges that cannot share a unit with any slot from ``slot`` onward."""
+        if self._is_stretch:
+            self._together.forget_before(slot - self._length)
+            return
+        self._alone.forget_before(slot)
+        for of_periods in (self._together, self._most_expensive):
+            of_periods.forget_before(self.period(slot))
+
+    def period(self, slot: int) -> int:
+        """Return the number of the period of a slot."""
+        return int(self._facts_of(slot, slot)[0][0])
+
+    def _facts_of(self, first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
+        """Return the period of each slot in a range, and a mask of the landmarks (all slots, in a unit without any)."""
+        numbers = range(first // CHUNK, last // CHUNK + 1)
+        facts = [self._facts_of_chunk(number) for number in numbers]
+        periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))
+        wanted = slice(first - numbers[0] * CHUNK, last - numbers[0] * CHUNK + 1)
+        return periods[wanted], marks[wanted] | self._has_no_landmarks
+
+    def _most(self, part: _Part) -> float:
+        """Return the largest cost among the units of a part."""
+        units = part.first, part.last
+        others = self._most_expensive.highest(*units) if part.alone is None else self._alone.highest(*part.alone)
+        return self._together.highest(*units) + others
+
+    def _parts(self, charge: SlotCharge) -> Iterator[_Part]:
+        """Yield the ranges of units that a charge affects, with the amount that it adds to each unit."""
+        first, last = charge.first, charge.last
+        if self._is_stretch:
+            low, holding = (slot - self._length + 1 for slot in (first, last))
+            holds_all = holding <= first
+            cuts = [low, holding, first + 1, last + 1] if holds_all else [low, last + 1]
+            for number, (begin, end) in enumerate(pairwise(cuts)):
+                if begin < end:
+                    yield _Part(begin, end - 1, None, charge.amount if holds_all and number == 1 else charge.in_part)
+            return
+        periods, marks = self._facts_of(first, last)
+        cuts = [0, *(1 + np.flatnonzero(np.diff(periods))).tolist(), len(periods)]
+        is_held = len(periods) == 1 or (len(cuts) == 2 and marks.all())
+        for begin, end in pairwise(cuts):
+            number = int(periods[begin])
+            alone = None if marks[begin:end].any() else (first + begin, first + end - 1)
+            yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
 
 #: The unit of most mechanisms.

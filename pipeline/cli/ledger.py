@@ -14,8 +14,8 @@ from penstock.pipeline import DONE, FAILED
 from penstock.pipeline.cli.command import Command, print_json
 
 if TYPE_CHECKING:
-    from penstock.pipeline.releasing.charge_table import Terms
     from penstock.pipeline.releasing.ledger import Posting
+    from penstock.pipeline.releasing.terms import Terms
 
 DAY = 86_400_000
 #: What amounts are in, in words.
@@ -51,8 +51,8 @@ def overview(path: Path) -> dict[str, Any]:
     Raises `DataError` if there is no ledger, or its chain is broken.
     """
     from penstock.mechanisms.core.plugin import DataError
-    from penstock.pipeline.releasing.charge_table import Terms
     from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
+    from penstock.pipeline.releasing.terms import Terms
     from penstock.pipeline.windows.calendar import format_time
 
     ledger = Ledger(path)
@@ -86,18 +86,17 @@ def overview(path: Path) -> dict[str, Any]:
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
     """Yield the charges, the cost of the most expensive unit and the total cost of each budget period or UTC day."""
-    from penstock.pipeline.releasing.charge_table import ChargeTable
     from penstock.pipeline.windows.calendar import format_time
 
-    table = ChargeTable(terms)
+    costs = terms.costs()
     grouped: dict[int, list[Posting]] = {}
     for posting in postings:
         slots = posting.on_slots(terms.measure)
-        table.add(slots)
-        number = table.period(posting.slot) if terms.kind != "stretch" else terms.start(posting.slot) // DAY
+        costs.add(slots)
+        number = costs.period(posting.slot) if terms.kind != "stretch" else terms.start(posting.slot) // DAY
         grouped.setdefault(number, []).append(posting)
     for _, group in sorted(grouped.items()):
-        spent = max(table.spent(posting.slot, posting.last_slot) for posting in group)
+        spent = max(costs.spent(posting.slot, posting.last_slot) for posting in group)
         total = sum(posting.charge.amounts(terms.measure)[0] for posting in group)
         begin = format_time(terms.start(min(posting.slot for posting in group)))
         yield {"from": begin, "charges": len(group), "spent": spent, "sum": total}

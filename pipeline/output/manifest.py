@@ -36,8 +36,8 @@ from penstock.pipeline.output.loss import losses, short
 from penstock.pipeline.output.registration import KnownLedgers, promise
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
-from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
+from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveInput, LiveSource, Source
 from penstock.pipeline.sources.reading.offsets import OffsetsRead

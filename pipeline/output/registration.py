@@ -25,9 +25,9 @@ from penstock.pipeline.atomic import make_folder, private_opener, write_json
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.config.plan import Plan, ledger_path, state_folder
-from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
+from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.windows.calendar import DAY
 from penstock.pipeline.windows.grid import period_calendar
 

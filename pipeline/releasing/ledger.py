@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
+from penstock.mechanisms.core.unit import SlotCharge, UnitCosts
 from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
-from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
+from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.windows.calendar import DAY, format_time
 
 #: Version of the file; every later version of penstock reads this one.
@@ -167,7 +168,7 @@ class Knowledge:
     terms: Terms | None = None
     identity: str = ""
     #: Costs of all units; None without a budget.
-    table: ChargeTable | None = None
+    costs: UnitCosts | None = None
     #: Entries of all runs that have begun.
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     #: Choices of public landmarks among which private ones hide.
@@ -371,11 +372,11 @@ class Ledger:
         return Posting(self.run, slot, self.nonce(charge.at)[:SHORT], charge), data
 
     def _check_fits(self, posting: Posting, refused: bool = False) -> None:
-        if (table := self.known.table) is None:
+        if (costs := self.known.costs) is None:
             return
-        slots, budget = posting.on_slots(table.terms.measure), table.terms.budget
+        slots, budget = posting.on_slots(self.terms.measure), self.terms.budget
         if slots.amount or slots.in_part or refused:
-            spent, amount = table.costs(slots)
+            spent, amount = costs.dearest(slots)
             if refused or not spent + amount <= budget * (1 + ROUNDING):  # nor where sums of huge figures are none
                 raise LedgerExhausted(posting.charge.window, spent, amount, budget)
 
@@ -404,8 +405,8 @@ class Ledger:
         known, kind = self.known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
-            if known.table is not None:
-                known.table.add(posting.on_slots(known.table.terms.measure))
+            if known.costs is not None:
+                known.costs.add(posting.on_slots(self.terms.measure))
             if posting.run == self.run and posting.slot >= known.floor:
                 charge = posting.charge
                 known.digests[charge.part, posting.slot] = charge.data
@@ -415,7 +416,7 @@ class Ledger:
                     self._forget_before(kept_from - RECENT)
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
-            known.table = ChargeTable(known.terms) if math.isfinite(known.terms.budget) else None
+            known.costs = known.terms.costs() if math.isfinite(known.terms.budget) else None
         elif kind == "choice":
             known.choices.append(values)
         elif values["run"] == self.run and values.get("nonce"):
@@ -427,8 +428,8 @@ class Ledger:
         """Drop from memory the charges that are far behind the current window."""
         known = self.known
         known.floor = floor
-        if known.table is not None:
-            known.table.forget_before(floor)
+        if known.costs is not None:
+            known.costs.forget_before(floor)
         known.digests = {place: data for place, data in known.digests.items() if place[1] >= floor}
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= floor}
 

@@ -11,8 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.releasing.charge_table import Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger
+from penstock.pipeline.releasing.terms import Terms
 
 
 def ledger_of(folder: Path) -> Path:

@@ -300,7 +300,7 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
         run(configured(changed(value, end=9)), tmp_path / name)
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
     shown = json.loads(capsys.readouterr().out)
-    assert shown["terms"]["unit"] == "one user's events in all landmarks of all time and in any one other window of it"
+    assert shown["terms"]["unit"] == "one user's events in the landmark windows of all time and in any one other window"
     assert [row["spent"] for row in shown["periods"]] == [pytest.approx(2.0)]
     assert len(shown["runs"]) == 2
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE

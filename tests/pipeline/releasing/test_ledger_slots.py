@@ -22,11 +22,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from penstock.mechanisms.core import unit as unit_module
 from penstock.mechanisms.core.plugin import DataError, StateVersionError
-from penstock.pipeline.releasing import charge_table
+from penstock.mechanisms.core.unit import SlotCharge
 from penstock.pipeline.releasing import ledger as module
-from penstock.pipeline.releasing.charge_table import ChargeTable, SlotCharge, Terms
 from penstock.pipeline.releasing.ledger import Charge, Ledger, LedgerExhausted, store_head
+from penstock.pipeline.releasing.terms import Terms
 from tests.tools.cases import seeds
 
 HOUR, DAY = 3_600_000, 86_400_000
@@ -93,8 +94,8 @@ def test_every_decision_is_that_of_the_definition(kind: str, seed: int) -> None:
     terms = terms_at(begin, **UNITS[kind])
     first, n_slots = terms.slot(begin), 95
     units = list(units_of(terms, begin, n_slots))
-    with patch.object(charge_table, "CHUNK", rng.choice((7, 64, 4096))):
-        table, charges = ChargeTable(terms), list[SlotCharge]()
+    with patch.object(unit_module, "CHUNK", rng.choice((7, 64, 4096))):
+        table, charges = terms.costs(), list[SlotCharge]()
         for _ in range(60):
             hour, length = rng.randrange(n_slots), rng.choice((1, 1, 1, 2, 3, 24, 30))
             last = min(hour + length, n_slots) - 1
@@ -125,7 +126,7 @@ def _is_mixed(charge: SlotCharge, terms: Terms, begin: int) -> bool:
 def test_a_day_of_a_unit_has_as_many_slots_as_hours() -> None:
     for begin, changed, n_hours in ((SPRING, "2024-03-31", 23), (AUTUMN, "2024-10-27", 25)):
         terms = terms_at(begin, **UNITS["period"])
-        table, first = ChargeTable(terms), terms.slot(begin)
+        table, first = terms.costs(), terms.slot(begin)
         periods = [table.period(first + hour) for hour in range(95)]
         days = [str(day_of(begin + hour * HOUR)) for hour in range(95)]
         assert [days[i] == days[i - 1] for i in range(1, 95)] == [periods[i] == periods[i - 1] for i in range(1, 95)]
@@ -271,7 +272,7 @@ def test_rounding_of_shares_is_no_overspending(tmp_path: Path) -> None:
 def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None:
     ledger = ledger_in(tmp_path, terms=replace(WINDOW, length=3, budget=1.5))
     other = ledger_in(tmp_path, "b")
-    with patch.object(module, "RECENT", 50), patch.object(charge_table, "CHUNK", 16):
+    with patch.object(module, "RECENT", 50), patch.object(unit_module, "CHUNK", 16):
         for window in range(1, 1000, 10):
             pay(ledger, *(charge(w, 0.25) for w in range(window, window + 10)))
             pay(other, charge(window, 0.5))
@@ -290,8 +291,8 @@ def test_memory_stays_bounded_and_going_back_reads_again(tmp_path: Path) -> None
 
 def test_what_a_later_charge_can_meet_is_not_forgotten() -> None:
     """The first slot of a later charge is in stretches that began in the chunk before."""
-    table = ChargeTable(replace(WINDOW, length=10))
-    border = charge_table.CHUNK
+    table = replace(WINDOW, length=10).costs()
+    border = unit_module.CHUNK
     table.add(SlotCharge(border - 4, border - 4, 0.5, 0.5))
     table.forget_before(border + 5)
     assert table.total(SlotCharge(border + 5, border + 5, 0.25, 0.25)) == 0.75
