@@ -14,7 +14,7 @@ from scipy.stats import spearmanr
 
 from penstock.accountants.inference.estimators import Estimator, attack_success
 from penstock.accountants.inference.information import information_bound, log_loose, noisy_information
-from penstock.accountants.inference.observation import schedule
+from penstock.accountants.inference.observation import HiddenMarkovModel
 from penstock.accountants.inference.success_bounds import Bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
 from penstock.accountants.markov import MarkovPrior, chain_prior, estimate_prior, spectral_gap, trajectory_entropy
@@ -94,7 +94,7 @@ def paper_bounds(prior: MarkovPrior, sensors: Sensors, tolerance: int, sigma: fl
     if sigma is None:
         information = information_bound(prior, sensors, order=1)
     else:
-        information = noisy_information(schedule(prior, sensors, "gaussian", sigma))
+        information = noisy_information(HiddenMarkovModel.of(prior, sensors, "gaussian", sigma))
     entropy = trajectory_entropy(prior, n_steps)
     loose = math.exp(log_loose(prior.n_locations, n_steps, tolerance, entropy, information))
     log_ball = math.log(max_ball_probability(prior, n_steps, tolerance, "paper"))

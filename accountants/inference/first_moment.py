@@ -22,7 +22,7 @@ from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import (
     ADDITIVE,
     CHUNK,
-    Schedule,
+    HiddenMarkovModel,
     log_likelihoods,
     posterior_genie,
     sample_noise,
@@ -36,95 +36,95 @@ _RARE = 1e-6
 _GENIE_OPERATIONS = 2e9
 
 
-def first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
+def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
     """Return the mean over observations y of the smallest of 1, Markov's inequality, and the posterior's genie ball."""
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
     # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
     # time, of which the genie balls take most: observations go without one where all of them would take more than a few
     # seconds.
-    if tolerance >= plan.n_steps:
+    if tolerance >= model.n_steps:
         return 1.0
-    if plan.noise not in ADDITIVE:
-        return _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=True)
-    raw = _from_raw_counts(plan.raw, tolerance, n_samples, seed, confidence, may_sample=False)
-    return min(raw, noisy_first_moment(plan, tolerance, n_samples, seed, confidence))
+    if model.noise not in ADDITIVE:
+        return _from_raw_counts(model.raw, tolerance, n_samples, seed, confidence, may_sample=True)
+    raw = _from_raw_counts(model.raw, tolerance, n_samples, seed, confidence, may_sample=False)
+    return min(raw, noisy_first_moment(model, tolerance, n_samples, seed, confidence))
 
 
-def noisy_first_moment(plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
+def noisy_first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
     """Return an upper confidence limit on the first-moment bound, from sampled observations with additive noise."""
-    kernel = Kernel(plan.prior.transition)
+    kernel = Kernel(model.prior.transition)
     rng = np.random.default_rng(seed)
-    with_genie = n_samples <= _affordable_genies(plan, tolerance)
+    with_genie = n_samples <= _affordable_genies(model, tolerance)
     values = []
     for size in np.diff(np.append(np.arange(0, n_samples, CHUNK), n_samples)):
-        paths = plan.prior.sample(size, plan.n_steps, rng)
-        observations = sample_noise(str(plan.noise), np.broadcast_to(plan.scales, (size, *plan.scales.shape)), rng)
-        observations[np.arange(size)[:, None], np.arange(plan.n_steps), paths] += 1
-        likelihood = scaled(log_likelihoods(observations, plan.active, plan.noise, plan.scales))
-        values.append(_conditional(plan, kernel, likelihood, tolerance, with_genie))
+        paths = model.prior.sample(size, model.n_steps, rng)
+        observations = sample_noise(str(model.noise), np.broadcast_to(model.scales, (size, *model.scales.shape)), rng)
+        observations[np.arange(size)[:, None], np.arange(model.n_steps), paths] += 1
+        likelihood = scaled(log_likelihoods(observations, model.active, model.noise, model.scales))
+        values.append(_conditional(model, kernel, likelihood, tolerance, with_genie))
     return upper_mean(np.concatenate(values), confidence)
 
 
-def _affordable_genies(plan: Schedule, tolerance: int) -> int:
-    return int(_GENIE_OPERATIONS / (plan.n_steps * (tolerance + 1) * plan.prior.n_locations**2))
+def _affordable_genies(model: HiddenMarkovModel, tolerance: int) -> int:
+    return int(_GENIE_OPERATIONS / (model.n_steps * (tolerance + 1) * model.prior.n_locations**2))
 
 
 def _from_raw_counts(
-    plan: Schedule, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
+    model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
     """Return the first-moment bound for raw counts, or 1 if there are too many histories and none may be sampled."""
-    histories, weights = _all_histories(plan)
+    histories, weights = _all_histories(model)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
         return 1.0
     if not is_exact:
-        paths = plan.prior.sample(n_samples, plan.n_steps, np.random.default_rng(seed))
-        seen = np.array([np.isin(path, active) for path, active in zip(paths.T, plan.active)]).T
+        paths = model.prior.sample(n_samples, model.n_steps, np.random.default_rng(seed))
+        seen = np.array([np.isin(path, active) for path, active in zip(paths.T, model.active)]).T
         readings = np.where(seen, paths, -1)
         histories, counts = np.unique(readings, axis=0, return_counts=True)
         weights = counts.astype(float)
-    kernel = Kernel(plan.prior.transition)
+    kernel = Kernel(model.prior.transition)
     order = np.argsort(-weights)
     total = np.cumsum(weights[order])
-    n_genies = _affordable_genies(plan, tolerance)
+    n_genies = _affordable_genies(model, tolerance)
     n_genies = min(n_genies, int(np.searchsorted(total, 1 - _RARE)) + 1 if is_exact else order.size)
     bounds = np.empty(order.size)
     for first in range(0, order.size, CHUNK):
         rows = order[first : first + CHUNK]
         # rare histories change the average too little to pay for their genie; any of them may go without
-        bounds[rows] = _conditional(plan, kernel, _raw_likelihood(plan, histories[rows]), tolerance, first < n_genies)
+        bounds[rows] = _conditional(model, kernel, _raw_likelihood(model, histories[rows]), tolerance, first < n_genies)
     if is_exact:
         return min(1.0, float(weights @ bounds))
     return upper_mean(np.repeat(bounds, weights.astype(int)), confidence)
 
 
 def _conditional(
-    plan: Schedule, kernel: Kernel, likelihood: FloatArray, tolerance: int, with_genie: bool = True
+    model: HiddenMarkovModel, kernel: Kernel, likelihood: FloatArray, tolerance: int, with_genie: bool = True
 ) -> FloatArray:
     """Return the bound inside the expectation for each observation."""
-    marginals = smoothed(plan.prior.initial, kernel, likelihood)
-    bound = np.minimum(1.0, marginals.max(axis=-1).sum(axis=-1) / (plan.n_steps - tolerance))
+    marginals = smoothed(model.prior.initial, kernel, likelihood)
+    bound = np.minimum(1.0, marginals.max(axis=-1).sum(axis=-1) / (model.n_steps - tolerance))
     if with_genie:
-        bound = np.minimum(bound, posterior_genie(plan.prior.initial, kernel, likelihood, tolerance))
+        bound = np.minimum(bound, posterior_genie(model.prior.initial, kernel, likelihood, tolerance))
     return np.asarray(bound)
 
 
-def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
+def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
     """Enumerate raw readings (n, T), −1 for elsewhere, and their probabilities; none if there are too many."""
-    beliefs = np.empty((1, plan.prior.n_locations))
-    beliefs[0] = plan.prior.initial
+    beliefs = np.empty((1, model.prior.n_locations))
+    beliefs[0] = model.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
-    for step, (active, hidden) in enumerate(zip(plan.active, plan.hidden)):
+    for step, (active, hidden) in enumerate(zip(model.active, model.hidden)):
         if step:
-            beliefs = beliefs @ plan.prior.transition
+            beliefs = beliefs @ model.prior.transition
         seen = beliefs[:, active]
-        unseen = np.where(np.isin(np.arange(plan.prior.n_locations), hidden), beliefs, 0.0)
+        unseen = np.where(np.isin(np.arange(model.prior.n_locations), hidden), beliefs, 0.0)
         parent, place = np.nonzero(seen)
         stay = np.flatnonzero(unseen.any(axis=1))
         if parent.size + stay.size > _HISTORIES:
-            return np.empty((0, plan.n_steps), dtype=np.intp), np.empty(0)
-        arrived = np.zeros((parent.size, plan.prior.n_locations))
+            return np.empty((0, model.n_steps), dtype=np.intp), np.empty(0)
+        arrived = np.zeros((parent.size, model.prior.n_locations))
         arrived[np.arange(parent.size), active[place]] = seen[parent, place]
         beliefs = np.concatenate([unseen[stay], arrived])
         reading = np.concatenate([np.full(stay.size, -1), active[place]])
@@ -132,10 +132,10 @@ def _all_histories(plan: Schedule) -> tuple[IntArray, FloatArray]:
     return histories, beliefs.sum(axis=1)
 
 
-def _raw_likelihood(plan: Schedule, readings: IntArray) -> FloatArray:
+def _raw_likelihood(model: HiddenMarkovModel, readings: IntArray) -> FloatArray:
     """Return 1 for each location that is consistent with a reading, and 0 for the others, shape (n, T, M)."""
-    result = np.zeros((*readings.shape, plan.prior.n_locations))
-    for step, hidden in enumerate(plan.hidden):
+    result = np.zeros((*readings.shape, model.prior.n_locations))
+    for step, hidden in enumerate(model.hidden):
         seen = np.flatnonzero(readings[:, step] >= 0)
         unseen = np.flatnonzero(readings[:, step] < 0)
         result[seen, step, readings[seen, step]] = 1.0

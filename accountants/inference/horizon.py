@@ -6,9 +6,7 @@ The same bounds as `success_upper_bound` in their cheapest form: genie and first
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +18,10 @@ from penstock.accountants.inference.information import (
     log_loose,
     mixture_information,
 )
-from penstock.accountants.inference.kernel import genie_step, one_wrong
+from penstock.accountants.inference.kernel import genie_back, one_wrong
 from penstock.accountants.inference.observation import ADDITIVE, active_sensors, log_capacity, noise_scales
-from penstock.accountants.inference.success_prior import FLOOR, check_horizon
+from penstock.accountants.inference.places import PlannedWindows
+from penstock.accountants.inference.success_prior import check_horizon
 from penstock.accountants.inference.targets import TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray
 
@@ -42,22 +41,14 @@ class GenieAhead:
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
     """Solve the genie's equation backward from the end of the horizon. O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
-    log_scale = np.zeros(targets.n_targets)
-    for _ in range(n_steps - 1):
-        values = genie_step(targets, values)
-        top = values.max(axis=(1, 2))
-        log_scale += np.log(top)
-        values = np.maximum(values / top[:, None, None], FLOOR)
-    return GenieAhead(values, log_scale)
+    return GenieAhead(*genie_back(targets, values, n_steps - 1))
 
 
 def horizon_bounds(
     targets: TargetPriors,
     start: FloatArray,
-    sensors: Sequence[int | Iterable[int]],
+    coming: PlannedWindows,
     tolerance: int,
-    noise: str | None = None,
-    scale: Any = None,
     ahead: GenieAhead | None = None,
 ) -> dict[str, FloatArray]:
     """Bound the success of any attack on the coming windows, for every target.
@@ -66,10 +57,10 @@ def horizon_bounds(
     ``best``, and what they are made of: ``ball``, ``information`` and ``entropy`` (nats); each (n_targets,).
     O(n_targets T n_places²) time, and that of `genie_ahead` if it is left out.
     """
-    active = active_sensors(sensors, targets.n_locations)
+    active, noise = active_sensors(coming.sensors, targets.n_locations), coming.noise
     n_steps = len(active)
     check_horizon(n_steps, tolerance)
-    scales = noise_scales(noise, scale, n_steps, targets.n_locations)
+    scales = noise_scales(noise, coming.scale, n_steps, targets.n_locations)
     marginals = np.empty((n_steps, *start.shape))
     marginals[0] = start
     for step in range(1, n_steps):

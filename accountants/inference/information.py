@@ -48,7 +48,7 @@ import numpy as np
 from scipy import sparse
 from scipy.special import entr, logsumexp, xlogy
 
-from penstock.accountants.inference.observation import ADDITIVE, Schedule, cell_divergence, log_capacity, schedule
+from penstock.accountants.inference.observation import ADDITIVE, HiddenMarkovModel, cell_divergence, log_capacity
 from penstock.accountants.inference.success_prior import log_binomial
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
@@ -107,29 +107,29 @@ def information_bound(
     """
     if order != "exact" and not (isinstance(order, int | np.integer) and order >= 1):
         raise ParameterError("order", order, 'an integer of at least 1, or "exact"')
-    plan = schedule(prior, sensors, noise, scale)
-    raw = raw_information(plan, None if order == "exact" else int(order))
-    return min(raw, noisy_information(plan))
+    model = HiddenMarkovModel.of(prior, sensors, noise, scale)
+    raw = raw_information(model, None if order == "exact" else int(order))
+    return min(raw, noisy_information(model))
 
 
-def sharpest_information(plan: Schedule) -> float:
+def sharpest_information(model: HiddenMarkovModel) -> float:
     """Return the sharpest information bound that takes about a second. It is exact for raw counts if feasible."""
-    raw, n_locations = plan.raw, plan.prior.n_locations
+    raw, n_locations = model.raw, model.prior.n_locations
     n_histories = np.mean([active.size * (hidden.size > 0) for active, hidden in zip(raw.active, raw.hidden)])
     width = np.mean([hidden.size for hidden in raw.hidden])
-    n_operations = float(plan.n_steps**2 * n_histories * n_locations * (width + _LOGARITHM))
+    n_operations = float(model.n_steps**2 * n_histories * n_locations * (width + _LOGARITHM))
     order = None if n_operations <= _EXACT_OPERATIONS else 1
-    return min(raw_information(plan, order), noisy_information(plan))
+    return min(raw_information(model, order), noisy_information(model))
 
 
-def noisy_information(plan: Schedule) -> float:
+def noisy_information(model: HiddenMarkovModel) -> float:
     """Return the information bound from the noise alone, in nats, or infinity for raw counts."""
-    if plan.noise not in ADDITIVE:
-        return charged_information(plan.noise, plan.scales)
+    if model.noise not in ADDITIVE:
+        return charged_information(model.noise, model.scales)
     total = 0.0
-    for marginal, active, hidden, scale in zip(plan.marginals, plan.active, plan.hidden, plan.scales):
+    for marginal, active, hidden, scale in zip(model.marginals, model.active, model.hidden, model.scales):
         if active.size:
-            total += float(mixture_information(marginal[active], marginal[hidden].sum(), plan.noise, scale[active]))
+            total += float(mixture_information(marginal[active], marginal[hidden].sum(), model.noise, scale[active]))
     return total
 
 
@@ -157,43 +157,43 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
 # Information in raw counts.
 
 
-def raw_information(plan: Schedule, order: int | None) -> float:
+def raw_information(model: HiddenMarkovModel, order: int | None) -> float:
     """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; exact if ``order`` is None."""
     # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
     # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
     # n_steps) · sensors · M · min(M, unseen locations)) time.
-    plan = plan.raw
-    order = plan.n_steps if order is None else order
-    matrix = plan.prior.transition
-    rows = np.empty((0, plan.prior.n_locations))  # joint weight of (last sighting, elsewhere since, location now)
+    model = model.raw
+    order = model.n_steps if order is None else order
+    matrix = model.prior.transition
+    rows = np.empty((0, model.prior.n_locations))  # joint weight of (last sighting, elsewhere since, location now)
     sighted_at = np.empty(0, dtype=np.intp)
-    never = plan.marginals[0][None, :]
-    total = _reading_entropy(never, plan, 0)
-    for step in range(1, plan.n_steps):
-        rows, sighted_at = _advance(rows, sighted_at, plan, step, order)
+    never = model.marginals[0][None, :]
+    total = _reading_entropy(never, model, 0)
+    for step in range(1, model.n_steps):
+        rows, sighted_at = _advance(rows, sighted_at, model, step, order)
         if order < step:
-            never = plan.marginals[step - order][None, :]
+            never = model.marginals[step - order][None, :]
         for window in range(max(step - order, 0) if order < step else step - 1, step):
             never = never.copy()
-            never[:, plan.active[window]] = 0.0
+            never[:, model.active[window]] = 0.0
             never = never @ matrix
-        total += _reading_entropy(rows, plan, step) + _reading_entropy(never, plan, step)
+        total += _reading_entropy(rows, model, step) + _reading_entropy(never, model, step)
     return total
 
 
 def _advance(
-    rows: FloatArray, sighted_at: IntArray, plan: Schedule, step: int, order: int
+    rows: FloatArray, sighted_at: IntArray, model: HiddenMarkovModel, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
     """Advance the beliefs since each sighting of the last ``order`` windows by one window, to window ``step``."""
-    matrix, hidden, active = plan.prior.transition, plan.hidden[step - 1], plan.active[step - 1]
+    matrix, hidden, active = model.prior.transition, model.hidden[step - 1], model.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]
-    if 2 * hidden.size > plan.prior.n_locations:
+    if 2 * hidden.size > model.prior.n_locations:
         unseen[:, active] = 0.0
         moved = unseen @ matrix
     else:
         moved = unseen[:, hidden] @ matrix[hidden]
-    arrivals = plan.marginals[step - 1][active]
+    arrivals = model.marginals[step - 1][active]
     fresh = matrix[active]
     fresh = fresh.toarray() if sparse.issparse(fresh) else fresh
     return (
@@ -202,10 +202,10 @@ def _advance(
     )
 
 
-def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
+def _reading_entropy(rows: FloatArray, model: HiddenMarkovModel, step: int) -> float:
     """Return Σ over histories of Pr(history) · H(reading given history), from their joint weights with the location."""
-    seen = rows[:, plan.active[step]]
-    unseen = rows[:, plan.hidden[step]].sum(axis=1)
+    seen = rows[:, model.active[step]]
+    unseen = rows[:, model.hidden[step]].sum(axis=1)
     joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)
     return float(np.maximum(joint, 0.0).sum())
 
@@ -213,25 +213,25 @@ def _reading_entropy(rows: FloatArray, plan: Schedule, step: int) -> float:
 # Bayes capacity and Fano's inequality.
 
 
-def log_leakage(plan: Schedule) -> float:
+def log_leakage(model: HiddenMarkovModel) -> float:
     """Return ln Π_t λ_t, where λ_t = Σ_y max_x Pr(y given x) is the Bayes capacity of window t."""
     # Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family have
     # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
     # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
     # bounds no capacity, so there the raw counts decide.
-    possible = plan.marginals > 0
+    possible = model.marginals > 0
     readings = [
         np.count_nonzero(row[active]) + np.any(row[hidden])
-        for row, active, hidden in zip(possible, plan.active, plan.hidden)
+        for row, active, hidden in zip(possible, model.active, model.hidden)
     ]
     raw = np.log(np.maximum(readings, 1))
-    if plan.noise == "pure_dp":
-        return float(min(raw.sum(), plan.scales.max(axis=1).sum()))
-    if plan.noise not in ADDITIVE:
+    if model.noise == "pure_dp":
+        return float(min(raw.sum(), model.scales.max(axis=1).sum()))
+    if model.noise not in ADDITIVE:
         return float(raw.sum())
     noisy = [
-        log_capacity(str(plan.noise), plan.scales[step, active[plan.marginals[step, active] > 0]])
-        for step, active in enumerate(plan.active)
+        log_capacity(str(model.noise), model.scales[step, active[model.marginals[step, active] > 0]])
+        for step, active in enumerate(model.active)
     ]
     return float(np.minimum(raw, noisy).sum())
 

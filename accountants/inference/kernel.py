@@ -14,6 +14,8 @@ from penstock.accountants.markov import FloatArray, IntArray
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
+#: Success, relative to the largest, below which the genie's values are rounded up.
+FLOOR = 1e-280
 #: Probability of a move to a place from which it is looked at before the others.
 RARE = 0.01
 
@@ -138,6 +140,20 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
     """
     after_error = one_wrong(values, has_total)
     return moves.expected(after_error) + moves.best_next(np.maximum(values - after_error, 0.0))
+
+
+def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatArray, FloatArray]:
+    """Apply `genie_step` so many times. Return values divided by their largest one, and ln of what they are divided by.
+
+    Values below `FLOOR` are rounded up, which is safe because the equation is monotone.
+    """
+    log_scale: FloatArray = np.zeros(values.shape[:-2])
+    for _ in range(n_windows):
+        values = genie_step(moves, values)
+        top = values.max(axis=(-2, -1))
+        log_scale = log_scale + np.log(top)
+        values = np.maximum(values / top[..., None, None], FLOOR)
+    return values, log_scale
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:

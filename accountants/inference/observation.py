@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -60,8 +60,8 @@ def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) 
 
 
 @dataclass(frozen=True, eq=False)
-class Schedule:
-    """A prior on its reachable locations, with the sensors that can ever see the target."""
+class HiddenMarkovModel:
+    """A prior on its reachable locations, with the sensors that can ever see the target and their noise."""
 
     # `active` and `hidden` split the locations of each window; `scales` is (n_steps, n_locations).
 
@@ -72,34 +72,34 @@ class Schedule:
     scales: FloatArray
     marginals: FloatArray
 
+    @classmethod
+    def of(
+        cls, prior: MarkovPrior, sensors: Sequence[int | Iterable[int]], noise: str | None = None, scale: Any = None
+    ) -> HiddenMarkovModel:
+        """Check sensors and noise against a prior, and drop the locations that the target cannot reach."""
+        active = active_sensors(sensors, prior.n_locations)
+        scales = noise_scales(noise, scale, len(active), prior.n_locations)
+        small, locations = prior.reduced
+        index = np.full(prior.n_locations, -1, dtype=np.intp)
+        index[locations] = np.arange(locations.size)
+        kept = tuple(index[window][index[window] >= 0] for window in active)
+        everywhere = np.arange(small.n_locations)
+        hidden = tuple(np.setdiff1d(everywhere, window, assume_unique=True) for window in kept)
+        return cls(small, kept, hidden, noise, scales[:, locations], small.marginals(len(active)))
+
     @property
     def n_steps(self) -> int:
         """The number of windows."""
         return len(self.active)
 
     @cached_property
-    def raw(self) -> Schedule:
-        """The schedule of raw counts for the same sensors. A window's single hidden location counts as seen."""
+    def raw(self) -> HiddenMarkovModel:
+        """The model of raw counts for the same sensors. A window's single hidden location counts as seen."""
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
         hidden = tuple(window[:0] if known else window for known, window in zip(is_single, self.hidden))
-        return Schedule(self.prior, active, hidden, None, np.zeros_like(self.scales), self.marginals)
-
-
-def schedule(
-    prior: MarkovPrior, sensors: Sequence[int | Iterable[int]], noise: str | None = None, scale: Any = None
-) -> Schedule:
-    """Check a release schedule against a prior, and drop the locations that the target cannot reach."""
-    active = active_sensors(sensors, prior.n_locations)
-    scales = noise_scales(noise, scale, len(active), prior.n_locations)
-    small, locations = prior.reduced
-    index = np.full(prior.n_locations, -1, dtype=np.intp)
-    index[locations] = np.arange(locations.size)
-    kept = tuple(index[window][index[window] >= 0] for window in active)
-    everywhere = np.arange(small.n_locations)
-    hidden = tuple(np.setdiff1d(everywhere, window, assume_unique=True) for window in kept)
-    return Schedule(small, kept, hidden, noise, scales[:, locations], small.marginals(len(active)))
+        return replace(self, active=active, hidden=hidden, noise=None, scales=np.zeros_like(self.scales))
 
 
 # Additive noise as a channel: is the target at this cell (mean 1) or not (mean 0)?

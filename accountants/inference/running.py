@@ -218,8 +218,7 @@ class TargetFilters:
         text = f"{text}; everybody else's cells known, {self.known.assumption}"
         for number, (block, before) in enumerate(self._parts(state)):
             subjects, targets = self.subjects[block.span], block.targets
-            ahead = coming.sensors, self.tolerance, coming.noise, coming.scale, block.ahead
-            bounds = horizon_bounds(targets, predict(targets, before), *ahead)
+            bounds = horizon_bounds(targets, predict(targets, before), coming, self.tolerance, block.ahead)
             columns = [_rows(subjects, window, name, unit, text, bounds[key]) for key, (name, unit) in COMING.items()]
             rows += [row for of_target in zip(*columns) for row in of_target]
             after = block.observe(before, reading, cells, unknown)

@@ -44,7 +44,7 @@ import numpy as np
 from scipy.special import comb
 
 from penstock.accountants.inference.kernel import Kernel, genie_step
-from penstock.accountants.inference.observation import Schedule
+from penstock.accountants.inference.observation import HiddenMarkovModel
 from penstock.accountants.markov import FloatArray, IntArray
 
 _OPERATIONS = 1e8
@@ -52,29 +52,29 @@ _FIRST_OPERATIONS = 1e9
 _UNDERFLOW = 1e-300
 
 
-def log_segment(plan: Schedule, tolerance: int) -> float:
+def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
     """Return ln of the deterministic segment bound on the success against raw counts or anything computed from them."""
     # O(T² s M · hidden) time per active sensor, times the sensors again for the convolution. Noise is ignored, which is
     # safe.
-    plan = plan.raw
-    if tolerance >= plan.n_steps:
+    model = model.raw
+    if tolerance >= model.n_steps:
         return 0.0
-    starts = plan.prior.initial[None, :]
-    n_steps, n_locations = plan.n_steps, plan.prior.n_locations
-    n_starts, n_moments = 1 + sum(active.size for active in plan.active), 0
+    starts = model.prior.initial[None, :]
+    n_steps, n_locations = model.n_steps, model.prior.n_locations
+    n_starts, n_moments = 1 + sum(active.size for active in model.active), 0
     # As many moments of every run as take about a second; none for a large or sparse prior.
-    if isinstance(plan.prior.transition, np.ndarray) and n_starts**2 * n_steps * n_locations / 6 <= _FIRST_OPERATIONS:
+    if isinstance(model.prior.transition, np.ndarray) and n_starts**2 * n_steps * n_locations / 6 <= _FIRST_OPERATIONS:
         n_moments = 1 + int(min(n_steps - 1, _OPERATIONS / (n_starts * n_steps**2 * n_locations**2 / 6)))
-    segments, end_windows, unseen = _genie_tables(plan, tolerance, starts, keep_unseen=n_moments > 0)
+    segments, end_windows, unseen = _genie_tables(model, tolerance, starts, keep_unseen=n_moments > 0)
     kernels = {
         (before, later): kernel
         for before in range(n_steps - 1 if n_moments > 1 else 0)
-        for later, kernel in _unseen_after(plan, before, plan.prior.transition)
+        for later, kernel in _unseen_after(model, before, model.prior.transition)
     }
     # value[e, b]: bound on the success after end e with b wrong guesses left; 1 at the end of the horizon
     value = np.ones((1, tolerance + 1))
     for part in segments:
-        bounds = _moment_bounds(plan, part, starts, unseen, kernels, n_moments) if n_moments else []
+        bounds = _moment_bounds(model, part, starts, unseen, kernels, n_moments) if n_moments else []
         lengths = end_windows[: part.reach.shape[1]] - part.window - 1
         reach = np.minimum(part.reach, part.probability[..., None])
         for j, bound in enumerate(bounds, start=1):
@@ -106,11 +106,11 @@ class Segments:
 
 
 def _genie_tables(
-    plan: Schedule, tolerance: int, begin: FloatArray, keep_unseen: bool
+    model: HiddenMarkovModel, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
     """Return the genie values of all runs, each end's window, and the probability of staying unseen until each end."""
-    n_locations, last = plan.prior.n_locations, plan.n_steps - 1
-    matrix = plan.prior.transition
+    n_locations, last = model.prior.n_locations, model.n_steps - 1
+    matrix = model.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run
     values = np.ones((1, tolerance + 2, n_locations))
     end_windows = [last + 1]
@@ -119,7 +119,7 @@ def _genie_tables(
     for window in range(last, -2, -1):
         if window < last:
             moves = matrix if window >= 0 else begin
-            sighted, after = plan.active[window + 1], plan.hidden[window + 1]
+            sighted, after = model.active[window + 1], model.hidden[window + 1]
             columns = moves[:, sighted]
             columns = (columns if isinstance(columns, np.ndarray) else columns.toarray()).T
             values = np.concatenate(
@@ -129,7 +129,7 @@ def _genie_tables(
                 ]
             )
             end_windows += [window + 1] * sighted.size
-        starts = plan.active[window] if window >= 0 else np.arange(len(begin))
+        starts = model.active[window] if window >= 0 else np.arange(len(begin))
         table = np.moveaxis(values[:, :, starts], -1, 0)
         segments.append(Segments(window, starts, table[..., :-1], table[..., -1]))
         if keep_unseen:
@@ -137,13 +137,13 @@ def _genie_tables(
     return segments, np.array(end_windows), unseen
 
 
-def segment_operations(plan: Schedule, tolerance: int) -> float:
+def segment_operations(model: HiddenMarkovModel, tolerance: int) -> float:
     """Estimate how many multiplications `log_segment` needs, so that the bound can be skipped."""
-    plan = plan.raw
-    sighted = np.array([active.size for active in plan.active])
-    hidden = np.array([window.size for window in plan.hidden])
-    matrix = plan.prior.transition
-    per_location = plan.prior.n_locations if isinstance(matrix, np.ndarray) else matrix.nnz / plan.prior.n_locations
+    model = model.raw
+    sighted = np.array([active.size for active in model.active])
+    hidden = np.array([window.size for window in model.hidden])
+    matrix = model.prior.transition
+    per_location = model.prior.n_locations if isinstance(matrix, np.ndarray) else matrix.nnz / model.prior.n_locations
     n_ends = 1 + np.concatenate([np.cumsum(sighted[::-1])[::-1][1:], [0]])
     genie = (tolerance + 1) * per_location * float(n_ends @ hidden)
     return genie + (tolerance + 1) ** 2 * float(n_ends @ sighted)
@@ -153,7 +153,7 @@ def segment_operations(plan: Schedule, tolerance: int) -> float:
 
 
 def _moment_bounds(
-    plan: Schedule,
+    model: HiddenMarkovModel,
     part: Segments,
     begin: FloatArray,
     unseen: dict[int, FloatArray],
@@ -164,8 +164,8 @@ def _moment_bounds(
     # `begin`: (n, M) distributions of the first location; `unseen`: per window the probability (n_ends, M) of staying
     # unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
     window, bounds = part.window, []
-    weights = dict(_unseen_after(plan, window, begin if window < 0 else plan.prior.transition[part.starts]))  # S_1
-    for j in range(1, min(n_moments, max(1, plan.n_steps - 1 - window)) + 1):
+    weights = dict(_unseen_after(model, window, begin if window < 0 else model.prior.transition[part.starts]))  # S_1
+    for j in range(1, min(n_moments, max(1, model.n_steps - 1 - window)) + 1):
         if j > 1:  # S_j from S_{j−1}
             previous, windows = weights, sorted(weights)
             weights = {later: np.zeros_like(previous[later]) for later in windows[1:]}
@@ -183,10 +183,10 @@ def _moment_bounds(
     return bounds
 
 
-def _unseen_after(plan: Schedule, window: int, current: FloatArray) -> Iterator[tuple[int, FloatArray]]:
+def _unseen_after(model: HiddenMarkovModel, window: int, current: FloatArray) -> Iterator[tuple[int, FloatArray]]:
     """Yield each window after one with the rows of the next, ``current``, moved on and masked where they are seen."""
-    for later in range(window + 1, plan.n_steps):
-        moved = current if later == window + 1 else current @ plan.prior.transition
+    for later in range(window + 1, model.n_steps):
+        moved = current if later == window + 1 else current @ model.prior.transition
         current = moved.copy()
-        current[:, plan.active[later]] = 0.0
+        current[:, model.active[later]] = 0.0
         yield later, current

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from penstock.accountants.inference.estimators import blind_guess, guess_success
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
-from penstock.accountants.inference.observation import schedule
+from penstock.accountants.inference.observation import HiddenMarkovModel
 from penstock.accountants.inference.segment import log_segment, segment_operations
 from penstock.accountants.inference.success_prior import BALLS, Ball, check_horizon, log_ball, probability
 from penstock.accountants.markov import MarkovPrior, trajectory_entropy
@@ -81,27 +81,27 @@ def success_upper_bound(
         raise ParameterError("confidence", confidence, "between 0 and 1")
     if n_samples < (2 if bound == "first_moment" else 0):
         raise ParameterError("n_samples", n_samples, "at least 2")
-    plan = schedule(prior, sensors, noise, scale)
-    check_horizon(plan.n_steps, tolerance)
+    model = HiddenMarkovModel.of(prior, sensors, noise, scale)
+    check_horizon(model.n_steps, tolerance)
     chosen = {str(bound)}
     if bound == "best":
         chosen = {"loose", "tight", "leakage"}
-        chosen |= {"segment"} if segment_operations(plan, tolerance) <= _SEGMENT_OPERATIONS else set()
+        chosen |= {"segment"} if segment_operations(model, tolerance) <= _SEGMENT_OPERATIONS else set()
         chosen |= {"first_moment"} if n_samples >= 2 else set()
-    information = sharpest_information(plan) if chosen & {"loose", "tight"} else 0.0
-    blind = min(0.0, log_ball(plan.prior, plan.n_steps, tolerance, ball)) if chosen & {"tight", "leakage"} else 0.0
+    information = sharpest_information(model) if chosen & {"loose", "tight"} else 0.0
+    blind = min(0.0, log_ball(model.prior, model.n_steps, tolerance, ball)) if chosen & {"tight", "leakage"} else 0.0
     log_values = []
     if "loose" in chosen:
-        entropy = trajectory_entropy(plan.prior, plan.n_steps)
-        log_values.append(float(log_loose(prior.n_locations, plan.n_steps, tolerance, entropy, information)))
+        entropy = trajectory_entropy(model.prior, model.n_steps)
+        log_values.append(float(log_loose(prior.n_locations, model.n_steps, tolerance, entropy, information)))
     if "tight" in chosen:
         log_values.append(float(largest_success(blind, information)))
     if "leakage" in chosen:
-        log_values.append(min(0.0, blind + log_leakage(plan)))
+        log_values.append(min(0.0, blind + log_leakage(model)))
     if "segment" in chosen:
-        log_values.append(log_segment(plan, tolerance))
+        log_values.append(log_segment(model, tolerance))
     if "first_moment" in chosen:
-        log_values.append(math.log(first_moment(plan, tolerance, n_samples, seed, confidence)))
+        log_values.append(math.log(first_moment(model, tolerance, n_samples, seed, confidence)))
     return min(1.0, probability(min(log_values)) * (1 + _ROUNDING))
 
 

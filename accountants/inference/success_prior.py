@@ -26,16 +26,13 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from penstock.accountants.inference.kernel import Kernel, genie_step
+from penstock.accountants.inference.kernel import Kernel, genie_back, genie_step
 from penstock.accountants.markov import FloatArray, MarkovPrior
 from penstock.mechanisms.core.plugin import ParameterError
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
 BALLS = ("genie", "factorial", "union", "paper", "best")
 
-
-#: Success, relative to the largest, below which the genie's values are rounded up.
-FLOOR = 1e-280
 _OPERATIONS = 2e6
 
 
@@ -139,15 +136,7 @@ def log_binomial(n: int, k: int) -> float:
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
     """Return ln of the success of a guesser who learns each true location after guessing it."""
-    # Rows are rescaled every window; values 1e-280 below the largest are rounded up, which is safe because the
-    # equation is monotone.
-    values = np.ones((tolerance + 1, kernel.n_from))
-    log_scale = 0.0
-    for _ in range(n_steps - 1):
-        values = genie_step(kernel, values)
-        top = float(values.max())
-        log_scale += np.log(top)
-        values = np.maximum(values / top, FLOOR)
+    values, log_scale = genie_back(kernel, np.ones((tolerance + 1, kernel.n_from)), n_steps - 1)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
 

@@ -444,21 +444,17 @@ class KnownLedgers:
 
     def note(self, identity: str, resumed: bool = False) -> None:
         """Record the start, resumption or end of a run; raise `ConfigError` for a new run that can be noted nowhere."""
-        written = [self._note(path, identity, resumed) for path in self.files]
-        if not any(written) and not resumed:
+        noted, n_entries = False, len(Ledger(self.ledger).checked_entries())
+        for path in self.files:
+            known = self._read(path)
+            is_new = not resumed or identity not in known.get(self.source, {})
+            ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
+            ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + is_new, "entries": n_entries}
+            with suppress(OSError):
+                write_json(path, known, private=True)
+                noted = True
+        if not (noted or resumed):
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
-
-    def _note(self, path: Path, identity: str, resumed: bool) -> bool:
-        known = self._read(path)
-        is_new = not resumed or identity not in known.get(self.source, {})
-        ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
-        n_entries = len(Ledger(self.ledger).checked_entries())
-        ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + is_new, "entries": n_entries}
-        try:
-            write_json(path, known, private=True)
-        except OSError:
-            return False
-        return True
 
 
 def identity_of(path: Path) -> str | None:

@@ -231,7 +231,7 @@ class Ledger:
         self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
         self._heads = list(dict.fromkeys([beside, run_head or beside]))
-        self.known, self._pinned = Knowledge(), 2**62
+        self.known, self._forgets = Knowledge(), True
         self._file: BinaryIO | None = None
         self._offset = 0  # slot of the run's window 0
         #: Entries of the transaction, to be appended.
@@ -412,8 +412,8 @@ class Ledger:
                 known.digests[charge.part, posting.slot] = charge.data
                 known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
                 known.latest = max(known.latest, posting.last_slot)
-                if (kept_from := min(known.latest, self._pinned)) - known.floor > 2 * RECENT:
-                    self._forget_before(kept_from - RECENT)
+                if self._forgets and known.latest - known.floor > 2 * RECENT:
+                    self._forget_before(known.latest - RECENT)
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.costs = known.terms.costs() if math.isfinite(known.terms.budget) else None
@@ -436,14 +436,12 @@ class Ledger:
     def _known_from(self, slot: int) -> Knowledge:
         """Return the known state including all charges from a slot onward, rereading any that were forgotten.
 
-        A run may go back in the middle of a block, which is not checked there.
+        Who goes back once, perhaps into the middle of a block, forgets no more.
         """
         assert self._file is not None, "in a transaction only"
-        if not self.new:  # those to append would be lost; whatever comes after them is remembered
-            if slot < self.known.floor:
-                self.known, self._pinned = Knowledge(), slot
-                self._learn(self._file)
-            self._pinned = 2**62 if self.known.latest < slot else min(self._pinned, slot)
+        if slot < self.known.floor and not self.new:  # new ones would be lost; whatever comes after them is remembered
+            self.known, self._forgets = Knowledge(), False
+            self._learn(self._file)
         return self.known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:

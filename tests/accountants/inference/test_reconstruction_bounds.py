@@ -12,7 +12,7 @@ from scipy.special import entr
 
 from penstock.accountants.inference.first_moment import noisy_first_moment, upper_mean
 from penstock.accountants.inference.information import information_bound, largest_success, log_loose
-from penstock.accountants.inference.observation import schedule
+from penstock.accountants.inference.observation import HiddenMarkovModel
 from penstock.accountants.inference.segment import log_segment
 from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
@@ -124,7 +124,7 @@ def test_a_sampled_first_moment_is_above_the_exact_one() -> None:
     prior, sensors = chain_prior(10, 0.1), [{3}, {4}, {2}, {8}]
     exact = success_upper_bound(prior, sensors, 1, bound="first_moment")
     # noise this small hides nothing, but without the raw counts its first moment has to be sampled
-    plan = schedule(prior, sensors, "gaussian", 0.01)
+    plan = HiddenMarkovModel.of(prior, sensors, "gaussian", 0.01)
     for seed in range(5):
         assert exact <= noisy_first_moment(plan, 1, 1000, seed, 0.9999) <= exact + 0.1
     assert exact <= noisy_first_moment(plan, 1, 8000, 0, 0.9999) <= exact + 0.02
@@ -195,8 +195,8 @@ def test_a_segment_bound_that_forgets_the_sightings_is_caught() -> None:
     prior, sensors = chain_prior(4, 0.1), [{0}, {3}, {1}]
     truth = Enumeration(prior, 3)
     exact = truth.best_success(truth.raw_channel(sensors), 0)
-    assert math.exp(log_segment(schedule(prior, sensors), 0)) >= exact * (1 - 1e-12)
-    assert math.exp(log_segment(schedule(prior, [set()] * 3), 0)) < exact
+    assert math.exp(log_segment(HiddenMarkovModel.of(prior, sensors), 0)) >= exact * (1 - 1e-12)
+    assert math.exp(log_segment(HiddenMarkovModel.of(prior, [set()] * 3), 0)) < exact
 
 
 def test_wrong_arguments_are_named() -> None:

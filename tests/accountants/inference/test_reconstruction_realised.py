@@ -8,7 +8,7 @@ import pytest
 from penstock.accountants.inference.estimators import attack_success
 from penstock.accountants.inference.horizon import horizon_bounds
 from penstock.accountants.inference.information import information_bound
-from penstock.accountants.inference.places import PriorPlaces, Reading
+from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, Reading
 from penstock.accountants.inference.running import observe, predict, realised_risk, start_beliefs
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
@@ -144,7 +144,7 @@ def test_bounds_of_many_targets_are_those_of_each(noise: str | None, scale: floa
         priors = [random_prior(rng, n_locations) for _ in range(3)]
         sensors = random_sensors(rng, n_locations, n_steps, n_locations)
         targets = TargetPriors.of(priors)
-        bounds = horizon_bounds(targets, targets.initial, sensors, tolerance, noise, scale)
+        bounds = horizon_bounds(targets, targets.initial, PlannedWindows(sensors, noise, scale), tolerance)
         for target, prior in enumerate(priors):
             information = min(information_bound(prior, sensors, noise, scale), bounds["entropy"][target])
             assert bounds["information"][target] == pytest.approx(information, abs=1e-9)
@@ -162,7 +162,7 @@ def test_bounds_of_many_targets_hold() -> None:
         priors = [random_prior(rng, 3) for _ in range(4)]
         sensors, tolerance = random_sensors(rng, 3, 4, 2), int(rng.integers(0, 4))
         targets = TargetPriors.of(priors)
-        best = horizon_bounds(targets, targets.initial, sensors, tolerance)["best"]
+        best = horizon_bounds(targets, targets.initial, PlannedWindows(sensors), tolerance)["best"]
         for target, prior in enumerate(priors):
             truth = Enumeration(prior, 4)
             assert truth.best_success(truth.raw_channel(sensors), tolerance) <= best[target] * (1 + 1e-9)
