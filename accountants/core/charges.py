@@ -104,18 +104,12 @@ def replaced(event: events.Event) -> events.Event:
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
     """Return whether releases of other windows read the same data, so that a window costs more than its own release."""
-    return links(charge) > 0
-
-
-def links(charge: Iterable[events.Event]) -> float:
-    """Return the largest ``times`` of any linked event in a charge, or 0 if there is none."""
-    largest = 0.0
     for event in charge:
-        if isinstance(event, events.Linked):
-            largest = max(largest, event.times)
-        elif isinstance(event, events.Block | events.Sampled):
-            largest = max(largest, links([event.inner]))
-    return largest
+        if isinstance(event, events.Linked) and event.times > 0:
+            return True
+        if isinstance(event, events.Block | events.Sampled) and is_linked([event.inner]):
+            return True
+    return False
 
 
 def gaussian_amount(charge: Iterable[events.Event]) -> float:

@@ -29,7 +29,6 @@ class Kernel:
         self.n_from, self.n_to = matrix.shape
         # sparse by rows; dense transposed, so that the maximum over x' runs along whole rows of memory
         self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
-        self._log: Any = None
 
     def forward(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x of rows[x] matrix[x, x'], in one matrix product."""
@@ -81,7 +80,7 @@ class Kernel:
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
         """Return the maximum over x of rows[x] + ln matrix[x, x'], where the rows are logarithms. O(n_rows nnz)."""
-        log = self._log_matrix()
+        log = self._log
         result = np.full((len(rows), self.n_to), -np.inf)
         if self.is_sparse:
             filled = np.flatnonzero(np.diff(log.indptr))
@@ -100,7 +99,7 @@ class Kernel:
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
         """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from), or −infinity for impossible moves."""
-        log = self._log_matrix()
+        log = self._log
         if not self.is_sparse:
             return np.asarray(log[:, to].T)
         result = np.full((len(to), self.n_from), -np.inf)
@@ -109,17 +108,16 @@ class Kernel:
             out[log.indices[part]] = log.data[part]
         return result
 
-    def _log_matrix(self) -> Any:
-        """Return the cached logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
-        if self._log is None:
-            with np.errstate(divide="ignore"):
-                if self.is_sparse:
-                    self._log = self.matrix.tocsc(copy=True)
-                    self._log.sort_indices()
-                    self._log.data = np.log(self._log.data)
-                else:
-                    self._log = np.log(self.matrix)
-        return self._log
+    @cached_property
+    def _log(self) -> Any:
+        """The logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
+        with np.errstate(divide="ignore"):
+            if not self.is_sparse:
+                return np.log(self.matrix)
+            log = self.matrix.tocsc(copy=True)
+            log.sort_indices()
+            log.data = np.log(log.data)
+            return log
 
 
 class Moves(Protocol):

@@ -29,7 +29,6 @@ from penstock.pipeline.releasing.ledger import Charge, Ledger
 from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.windows.calendar import DAY
-from penstock.pipeline.windows.grid import period_calendar
 
 #: The first file that a run writes, in ``operator``: which run it is.
 MARK = "run.json"
@@ -198,10 +197,9 @@ def _grid(terms: Terms) -> str:
 
 
 def _periods(terms: Terms) -> str:
-    if terms.period is None:
+    if (periods := terms.periods) is None:
         return "all time"
-    periods = period_calendar(terms.period, terms.period_begin, terms.period_zone)
-    return f"{format_duration(terms.period)} in {periods.time_zone}, {periods.anchor % periods.step} ms after"
+    return f"{format_duration(periods.step)} in {periods.time_zone}, {periods.anchor % periods.step} ms after"
 
 
 # A run in its ledger.
