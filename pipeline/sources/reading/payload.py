@@ -64,13 +64,15 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
         expected = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
         raise ParameterError("columns.time", name, expected)
     logical = {_LOGICAL[one] for one in types & _LOGICAL.keys()}
-    if len(logical) == 1 and stated.format in ("iso", *logical):
+    if len(logical) > 1:
+        raise ParameterError("columns.time", name, f"of a field with one unit, not {' and '.join(sorted(logical))}")
+    if logical and stated.format in ("iso", *logical):
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}
     if logical or (kinds and kinds.isdisjoint(_NUMBERS if stated.is_number else _TEXT)):
         expected = "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
         if logical:
-            expected = f"{' or '.join(sorted(logical))}, as the schema says"
+            expected = f"{logical.pop()}, as the schema says"
         elif not kinds & (_NUMBERS | _TEXT):
             raise ParameterError(
                 "columns.time", name, f"of a field of text or numbers, not {' or '.join(map(str, kinds))}"

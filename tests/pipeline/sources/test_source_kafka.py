@@ -179,6 +179,14 @@ def test_logical_types_that_are_no_instants_are_refused(logical):
         kafka(format="avro", schema=json.dumps(schema), time_format="unix_ms")
 
 
+def test_instants_in_two_units_are_refused():
+    schema = json.loads(json.dumps(AVRO))
+    kinds = [{"type": "long", "logicalType": logical} for logical in ("timestamp-millis", "timestamp-micros")]
+    schema["fields"][1]["type"] = kinds
+    with pytest.raises(ParameterError, match=r"columns.time: 'time' .* one unit, not unix_ms and unix_us"):
+        kafka(format="avro", schema=json.dumps(schema), time_format="unix_ms")
+
+
 @pytest.mark.parametrize(
     ("kind", "format", "message_part"), [("long", "iso", "times are numbers"), ("string", "unix_ms", "times are text")]
 )
