@@ -165,10 +165,10 @@ def _check_input(plan: Plan) -> None:
     """
     if not is_recorded(plan.config.source):
         return
-    rows, sample = input_check.first_use(_recorded_blocks(plan), plan)
+    rows, sample = input_check.first_use(_recorded_blocks(plan), plan.grid, plan.space, plan.on_points)
     if rows.used:
         return
-    why = input_check.why_unused(outcome.as_equation(rows), sample, plan)
+    why = input_check.why_unused(outcome.as_equation(rows), sample, plan.grid.calendar, plan.space)
     if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
@@ -249,12 +249,13 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[s
     if is_synthetic and not lost:
         return {}
     try:
-        sample = input_check.sample_of(_recorded_blocks(plan))
-        rejected = equation["rejected_by_reason"]
-        doubts = input_check.doubts(sample, plan, plan.config.source.recorded, rejected) if sample else []
+        sample, doubts = input_check.sample_of(_recorded_blocks(plan)), list[str]()
+        if sample:
+            facts = plan.grid.calendar, plan.space, plan.on_points, plan.config.source.recorded
+            doubts = input_check.doubts(sample, *facts, equation["rejected_by_reason"])
     except DataError:  # the input has changed since it was read, which its digests say
         sample, doubts = [], []
-    unused = {"unused": input_check.why_unused(lost, sample, plan)} if lost else {}
+    unused = {"unused": input_check.why_unused(lost, sample, plan.grid.calendar, plan.space)} if lost else {}
     return unused | ({"doubts": doubts} if doubts else {})
 
 

@@ -19,7 +19,6 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import load, read_text
 from penstock.pipeline.config.yaml import parse, plain
 from penstock.pipeline.counting.bounding import most_for_share
-from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.choose import PUBLISHED_WITH, suggested_bounds
 from penstock.pipeline.experiments.trial import run_trial
 from penstock.pipeline.output.utility_summary import coverage_by_part, interval_coverage
@@ -82,7 +81,7 @@ def measured(name: str) -> dict[str, Any]:
     w = (HOUR if file == TDRIVE else DAY) // minutes
     plan = planned(name, [{"type": "w_event_uniform", "epsilon": 1, "w": w}], {})
     n_windows = plan.grid.n_windows
-    people = read_memberships(plan, n_windows)
+    people = plan.people.memberships(n_windows)
     bound = {"max_cells": most_for_share(people, people.window, KEPT)}
     row: dict[str, Any] = {"data": name, "mean_count": float(len(people) / n_windows / plan.grid.n_cells)}
     for epsilon in BUDGETS:
@@ -97,7 +96,7 @@ def measured(name: str) -> dict[str, Any]:
             errors[kind] = float(np.abs(trial.released - trial.truth).mean())
         chain = [{"type": "period_uniform", "epsilon": epsilon, "delta": DELTA}]
         plan = planned(name, chain, {"max_per_period": 1})
-        n = suggested_bounds(plan, n_windows, plan.steps[0])["max_per_period_for_noise"]
+        n = suggested_bounds(plan, n_windows, plan.config.mechanism[0])["max_per_period_for_noise"]
         trial = run_trial(planned(name, [*chain, {"type": "filter"}], {"max_per_period": n}).config, people)
         values = trial.truth, trial.released, trial.deviations
         tenths = [one for one in coverage_by_part(*values) if one["part"].startswith("released")]

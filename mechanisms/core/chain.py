@@ -71,6 +71,11 @@ class Chain(Mechanism):
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property
+    def mechanism(self) -> Mechanism:
+        """The chain of steps, or the only step if there is just one."""
+        return self.reader if self.simple else self
+
+    @property
     def together(self) -> int:
         """The number of windows that are counted as one."""
         return self.temporal.windows if self.temporal else 1

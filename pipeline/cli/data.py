@@ -87,7 +87,6 @@ def learn_to_file(
     from penstock.accountants.correlation.adversary import learn
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.plan import make_plan
-    from penstock.pipeline.counting.presence import training_part
     from penstock.pipeline.experiments.choose import suggested_bounds
     from penstock.pipeline.windows.calendar import format_time
 
@@ -98,7 +97,7 @@ def learn_to_file(
     asked = max((accountant.training_windows or 0 for accountant in config.accountants), default=0)
     plan = make_plan(replace(config, accountants=()))
     n_windows = n_windows or asked or plan.grid.n_windows
-    training = training_part(plan, n_windows)
+    training = plan.people.training(n_windows)
     learned = learn(training, plan.space.cells, smoothing, unseen)
     until = format_time(plan.grid.calendar.end(training.n_windows))
     source = config.output.ledger_source or config.name

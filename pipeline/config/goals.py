@@ -22,7 +22,6 @@ from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.gaussian_trace import ConditionalGoal, GaussianTrace, TracePrior
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import training_part
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +85,7 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
     calendar = config.windows.calendar(source.from_, source.until)
     training = None
     if correlation.windows is not None:
-        training = training_part(outline(config, NoiseKey.from_seed(config.seed or 0)), correlation.windows)
+        training = outline(config, NoiseKey.from_seed(config.seed or 0)).people.training(correlation.windows)
     backward, forward = adversary(correlation, training).leakage
     # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
     return largest_epsilon(goal, backward, forward, calendar.n_windows) / 2

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from penstock.accountants.core.accountant import AccountingFacts
 from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import NoiseChoice, choose_noise
 from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
@@ -15,17 +19,33 @@ from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.bounding import CountingBounds
-from penstock.pipeline.counting.spec import Batching, CoreSpec, RunKeys, TraceSpec
+from penstock.pipeline.counting.spec import Batching, RunKeys
+from penstock.pipeline.counting.targets import Targets, targets_of
+from penstock.pipeline.releasing.account import AccountLoop
+from penstock.pipeline.releasing.release import Guard, ReleaseLoop, guard_of
 from penstock.pipeline.sources.base import FileSource, LiveSource
+from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import WindowGrid
+
+if TYPE_CHECKING:
+    from penstock.pipeline.counting.presence import People
+    from penstock.pipeline.releasing.traces import TraceSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan(CoreSpec):
-    """The immutable, picklable plan of a run, as sent to the workers."""
+class Plan:
+    """The immutable, picklable plan of a run in its parts, as sent to the workers. A step takes the parts it uses."""
 
     config: RunConfig  # as loaded, with the noise that was chosen for ``auto``
     folder: Path  # where the run writes
+    grid: WindowGrid
+    space: Space
+    bounds: CountingBounds
+    batching: Batching
+    keys: RunKeys
+    chain: Chain  # the configuration's steps, as arranged
+    points: TraceSpec | None = None  # None: counts are released
+    prepared: tuple[Mapping[str, Any] | None, ...] = ()  # by `Accountant.prepare` of each
     streaming: bool = False  # events come as a stream, so that every window is counted for itself
     resumed: bool = False  # an earlier, unfinished run in the same folder is continued
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
@@ -41,6 +61,88 @@ class Plan(CoreSpec):
         fingerprints, nonce = key
         key = noise_key(self.config).limited_to(fingerprints).for_run(nonce)
         return replace(self, keys=RunKeys(key, self.keys.configuration))
+
+    @property
+    def on_points(self) -> bool:
+        """Return whether the run releases traces rather than counts."""
+        return self.points is not None
+
+    @property
+    def traces(self) -> TraceSpec:
+        """The terms of a release of traces."""
+        if self.points is None:
+            raise ValueError("counts are released, not traces")
+        return self.points
+
+    @property
+    def summarises_users(self) -> bool:
+        """Return whether per-user figures are kept, which would grow without end on a stream."""
+        return self.config.output.user_summaries and not self.streaming
+
+    @property
+    def people(self) -> People:
+        """The reader of who was where."""
+        from penstock.pipeline.counting.presence import People
+
+        return People(
+            source=self.config.source,
+            space=self.space,
+            grid=self.grid,
+            bounds=self.bounds,
+            batching=self.batching,
+            keys=self.keys,
+            chain=self.chain,
+        )
+
+    @cached_property
+    def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
+        """The prepared data of each shard of each accountant."""
+        accountants = self.config.accountants
+        prepared = self.prepared or (None,) * len(accountants)
+        return tuple(accountant.shards(data) for accountant, data in zip(accountants, prepared))
+
+    @cached_property
+    def targets(self) -> Targets:
+        """The people whose cells an accountant follows."""
+        return targets_of(self.config.accountants, self.shards, self.keys.users)
+
+    def facts(self) -> Facts:
+        """Return the public facts available to the mechanism."""
+        return Facts(
+            n_cells=self.grid.n_cells,
+            **self.bounds.limits(),
+            n_windows=self.grid.calendar.n_windows,
+            windows_per_day=self.grid.calendar.per_day,
+            cells=self.space.cells,
+        )
+
+    def accounting_facts(self, training: Mapping[str, Any] | None = None) -> AccountingFacts:
+        """Return the facts for an accountant, with the prepared data of one shard."""
+        marks = self.grid.landmarks if self.points is None else self.points.landmarks
+        return AccountingFacts(
+            n_cells=self.grid.n_cells,
+            **self.bounds.limits(),
+            n_windows=self.grid.calendar.n_windows,
+            mechanism=self.chain.reader,
+            steps=self.config.mechanism,
+            windows=None if self.on_points else self.grid.windows,
+            landmarks=marks is not None,
+            training=training,
+        )
+
+    def guard(self) -> Guard | None:
+        """Return the guard of the landmark budget, or None if there is no such budget."""
+        return guard_of(self.config.accountants, self.accounting_facts())
+
+    def release_loop(self) -> ReleaseLoop:
+        """Return the loop that releases counts."""
+        repeats = self.config.on_exhausted == "repeat"
+        return ReleaseLoop(self.chain, self.facts(), self.grid, self.bounds, self.keys, self.guard(), repeats)
+
+    def account_loop(self, number: int, shard: int = 0) -> AccountLoop:
+        """Return the loop of a shard of an accountant, given the accountant's position in the configuration."""
+        spans, facts = self.targets.spans[number], self.accounting_facts(self.shards[number][shard])
+        return AccountLoop(self.config.accountants[number], facts, self.grid, spans[shard] if spans else None)
 
 
 #: Windows over which noise is compared, at most.
@@ -66,7 +168,7 @@ def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"",
     from penstock.pipeline.counting.presence import prepared
 
     plan = outline(config, noise_key(config).for_run(nonce), folder, **changes)
-    return replace(plan, prepared=prepared(plan))
+    return replace(plan, prepared=prepared(config.accountants, plan.people))
 
 
 def outline(
@@ -93,7 +195,8 @@ def outline(
     # One process counts a stream; users are split for several.
     shards = 1 if streaming else n_shards
     plan = Plan(
-        source=source,
+        config=config,
+        folder=folder or Path(output.path),
         grid=grid,
         space=space,
         bounds=CountingBounds.of(config.bounding, n_cells, chain.reader.unit.n_bounded),
@@ -106,15 +209,8 @@ def outline(
             ordered=isinstance(config.source, FileSource) and config.source.disorder is not None,
         ),
         keys=RunKeys(key, digest(config)),
-        steps=config.mechanism,
         chain=chain,
-        accountants=config.accountants,
         points=_traces(config),
-        on_exhausted=config.on_exhausted,
-        summarises_users=output.user_summaries and not streaming,
-        has_user_names=source.recorded.has_user_names,
-        config=config,
-        folder=folder or Path(output.path),
         streaming=streaming,
         resumed=resumed,
     )
@@ -158,6 +254,8 @@ def _traces(config: RunConfig) -> TraceSpec | None:
     """Return the terms of a release of traces, or None for counts."""
     for step in config.mechanism:
         if isinstance(step, Scheduled) and step.on_points:
+            from penstock.pipeline.releasing.traces import TraceSpec
+
             gap = getattr(config.windows, "gap", None)
             return TraceSpec(step, config.landmarks, config.budget_period, config.windows.time_zone, gap)
     return None

@@ -26,7 +26,6 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.goals import PlannedLine
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import training_part
 from penstock.pipeline.windows.sensors import Sensors
 
 #: People whose bounds are averaged; of more, a sample drawn by the accountant's seed and its upper confidence limit.
@@ -164,7 +163,7 @@ class _Crowd:
 
     def _stretches(self, plan: Plan) -> list[PlannedWindows]:
         """Return what a plan releases in every stretch."""
-        releasing = Releasing(plan.chain.reader, plan.steps)
+        releasing = Releasing(plan.chain.reader, plan.config.mechanism)
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return list(forecast.horizons(self.n_stretches))
 
@@ -212,7 +211,7 @@ class _Crowd:
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
     """Return the targets whose prior can be learned, or a sample of them; a single one if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
-    training = None if prior.estimate is None else training_part(plan, prior.windows or 0)
+    training = None if prior.estimate is None else plan.people.training(prior.windows or 0)
     if training is None:
         prior = replace(prior, windows=None)
     known = known_targets(prior, PEOPLE if training else 1, accountant.seed, training)
@@ -237,13 +236,14 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
     key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
     if key is None:
         return None
-    position, sign = plan.steps.index(reader), _KEYS[key]
+    position, sign = plan.config.mechanism.index(reader), _KEYS[key]
 
     def share_at(value: float, seed: int = _SEARCH) -> float:
         """Return the fraction of people retraced if the key has the given value."""
         step = replace(reader, **{key: value})
-        steps = (*plan.steps[:position], step, *plan.steps[position + 1 :])
-        return crowd.share_of(replace(plan, steps=steps, chain=Chain.of(steps, plan.chain.groups)), seed)
+        steps = (*plan.config.mechanism[:position], step, *plan.config.mechanism[position + 1 :])
+        config, chain = replace(plan.config, mechanism=steps), Chain.of(steps, plan.chain.groups)
+        return crowd.share_of(replace(plan, config=config, chain=chain), seed)
 
     def value_at(step: int) -> float:
         """Return the value after some steps from the one that tells least."""

@@ -235,6 +235,10 @@ class CountingBounds(Bounds):
         """Return whether contributions are bounded over budget periods: windows are counted in order, by a quota."""
         return self.max_per_period is not None
 
+    def spans_windows(self, together: int) -> bool:
+        """Return whether bounding chooses among a person's events in more than one window, ``together`` being one."""
+        return self.over_blocks or self.over_periods or together > 1
+
 
 def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key: bytes) -> NDArray[np.bool_]:
     """Bound contributions over whole blocks: first to U cells, then to C cells per window, then to W windows.

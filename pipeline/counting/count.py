@@ -10,10 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import EventStep
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.sampling import Sampling
-from penstock.pipeline.counting.bounding import PeriodQuota, bound, bound_block, identity
+from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, bound, bound_block, identity
 from penstock.pipeline.counting.contributions import (
     ContributionRows,
     Contributions,
@@ -29,10 +31,12 @@ from penstock.pipeline.counting.contributions import (
     union,
 )
 from penstock.pipeline.counting.ingest import RowCounts, located
-from penstock.pipeline.counting.spec import CoreSpec
-from penstock.pipeline.counting.targets import no_target_cells, target_cells
+from penstock.pipeline.counting.spec import Batching, RunKeys
+from penstock.pipeline.counting.targets import Targets, no_target_cells, target_cells
 from penstock.pipeline.counting.users import TextTable, user_codes
 from penstock.pipeline.sources.base import EventBlock
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.windows.grid import WindowGrid
 
 Integers = NDArray[np.int64]
 
@@ -65,7 +69,11 @@ def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, l
 
 def contributions_of(
     block: EventBlock,
-    plan: CoreSpec,
+    grid: WindowGrid,
+    space: Space,
+    bounds: CountingBounds,
+    batching: Batching,
+    keys: RunKeys,
     closed: Integers | None = None,
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
@@ -76,32 +84,38 @@ def contributions_of(
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
     of the blocks before, to which those of this one are added; None: they are hashed block by block.
     """
-    placed = located(block, plan, closed)
+    placed = located(block, grid, space, closed)
     row_counts, window, cell, used = placed.counts, placed.window, placed.cell, placed.used
     frame = block.frame
     if row_counts.used < len(window):
         frame, window, cell = frame.select("user", "time").filter(used), window[used], cell[used]
     if used_by_group is not None:
-        groups, n_rows = np.unique((window - 1) // plan.batching.group, return_counts=True)
+        groups, n_rows = np.unique((window - 1) // batching.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    return row_counts, _split(frame, window, cell, plan, texts)
+    return row_counts, _split(frame, window, cell, bounds.keep, batching, keys, texts)
 
 
 def _split(
-    frame: Any, window: Integers, cell: Integers, plan: CoreSpec, texts: TextTable | None
+    frame: Any,
+    window: Integers,
+    cell: Integers,
+    keep: str,
+    batching: Batching,
+    keys: RunKeys,
+    texts: TextTable | None,
 ) -> Iterator[tuple[tuple[int, int], Contributions]]:
     if len(window) == 0:
         return
-    users, keep, layout = frame["user"], plan.bounds.keep, plan.batching.layout
+    users, layout = frame["user"], batching.layout
     marks = {"hash": None, "most_frequent": np.ones(len(window), np.int64)}.get(keep, frame["time"].to_numpy())
     table: UserTable | None = None
-    if plan.keys.users is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
+    if keys.users is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
         user = users.to_numpy()
     else:
         if texts is not None and users.dtype == pl.String and texts.has_room:
             user, table = texts.codes(users), texts
         else:
-            user, identities = user_codes(users, plan.keys.users)
+            user, identities = user_codes(users, keys.users)
             if len(identities) > len(user):  # codes of a range of ids with gaps; the table is kept with contributions
                 present, user = np.unique(user, return_inverse=True)
                 identities = identities[present]
@@ -111,43 +125,56 @@ def _split(
             start = starts_of([cell, window, user])
             user, window, cell = user[start], window[start], cell[start]
         layout.check(user)
-    shard = None if table is None or plan.batching.n_shards == 1 else _shards(table.of(slice(None)).T, plan)
-    for number, piece in _group_contributions(user, window, cell, marks, table, plan):
-        if plan.batching.n_shards == 1:
+
+    def shards_of(identity: Iterable[Integers]) -> Integers:
+        """Return the shard of each user."""
+        return (keyed_hash(keys.bounding, *identity) % np.uint64(batching.n_shards)).astype(np.int64)
+
+    shard = None if table is None or batching.n_shards == 1 else shards_of(table.of(slice(None)).T)
+    for number, piece in _group_contributions(user, window, cell, marks, table, keep, batching):
+        if batching.n_shards == 1:
             yield (number, 0), piece
             continue
         code = piece.keys >> layout.place_bits
-        row_shard = _shards([code], plan) if shard is None else shard[code]
+        row_shard = shards_of([code]) if shard is None else shard[code]
         for part in np.unique(row_shard).tolist():
             yield (number, part), piece.take(row_shard == part)
 
 
 def _group_contributions(
-    user: Integers, window: Integers, cell: Integers, marks: Integers | None, table: UserTable | None, plan: CoreSpec
+    user: Integers,
+    window: Integers,
+    cell: Integers,
+    marks: Integers | None,
+    table: UserTable | None,
+    keep: str,
+    batching: Batching,
 ) -> Iterator[tuple[int, Contributions]]:
     """Yield the distinct contributions to each group of windows."""
-    minimum, maximum = ((int(end) - 1) // plan.batching.group for end in (window.min(), window.max()))
+    minimum, maximum = ((int(end) - 1) // batching.group for end in (window.min(), window.max()))
     if minimum == maximum:  # as in most blocks of an input in the order of time
         group, groups = np.asarray(minimum), iter([(minimum, slice(None))])
     else:
-        group = (window - 1) // plan.batching.group
+        group = (window - 1) // batching.group
         groups = split_groups(group)
-    keys = plan.batching.layout.pack(user, (window - 1) - group * plan.batching.group, cell)
+    keys = batching.layout.pack(user, (window - 1) - group * batching.group, cell)
     for number, rows in groups:
         if marks is None:
             yield number, Contributions(distinct_keys(keys[rows]), table)
         else:
-            (distinct,), mark = distinct_marked([keys[rows]], marks[rows], plan.bounds.keep)
+            (distinct,), mark = distinct_marked([keys[rows]], marks[rows], keep)
             yield number, Contributions(distinct, table, mark)
 
 
-def _shards(identity: Iterable[Integers], plan: CoreSpec) -> Integers:
-    """Return the shard of each user."""
-    return (keyed_hash(plan.keys.bounding, *identity) % np.uint64(plan.batching.n_shards)).astype(np.int64)
-
-
 def released_counts(
-    memberships: ContributionRows, first: int, n_windows: int, plan: CoreSpec, quota: PeriodQuota | None = None
+    memberships: ContributionRows,
+    first: int,
+    n_windows: int,
+    chain: Chain,
+    grid: WindowGrid,
+    bounds: CountingBounds,
+    keys: RunKeys,
+    quota: PeriodQuota | None = None,
 ) -> Integers:
     """Return the counts that the mechanism receives for consecutive windows and one shard of users.
 
@@ -158,61 +185,65 @@ def released_counts(
     ``memberships``: distinct, sorted by user, window and cell. ``first`` begins a block. ``quota``: what earlier
     windows have left of a period. A coarse count stands in every cell and window that it covers.
     """
-    memberships = released_memberships(memberships, plan, quota)
-    place = (memberships.window - first) * plan.grid.n_cells + memberships.cell
-    counts = np.bincount(place, minlength=n_windows * plan.grid.n_cells).reshape(n_windows, plan.grid.n_cells)
-    if plan.chain.together > 1:
-        counts = counts[np.arange(n_windows) // plan.chain.together * plan.chain.together]
-    return counts if plan.chain.groups is None else counts[:, plan.chain.groups]
+    memberships = released_memberships(memberships, chain, grid, bounds, keys, quota)
+    place = (memberships.window - first) * grid.n_cells + memberships.cell
+    counts = np.bincount(place, minlength=n_windows * grid.n_cells).reshape(n_windows, grid.n_cells)
+    if chain.together > 1:
+        counts = counts[np.arange(n_windows) // chain.together * chain.together]
+    return counts if chain.groups is None else counts[:, chain.groups]
 
 
 def released_memberships(
-    memberships: ContributionRows, plan: CoreSpec, quota: PeriodQuota | None = None
+    memberships: ContributionRows,
+    chain: Chain,
+    grid: WindowGrid,
+    bounds: CountingBounds,
+    keys: RunKeys,
+    quota: PeriodQuota | None = None,
 ) -> ContributionRows:
     """Return the memberships that `released_counts` counts, merged windows labelled by their first window."""
-    chain, bounding = plan.chain, plan.bounds
     if len(memberships) and (chain.groups is not None or chain.together > 1):
         cell = memberships.cell if chain.groups is None else chain.groups[memberships.cell]
         window = (memberships.window - 1) // chain.together * chain.together + 1
-        memberships = merge([replace(memberships, window=window, cell=cell)], bounding.keep)
-    kept = bound_block(memberships, bounding, plan.keys.bounding)
+        memberships = merge([replace(memberships, window=window, cell=cell)], bounds.keep)
+    kept = bound_block(memberships, bounds, keys.bounding)
     if not kept.all():
         memberships = memberships.take(kept)
-    if bounding.over_periods and len(memberships):
-        period = plan.grid.periods_of(memberships.window)
+    if bounds.over_periods and len(memberships):
+        period = grid.periods_of(memberships.window)
         quota = quota or PeriodQuota()
-        opened = bounding.opened(memberships.window, plan.grid.elapsed)
-        memberships = memberships.take(quota.admit(memberships, period, opened, bounding.keep, plan.keys.bounding))
+        opened = bounds.opened(memberships.window, grid.elapsed)
+        memberships = memberships.take(quota.admit(memberships, period, opened, bounds.keep, keys.bounding))
     for step in chain.event_steps:
-        memberships = memberships.take(_keep_mask(step, memberships, plan))
+        memberships = memberships.take(_keep_mask(step, memberships, chain.unit_windows, grid, keys.noise()))
     return memberships
 
 
-def _keep_mask(step: EventStep, memberships: ContributionRows, plan: CoreSpec) -> NDArray[np.bool_]:
-    """Return a mask of the memberships that a step keeps."""
+def _keep_mask(
+    step: EventStep, memberships: ContributionRows, length: int, grid: WindowGrid, noise: NoiseSource
+) -> NDArray[np.bool_]:
+    """Return a mask of the memberships that a step keeps. ``length``: windows of a unit of the mechanism."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
-    noise, length = plan.keys.noise(), plan.chain.unit_windows
     if getattr(step, "unit", "membership") == "user":
-        begins = _starts((window - 1) // length * length + 1, plan)
+        begins = _starts((window - 1) // length * length + 1, grid)
         hashes = noise.membership_hashes(*identity(memberships), begins)
     else:
-        hashes = noise.membership_hashes(*identity(memberships), _starts(window, plan), memberships.cell)
+        hashes = noise.membership_hashes(*identity(memberships), _starts(window, grid), memberships.cell)
     if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
-        return step.keep(user, memberships.cell, plan.grid.windows(1, 1)[0], hashes)
+        return step.keep(user, memberships.cell, grid.window(1), hashes)
     order = np.argsort(window, kind="stable")
     present, begins = np.unique(window[order], return_index=True)
     for index, rows in zip(present.tolist(), np.split(order, begins[1:])):
-        facts = plan.grid.windows(index, index)[0]
-        kept[rows] = step.keep(user[rows], memberships.cell[rows], facts, hashes[rows])
+        kept[rows] = step.keep(user[rows], memberships.cell[rows], grid.window(index), hashes[rows])
     return kept
 
 
-def _starts(window: Integers, plan: CoreSpec) -> Integers:
+def _starts(window: Integers, grid: WindowGrid) -> Integers:
     """Return the start of each window in milliseconds since 1970."""
     first = int(window.min())
-    return plan.grid.calendar.starts(first, int(window.max()))[window - first]
+    return grid.calendar.starts(first, int(window.max()))[window - first]
 
 
 @dataclass(frozen=True)
@@ -244,31 +275,40 @@ class GroupCounts:
         )
 
 
-def nothing(group: int, plan: CoreSpec) -> GroupCounts:
+def nothing(group: int, batching: Batching) -> GroupCounts:
     """Return zero counts for a group of windows."""
-    zeros = np.zeros((plan.batching.windows_of(group), plan.grid.n_cells), np.int64)
-    return GroupCounts(group * plan.batching.group + 1, zeros, zeros, 0)
+    zeros = np.zeros((batching.windows_of(group), batching.n_cells), np.int64)
+    return GroupCounts(group * batching.group + 1, zeros, zeros, 0)
 
 
 def count_group(
-    group: int, pieces: Sequence[Contributions], plan: CoreSpec, quota: PeriodQuota | None = None
-) -> tuple[GroupCounts, Contributions | None]:
-    """Count the distinct users of one window group and user shard before and after bounding, and their visits.
+    group: int,
+    pieces: Sequence[Contributions],
+    chain: Chain,
+    grid: WindowGrid,
+    bounds: CountingBounds,
+    batching: Batching,
+    keys: RunKeys,
+    targets: Targets,
+    quota: PeriodQuota | None = None,
+) -> tuple[GroupCounts, Contributions]:
+    """Count the distinct users of one window group and user shard before and after bounding.
 
-    ``quota``: what earlier groups have left of a bound on budget periods, with which groups come in order.
+    Return the contributions, too, merged. ``quota``: what earlier groups have left of a bound on budget periods, with
+    which groups come in order.
     """
-    layout, first, n_windows = plan.batching.layout, group * plan.batching.group + 1, plan.batching.windows_of(group)
-    contributions = union(pieces, layout, plan.bounds.keep)
+    layout, first, n_windows = batching.layout, group * batching.group + 1, batching.windows_of(group)
+    contributions = union(pieces, layout, bounds.keep)
     counts = bounded = layout.count(contributions.keys)[:n_windows]
-    if plan.bounds.over_blocks or plan.chain.reshapes or plan.bounds.over_periods:
-        bounded = released_counts(contributions.rows(layout, first), first, n_windows, plan, quota)
-    elif len(over := crowded(contributions.keys, layout, plan.bounds.max_cells)):
+    if bounds.over_blocks or chain.reshapes or bounds.over_periods:
+        rows = contributions.rows(layout, first)
+        bounded = released_counts(rows, first, n_windows, chain, grid, bounds, keys, quota)
+    elif len(over := crowded(contributions.keys, layout, bounds.max_cells)):
         some = contributions.take(over)
-        kept = bound(some.rows(layout, first), plan.bounds.max_cells, plan.bounds.keep, plan.keys.bounding)
+        kept = bound(some.rows(layout, first), bounds.max_cells, bounds.keep, keys.bounding)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
-    seen = visits(contributions, layout) if plan.summarises_users else None
     followed = no_target_cells()
-    if plan.targets.n_targets:
-        watched = plan.targets.among(contributions, layout, first)
-        followed = target_cells(watched, plan.targets, plan.bounds.keep, plan.keys.bounding)
-    return GroupCounts(first, counts, bounded, len(contributions), followed), seen
+    if targets.n_targets:
+        watched = targets.among(contributions, layout, first)
+        followed = target_cells(watched, targets, bounds.keep, keys.bounding)
+    return GroupCounts(first, counts, bounded, len(contributions), followed), contributions

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.spec import RunKeys
 from penstock.pipeline.counting.users import with_digests
 from penstock.pipeline.sources.base import EventBlock, MicroBatch, Reject
 from penstock.pipeline.sources.reading.offsets import OffsetRange, joined_ranges
+from penstock.pipeline.spaces.base import Space
+from penstock.pipeline.windows.grid import WindowGrid
 
 
 @dataclass
@@ -65,41 +67,45 @@ class RowCounts:
 CELL = "cell"
 
 
-def ingested(block: EventBlock, plan: CoreSpec) -> EventBlock:
+def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: bool) -> EventBlock:
     """Return a block without user ids, the content of rejected rows or, for counts, positions, in a deployment.
 
-    Digests under the key of the run stand for users. Doing it twice changes nothing.
+    Digests under the key of the run stand for users, and cells of the ``space`` for positions; None keeps positions
+    (traces). ``user_files``: as in `kept_reject`. Doing it twice changes nothing.
     """
-    if plan.keys.users is None:
+    if keys.users is None:
         return block
-    rejects = tuple(kept_reject(reject, plan) for reject in block.rejects)
-    frame = with_digests(block.frame, plan.keys.users)
-    if not plan.on_points:
+    rejects = tuple(kept_reject(reject, keys.users, user_files) for reject in block.rejects)
+    frame = with_digests(block.frame, keys.users)
+    if space is not None:
         kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
-        frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, plan), dtype=pl.Int64))
+        frame = frame.select(*kept, pl.Series(CELL, cells_of(frame, space), dtype=pl.Int64))
     return EventBlock(frame, block.n_rows, rejects, block.offsets)
 
 
-def cells_of(frame: pl.DataFrame, plan: CoreSpec) -> NDArray[np.int64]:
+def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
     """Return the cell of each event, or −1 for an event outside the area."""
     if CELL in frame.columns:
         return frame[CELL].to_numpy()
-    cells, n_cells = np.asarray(plan.space.place(frame)), plan.grid.n_cells
+    cells, n_cells = np.asarray(space.place(frame)), len(space.cells)
     is_whole = cells.shape == (frame.height,) and cells.dtype.kind in "iu"
     if not is_whole or cells.max(initial=-1) >= n_cells or cells.min(initial=-1) < -1:
         text = f"place must return a whole number for each event, from −1 (outside) to {n_cells - 1:,}"
-        place = place_of(type(plan.space), ["place"])
-        raise PluginError(f"{place}: the space {type(plan.space).__name__}: {text}")
+        place = place_of(type(space), ["place"])
+        raise PluginError(f"{place}: the space {type(space).__name__}: {text}")
     return cells.astype(np.int64, copy=False)
 
 
-def kept_reject(reject: Reject, plan: CoreSpec) -> Reject:
-    """Return a rejected row as it is kept, in a deployment without its content and the name of a person's file."""
-    key, file = plan.keys.users, reject.file
-    if key is None:
+def kept_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
+    """Return a rejected row as it is kept: in a deployment without its content and, with ``user_files``, file name.
+
+    ``digest_key``: None in a simulation. ``user_files``: whether files are named after users.
+    """
+    file = reject.file
+    if digest_key is None:
         return reject
-    if plan.has_user_names and not file.startswith(_HIDDEN):
-        file = _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=key).hexdigest()
+    if user_files and not file.startswith(_HIDDEN):
+        file = _HIDDEN + hashlib.blake2b(file.encode(), digest_size=8, key=digest_key).hexdigest()
     return replace(reject, file=file, raw=None)
 
 
@@ -117,13 +123,13 @@ class Located:
     used: NDArray[np.bool_]
 
 
-def located(block: EventBlock, plan: CoreSpec, closed: NDArray[np.int64] | None = None) -> Located:
+def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None) -> Located:
     """Decide whether each row is out of time, out of the area, late or used. The block already holds its rejected rows.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
-    window = plan.grid.calendar.index(block.frame["time"].to_numpy())
-    cell = cells_of(block.frame, plan)
+    window = grid.calendar.index(block.frame["time"].to_numpy())
+    cell = cells_of(block.frame, space)
     on_time = window > 0
     inside = on_time & (cell >= 0)
     used = inside if closed is None else inside & (window > closed)
@@ -144,10 +150,10 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
-def closed_before(piece: MicroBatch, plan: CoreSpec) -> NDArray[np.int64]:
+def closed_before(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
     """Return the last window that was final when each row of a micro-batch arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has
     reached the window's end plus allowed lateness: row for row, so that the cuts do not matter.
     """
-    return plan.grid.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)
+    return grid.closed(piece.block.frame["time"].to_numpy(), piece.watermarks)

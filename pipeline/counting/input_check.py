@@ -10,12 +10,12 @@ import numpy as np
 import polars as pl
 
 from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
-from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.text import NOT_UTF8
-from penstock.pipeline.spaces.base import ELSEWHERE
-from penstock.pipeline.windows.calendar import DAY, clock_changes, utc_offset, wall_time
+from penstock.pipeline.spaces.base import ELSEWHERE, Space
+from penstock.pipeline.windows.calendar import DAY, Calendar, clock_changes, utc_offset, wall_time
+from penstock.pipeline.windows.grid import WindowGrid
 
 #: Rows that a likely cure is looked for in.
 SAMPLE = 100_000
@@ -35,14 +35,16 @@ CLOCKS = 14 * 3_600_000
 EPOCH = 10 * 365 * 24 * 3_600_000
 
 
-def first_use(blocks: Iterable[EventBlock], plan: CoreSpec) -> tuple[RowCounts, list[EventBlock]]:
+def first_use(
+    blocks: Iterable[EventBlock], grid: WindowGrid, space: Space, on_points: bool
+) -> tuple[RowCounts, list[EventBlock]]:
     """Return the row outcomes up to the first block with a usable row, lateness aside, and a sample of blocks."""
     total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
-        total.add(located(block, plan).counts)
+        total.add(located(block, grid, space).counts)
         if sum(block.n_rows for block in sample) < SAMPLE:
             sample.append(block)
-        if plan.on_points:  # a point outside the area is moved to its edge
+        if on_points:  # a point outside the area is moved to its edge
             total.used, total.out_of_area = total.used + total.out_of_area, 0
         if total.used:
             break
@@ -82,7 +84,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return equation if equation["rows"] > 0 and equation["used"] <= MAJORITY * equation["rows"] else None
 
 
-def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: CoreSpec) -> str:
+def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], calendar: Calendar, space: Space) -> str:
     """Explain, without quoting any row's values, the most common reason for unused rows and how to fix it.
 
     ``sample`` has blocks to look for a cure in; none where the input can be read only once.
@@ -99,8 +101,8 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], plan: Core
     elif outcome == "late":
         cure = "Is windows.allowed_lateness too short for how disordered the events are?"
     elif sample:
-        find_cure = cure_for_places if outcome == "out_of_area" else _for_times
-        cure = find_cure(pl.concat([block.frame for block in sample]), plan)
+        frame = pl.concat([block.frame for block in sample])
+        cure = cure_for_places(frame, space) if outcome == "out_of_area" else _for_times(frame, calendar)
     return f"{n:,} of {equation['rows']:,} rows {text}. {cure}".rstrip()
 
 
@@ -125,13 +127,13 @@ def _for_rejects(reason: str) -> str:
     return "Is another column meant in source.columns?"
 
 
-def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
+def cure_for_places(frame: pl.DataFrame, space: Space) -> str:
     """Suggest a likely fix for rows that are in no cell."""
-    if "latitude" not in plan.space.reads or not {"latitude", "longitude"} <= set(frame.columns):
+    if "latitude" not in space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
-    n_rows, frame = len(frame), frame.filter(cells_of(frame, plan) < 0)
+    n_rows, frame = len(frame), frame.filter(cells_of(frame, space) < 0)
     latitude, longitude = pl.col("latitude"), pl.col("longitude")
-    file = getattr(plan.space, "path", None) or getattr(plan.space, "file", None)
+    file = getattr(space, "path", None) or getattr(space, "file", None)
     where = f"source.columns, or in {file}" if file else "source.columns"
     if len(frame) <= MAJORITY * n_rows:  # exchanging columns would lose the others
         where = "those rows of the file"
@@ -142,13 +144,13 @@ def cure_for_places(frame: pl.DataFrame, plan: CoreSpec) -> str:
     }
     for words, (north, east) in candidates.items():
         other = frame.with_columns(latitude=north, longitude=east).filter(latitude.is_between(-90, 90))
-        if np.count_nonzero(cells_of(other, plan) >= 0) > MAJORITY * len(frame):
+        if np.count_nonzero(cells_of(other, space) >= 0) > MAJORITY * len(frame):
             return words
     return "Is the space where the events are?"
 
 
-def _for_times(frame: pl.DataFrame, plan: CoreSpec) -> str:
-    times, calendar = frame["time"].to_numpy(), plan.grid.calendar
+def _for_times(frame: pl.DataFrame, calendar: Calendar) -> str:
+    times = frame["time"].to_numpy()
     outside = times[calendar.index(times) <= 0]
     if np.median(outside) < EPOCH <= calendar.from_ms:
         return "The times are of 1970: seconds read as milliseconds, or days of a spreadsheet? See source.time_format."
@@ -177,19 +179,26 @@ _BUT_FOR = "like another but for case, blanks or zeros, as 'A7' and 'a7 ', or '0
 _ROWS = 1000
 
 
-def doubts(sample: list[EventBlock], plan: CoreSpec, source: Source, rejected: Mapping[str, int]) -> list[str]:
+def doubts(
+    sample: list[EventBlock],
+    calendar: Calendar,
+    space: Space,
+    on_points: bool,
+    source: Source,
+    rejected: Mapping[str, int],
+) -> list[str]:
     """Return warnings about suspicious rows of a finite input, one sentence each, without personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
-    remarks = [*_local_times(plan, source)]
-    if len(cells := _alike(pl.Series(plan.space.cells, dtype=pl.String))):
+    remarks = [*_local_times(calendar, source)]
+    if len(cells := _alike(pl.Series(space.cells, dtype=pl.String))):
         remarks.append(f"cell {cells[0]!r} is written {_BUT_FOR}: a reader may take one for the other")
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
         remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
     if len(frame) >= MIN_SAMPLE_ROWS:
-        remarks += [*_users(frame), *_positions(frame, plan)]
+        remarks += [*_users(frame), *_positions(frame, space, on_points)]
     return remarks
 
 
@@ -223,26 +232,26 @@ def _alike(names: pl.Series) -> pl.Series:
     return names.filter(~plain.is_first_distinct())
 
 
-def _positions(frame: pl.DataFrame, plan: CoreSpec) -> Iterator[str]:
+def _positions(frame: pl.DataFrame, space: Space, on_points: bool) -> Iterator[str]:
     """Describe the rows outside the named cells, and suggest a likely fix."""
-    cell = cells_of(frame, plan)
+    cell = cells_of(frame, space)
     n_outside = int(np.count_nonzero(cell < 0))
-    if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not plan.on_points:
-        cure = cure_for_places(frame, plan)
+    if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not on_points:
+        cure = cure_for_places(frame, space)
         if "probably" in cure:
             yield f"{_share_in_words(n_outside, frame)} are in no cell. {cure}"
-    cells = plan.space.cells
+    cells = space.cells
     n_elsewhere = int(np.count_nonzero(cell == len(cells) - 1)) if cells[-1] == ELSEWHERE else 0
     if n_elsewhere > MAJORITY * len(frame):
         yield f"{_share_in_words(n_elsewhere, frame)} are elsewhere: are the places of the space named as in the input?"
 
 
-def _local_times(plan: CoreSpec, source: Source) -> Iterator[str]:
+def _local_times(calendar: Calendar, source: Source) -> Iterator[str]:
     """Warn of local times in a run that spans a clock change."""
     if not isinstance(source, MappedColumns) or source.time_zone == "UTC":
         return
-    begin, end = plan.grid.calendar.from_ms, plan.grid.calendar.until_ms
-    changes = clock_changes(source.time_zone, begin, end) if end is not None else []
+    end = calendar.until_ms
+    changes = clock_changes(source.time_zone, calendar.from_ms, end) if end is not None else []
     back = [(at, offset) for at, offset in changes if offset < utc_offset(source.time_zone, at - 1)]
     if back and _times(source, source.time_zone) != _times(source, "UTC"):
         at, offset = back[0]

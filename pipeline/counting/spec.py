@@ -1,25 +1,14 @@
-"""The specification of counting and releasing, resolved once into windows, cells, bounds, steps and keys."""
+"""The keys of a run, and its batching of windows and users."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from penstock.accountants.core.accountant import Accountant, AccountingFacts
-from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.schedules import Scheduled
-from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.contributions import KeyLayout
-from penstock.pipeline.counting.targets import Targets, targets_of
-from penstock.pipeline.sources.base import Source
-from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.windows.grid import WindowGrid
-from penstock.pipeline.windows.landmarks import Landmarks
 
 #: Name of the stream of releases: the column ``stream``, and a word of every key of noise.
 STREAM = "main"
@@ -113,91 +102,3 @@ class Batching:
     def layout(self) -> KeyLayout:
         """The bit layout of the memberships in one group."""
         return KeyLayout(self.group, self.n_cells)
-
-
-@dataclass(frozen=True)
-class TraceSpec:
-    """The terms of a release of traces, with landmarks and budget periods that apply to points instead of windows."""
-
-    mechanism: Scheduled
-    landmarks: Landmarks | None
-    budget_period: int | None  # in milliseconds; None: the whole run
-    time_zone: str  # of landmarks and budget periods
-    gap: int | None  # least time between two points of a user, in milliseconds; None: every point is released
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoreSpec:
-    """The immutable, picklable specification of counting and releasing that every runner uses."""
-
-    source: Source  # with all columns
-    grid: WindowGrid
-    space: Space
-    bounds: CountingBounds
-    batching: Batching
-    keys: RunKeys
-    steps: tuple[ChainStep, ...]  # as configured
-    chain: Chain  # as arranged
-    accountants: tuple[Accountant, ...] = ()
-    prepared: tuple[Mapping[str, Any] | None, ...] = ()  # by `Accountant.prepare` of each
-    points: TraceSpec | None = None  # None: counts are released
-    on_exhausted: str | None = None  # ``stop`` or ``repeat`` when a budget would be exceeded; None: stop
-    summarises_users: bool = False  # keep per-user figures, which would grow without end on a stream
-    has_user_names: bool = False  # input files are named after users
-
-    @property
-    def on_points(self) -> bool:
-        """Return whether the run releases traces rather than counts."""
-        return self.points is not None
-
-    @property
-    def traces(self) -> TraceSpec:
-        """The terms of a release of traces."""
-        if self.points is None:
-            raise ValueError("counts are released, not traces")
-        return self.points
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """The chain of steps, or the only step if there is just one."""
-        return self.chain.reader if self.chain.simple else self.chain
-
-    @property
-    def bounds_span_windows(self) -> bool:
-        """Return whether contribution bounding chooses among a person's events in more than one window."""
-        return self.bounds.over_blocks or self.bounds.over_periods or self.chain.together > 1
-
-    @cached_property
-    def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
-        """The prepared data of each shard of each accountant."""
-        prepared = self.prepared or (None,) * len(self.accountants)
-        return tuple(accountant.shards(data) for accountant, data in zip(self.accountants, prepared))
-
-    @cached_property
-    def targets(self) -> Targets:
-        """The people whose cells an accountant follows."""
-        return targets_of(self.accountants, self.shards, self.keys.users)
-
-    def facts(self) -> Facts:
-        """Return the public facts available to the mechanism."""
-        return Facts(
-            n_cells=self.grid.n_cells,
-            **self.bounds.limits(),
-            n_windows=self.grid.calendar.n_windows,
-            windows_per_day=self.grid.calendar.per_day,
-            cells=self.space.cells,
-        )
-
-    def accounting_facts(self, accountant: Accountant | None = None, shard: int = 0) -> AccountingFacts:
-        """Return the facts for an accountant, with the prepared data of one shard."""
-        marks = self.grid.landmarks if self.points is None else self.points.landmarks
-        return AccountingFacts(
-            n_cells=self.grid.n_cells,
-            **self.bounds.limits(),
-            n_windows=self.grid.calendar.n_windows,
-            mechanism=self.chain.reader,
-            steps=self.steps,
-            windows=None if self.on_points else self.grid.windows,
-            landmarks=marks is not None,
-            training=None if accountant is None else self.shards[self.accountants.index(accountant)][shard],
-        )

@@ -31,7 +31,6 @@ from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import content_digest, digest, resolved
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments.pieces import Record, RecordFolder
 from penstock.pipeline.output.manifest import made_by, versions
@@ -82,14 +81,14 @@ def attack(
     mobility group at least; a further call goes on with those that are left. None: attack all.
 
     Returns the same whatever `n_jobs`, and whether it was interrupted: attacks on disk from the same game are kept.
-    With `minutes` it is about the targets that are done, ``n_left`` are not. Memory as for `read_presence` and
+    With `minutes` it is about the targets that are done, ``n_left`` are not. Memory as for `People.presence` and
     `MembershipGame`.
     """
     game = game or Game()
     plan = counts_plan(config)
     n_windows = plan.grid.calendar.n_windows or 0
     observation, inference = game.periods(n_windows)
-    if game.attack == "lira" or mechanism_defense(plan.mechanism) is not None:  # before anything is read
+    if game.attack == "lira" or mechanism_defense(plan.chain.mechanism) is not None:  # before anything is read
         game.check_room(n_windows, plan.grid.n_cells)
     run = attacked_run(plan, max(observation[1], inference[1]))
     played = MembershipAttack(run, game)
@@ -134,7 +133,7 @@ def reconstruct(
     Returns one row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever
     `n_jobs`, and whether it was interrupted: targets on disk from the same game are kept. Raises `ParameterError` or
     `UnsupportedEvent` if the attack does not apply to the configured release.
-    Memory as for `read_presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
+    Memory as for `People.presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
     of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
     game = game or ReconstructionGame()
@@ -163,7 +162,7 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
         reason = "with several cells of a window there is no single trajectory to retrace"
         expected = f"1 for a reconstruction attack: {reason}"
         raise ParameterError("bounding.max_cells", config.bounding.max_cells, expected)
-    check_likelihood(plan.chain, plan.steps)
+    check_likelihood(plan.chain, plan.config.mechanism)
     if plan.grid.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
     return plan, settle(game, config.accountants, plan.grid.calendar.n_windows, plan.grid.n_cells)
@@ -199,7 +198,7 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
     `released` (n_windows, n_cells): what it released.
     """
     check_recoverable(plan.config)
-    presence = read_presence(plan, plan.grid.n_windows).raw
+    presence = plan.people.presence(plan.grid.n_windows).raw
     if len(presence) > n:
         expected = f"at most {n:,} people, to recover trajectories: fewer windows, or a smaller source"
         raise ParameterError("source", f"{len(presence):,} people", expected)
@@ -247,14 +246,14 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 
 def attacked_run(plan: Plan, n_windows: int) -> AttackedRun:
     """Read the people of a run's first windows, and return the run as games attack it."""
-    presence = read_presence(plan, n_windows)
+    presence = plan.people.presence(n_windows)
     return AttackedRun(
         users=presence.users,
         raw=presence.raw,
         released=presence.released,
-        mechanism=plan.mechanism,
+        mechanism=plan.chain.mechanism,
         chain=plan.chain,
-        steps=plan.steps,
+        steps=plan.config.mechanism,
         facts=plan.facts(),
         windows=plan.grid.windows,
         noise=plan.keys.noise(),

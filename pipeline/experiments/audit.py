@@ -28,9 +28,7 @@ from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import PERIOD
 from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.trial import counts_of
-from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.releasing.traces import TraceLoop, area_of, budget_periods, landmark_mask
 
 #: Windows of an audit without data whose configuration has no end.
@@ -80,7 +78,7 @@ def audit(
     on_data = config.mode == "simulation" and config.source.until is not None and not per_event
     if on_data:
         data = make_plan(replace(config, accountants=()))
-        counts = counts_of(data, read_memberships(data, data.grid.n_windows)).bounded
+        counts = counts_of(data, data.people.memberships(data.grid.n_windows)).bounded
     elif config.space.derived_from_data:
         raise ParameterError("space", "cells taken from the data", "public cells: nothing is read for this audit")
     else:
@@ -129,7 +127,7 @@ def _auditable(config: RunConfig) -> RunConfig:
 
 def _release(plan: Plan, planted: NDArray[np.int64]) -> ReleasedCounts:
     """Release every window until a budget stops the run."""
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     state, amount = loop.start(), attrgetter("rho" if plan.chain.guarantee.concentrated else "epsilon")
     values, scale = np.full(planted.shape, np.nan), np.zeros(planted.shape)
     worst, charges, family = np.zeros(len(planted)), [], "none"
@@ -167,7 +165,7 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
         times=times,
         points=np.where(present[:, None], moved(first, np.array([apart, 0.0])), first),
         landmarks=marked,
-        periods=budget_periods(plan, times),
+        periods=budget_periods(spec, calendar.start(1), times),
     )
     claims = np.zeros(len(times))
 
@@ -176,7 +174,7 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
         (worst,) = spec.mechanism.worst_charge(window, state)
         claims[rows] = getattr(worst, "rho" if concentrated else "epsilon")
 
-    released = TraceLoop(plan).release(1, traces, watch).released
+    released = TraceLoop(spec, plan.space, plan.keys, plan.config.accountants, 1).release(1, traces, watch).released
     charges = released.rho if concentrated else released.epsilon
     facts = zip(*(np.split(column, starts[1:]) for column in (charges, marked, traces.periods)))
     return TraceRun(

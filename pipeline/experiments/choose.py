@@ -42,7 +42,6 @@ from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
 from penstock.pipeline.counting.count import released_memberships
-from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Sweep, loads_experiment
 from penstock.pipeline.experiments.measures import measure
@@ -238,7 +237,7 @@ def event_size(experiment: Sweep) -> int:
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
             plan = make_plan(replace(config, accountants=()))
-            step, windows = plan.steps[0], plan.grid.windows(1, plan.chain.unit_windows)
+            step, windows = plan.config.mechanism[0], plan.grid.windows(1, plan.chain.unit_windows)
             assert isinstance(step, BudgetSchedule)
             minimum = min(minimum, step.deviation(plan.chain.coarse(plan.facts()), windows))
     return max(1, round(EVENT * minimum))
@@ -250,12 +249,13 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
     """
-    free = replace(plan, bounds=replace(plan.bounds, max_per_period=None))
+    free, grid = replace(plan.bounds, max_per_period=None), plan.grid
     is_bounded = not plan.on_points and plan.grid.calendar.n_windows is not None and plan.config.sensors == Sensors()
     if not is_bounded or plan.config.mode != "simulation":
         return {}
-    kept = released_memberships(read_memberships(free, n_windows), free)
-    period = plan.grid.periods_of(kept.window) if len(kept) else kept.window
+    people = plan.people.memberships(n_windows)
+    kept = released_memberships(people, plan.chain, grid, free, plan.keys)
+    period = grid.periods_of(kept.window) if len(kept) else kept.window
     suggested = {f"max_per_period_{100 * share:.0f}": most_for_share(kept, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
         schedules = step.candidates

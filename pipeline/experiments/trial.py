@@ -25,15 +25,13 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions
-from penstock.pipeline.counting.count import contributions_of, count_group, released_counts
-from penstock.pipeline.counting.presence import read_memberships
-from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
+from penstock.pipeline.counting.count import GroupCounts, released_counts
+from penstock.pipeline.counting.targets import no_target_cells
 from penstock.pipeline.experiments.attack import attacked_run, recovered
 from penstock.pipeline.experiments.pieces import Record
-from penstock.pipeline.output.files import PART_ROWS
-from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.releasing.traces import TraceLoop, gather, points_of
+from penstock.pipeline.runners.shared import account_parts, counted, reduced, released_batches
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.windows.sensors import Sensors
 
@@ -70,7 +68,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
         frame = pl.concat([one.filter(calendar.index(one["time"].to_numpy()) > 0) for one in events])
     else:
         plan = make_plan(config)
-        people = read_memberships(plan, plan.grid.n_windows)
+        people = plan.people.memberships(plan.grid.n_windows)
         low, high = people.user.T
         frame = pl.DataFrame({"low": low, "high": high, "window": people.window, "cell": people.cell})
         if people.mark is not None:
@@ -109,30 +107,21 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
     shape = plan.grid.n_windows, plan.grid.n_cells
     place = (people.window - 1) * plan.grid.n_cells + people.cell
     truth = np.bincount(place, minlength=np.prod(shape)).reshape(shape)
-    return TrialCounts(truth, released_counts(people, 1, plan.grid.n_windows, plan))
+    return TrialCounts(truth, released_counts(people, 1, shape[0], plan.chain, plan.grid, plan.bounds, plan.keys))
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
     """Release a whole run, in batches that are byte-identical to those of the pipeline."""
-    loop, seen = ReleaseLoop(plan), no_target_cells()
+    loop, seen = plan.release_loop(), no_target_cells()
     if plan.targets.n_targets:
         pieces: dict[tuple[int, int], list[Contributions]] = {}
         for block in plan.config.source.all_blocks():
-            for key, piece in contributions_of(block, plan)[1]:
+            for key, piece in reduced(plan, block)[1]:
                 pieces.setdefault(key, []).append(piece)
-        groups = (count_group(group, parts, plan)[0] for (group, _), parts in pieces.items())
+        groups = (counted(plan, group, parts)[0] for (group, _), parts in pieces.items())
         seen = np.concatenate([seen, *(counts.target_cells for counts in groups)])
-    state = loop.start()
-    step = max(1, PART_ROWS // plan.grid.n_cells)
-    for row in range(0, plan.grid.n_windows, step):
-        part = bounded[row : row + step]
-        batch, state = loop.advance(state, row + 1, part)
-        if plan.targets.n_targets:
-            inside = (seen[:, 0] > row) & (seen[:, 0] <= row + step)
-            batch = replace(batch, known=PrivateFacts(row + 1, part, seen[inside]))
-        yield batch
-        if batch.stopped:
-            return
+    whole = GroupCounts(1, bounded, bounded, 0, seen)
+    return (batch for batch, _ in released_batches(plan, loop, None, loop.start(), whole))
 
 
 #: Counts of a trial for each event that is injected into a second run of it, so that events stay rare, and most events.
@@ -253,14 +242,13 @@ def run_trial(
     if not releases:
         raise DataError("nothing was released")
     accounts: dict[str, list[AccountRow]] = {}
-    for accountant, shards in zip(plan.accountants, plan.shards):
-        if accountants is None or ACCOUNTANTS.name_of(type(accountant)) in accountants:
-            for shard in range(len(shards)):
-                loop = AccountLoop(plan, accountant, shard)
-                state, rows = loop.start(), accounts.setdefault(loop.name, [])
-                for batch in batches:
-                    made, state = loop.advance(state, batch)
-                    rows += made
+    for number, shard in account_parts(plan):
+        if accountants is None or ACCOUNTANTS.name_of(type(plan.config.accountants[number])) in accountants:
+            loop = plan.account_loop(number, shard)
+            state, rows = loop.start(), accounts.setdefault(loop.name, [])
+            for batch in batches:
+                made, state = loop.advance(state, batch)
+                rows += made
     nothing, everywhere = np.full(plan.grid.n_cells, np.nan), np.ones(plan.grid.n_cells, bool)
     active = np.stack([everywhere if entry.active is None else entry.active for entry in releases])
     windows = np.array([entry.window for entry in releases], np.int64)
@@ -283,11 +271,13 @@ def run_trial(
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
     """Release traces and account for them, using a single shard."""
-    pieces = [piece for _, piece in points_of(EventBlock(events, len(events), ()), plan)[1]]
+    block, terms, grid, space = EventBlock(events, len(events), ()), plan.traces, plan.grid, plan.space
+    pieces = [piece for _, piece in points_of(block, grid, space, plan.keys, 1)[1]]
     if not pieces:
         raise DataError("nothing was released")
-    batch = TraceLoop(plan).release(0, gather(pieces, plan))
-    names = (ACCOUNTANTS.name_of(type(accountant)) for accountant in plan.accountants)
+    loop = TraceLoop(terms, space, plan.keys, plan.config.accountants, 1)
+    batch = loop.release(0, gather(pieces, terms, grid, space))
+    names = (ACCOUNTANTS.name_of(type(accountant)) for accountant in plan.config.accountants)
     return Trial(
         plan=plan,
         truth=batch.traces.points,

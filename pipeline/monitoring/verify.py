@@ -186,7 +186,7 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
         starts=starts,
         times=times,
         landmarks=points["landmark"].to_numpy(),
-        periods=budget_periods(plan, times),
+        periods=budget_periods(plan.traces, plan.grid.calendar.start(1), times),
         epsilon=points["epsilon"].to_numpy(),
         rho=points["rho"].to_numpy(),
         scale=np.zeros(len(points)),

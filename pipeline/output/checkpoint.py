@@ -23,7 +23,6 @@ from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.release import ReleaseLoop
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.
 
@@ -263,8 +262,8 @@ def go_back(plan: Plan) -> None:
     """Restore a stream's folder to its checkpoint, except for releases and true counts, whose first part counts."""
     saved, accounted = read(plan), dict[tuple[int, int], int]()
     if saved is not None:  # what this code cannot read is refused before anything changes
-        ReleaseLoop(plan).released(saved["release"].tobytes())
-        for number, (accountant, shards) in enumerate(zip(plan.accountants, plan.shards)):
+        plan.release_loop().released(saved["release"].tobytes())
+        for number, (accountant, shards) in enumerate(zip(plan.config.accountants, plan.shards)):
             for shard in range(len(shards)):
                 flat = decode_state(saved[account_key(number, shard)].tobytes(), *account.FORMAT)
                 account.accountant_state(accountant, flat)

@@ -220,7 +220,7 @@ def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
         "configuration_digest": digest(plan.config).hex(),
         "noise": {"seed": plan.config.seed} if key.simulation else {"key": key.fingerprint, "epochs": key_epochs(plan)},
         "versions": versions(),
-        "accountants": [ACCOUNTANTS.name_of(type(a)) for a in plan.accountants],
+        "accountants": [ACCOUNTANTS.name_of(type(a)) for a in plan.config.accountants],
         "distinct_people": plan.config.source.has_people,
         **_engine(plan),
         **facts,

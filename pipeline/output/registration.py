@@ -26,7 +26,6 @@ from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.config.plan import Plan, ledger_path, state_folder
 from penstock.pipeline.releasing.ledger import Charge, Ledger
-from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.windows.calendar import DAY
 
@@ -107,10 +106,10 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         "period_begin": calendar.start(1),
         "period_zone": plan.config.windows.time_zone,
     }
-    guard, promised = ReleaseLoop(plan).model, reader.guarantee
+    guard, promised = plan.guard(), reader.guarantee
     measure, amount = promised.measure or "epsilon", math.inf if promised.amount is None else promised.amount
-    if np.isfinite(guard.amount):
-        unit, measure, budget = {"kind": "landmarks", **periods}, guard.measure, guard.amount
+    if guard is not None and np.isfinite(guard.model.amount):
+        unit, measure, budget = {"kind": "landmarks", **periods}, guard.model.measure, guard.model.amount
         if (landmarks := plan.config.landmarks) is not None:
             slots = replace(calendar, from_ms=0, until_ms=None)  # as in `Terms.calendar`
             offset = int(slots.index(np.array([calendar.start(1)]))[0]) - 1
@@ -129,7 +128,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         worst = _worst(plan)
         epsilon, rho = pure_epsilon(worst), concentrated_rho(worst)
         measure = "rho" if np.isinf(epsilon) else "epsilon"
-        is_part = _charges_blocks(plan) and plan.bounds_span_windows  # one window is a part of its block
+        is_part = _charges_blocks(plan) and plan.bounds.spans_windows(together)  # one window is a part of its block
         budget = max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
     if together > 1 and promised.unit.kind in ("stretch", "period"):
         budget *= 2  # parts of longer windows count as replacements
@@ -149,7 +148,7 @@ def promise(plan: Plan) -> Guarantee:
 def _worst(plan: Plan) -> tuple[Event, ...]:
     """Return the worst possible charge for the first window, with every sensor active."""
     first = replace(plan.grid.window(1), active=None)
-    return plan.mechanism.worst_charge(first, plan.mechanism.start(plan.facts()))
+    return plan.chain.mechanism.worst_charge(first, plan.chain.mechanism.start(plan.facts()))
 
 
 def _charges_blocks(plan: Plan) -> bool:

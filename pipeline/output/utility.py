@@ -106,7 +106,7 @@ def _prior_scores(
     plan: Plan, truth: Array, released: Array, active: Mask, windows: NDArray[Any], starts: NDArray[np.int64]
 ) -> tuple[dict[str, float | None], list[_Score]]:
     """Return the error and skill of the release relative to the prior, both empty if there is no prior."""
-    n_training = max((accountant.training_windows or 0 for accountant in plan.accountants), default=0)
+    n_training = max((accountant.training_windows or 0 for accountant in plan.config.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
     if n_training and later.any():
@@ -139,7 +139,7 @@ def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, 
     if (profile := next(filter(None, profiles), None)) is not None:
         usual = UsualCounts.read(profile.file)
         return usual.at([plan.grid.window(int(window)) for window in windows], plan.space.cells), usual.facts
-    for accountant in plan.accountants:
+    for accountant in plan.config.accountants:
         known = getattr(accountant, "prior", None) or getattr(accountant, "correlation", None)
         if (path := getattr(known, "learned", None)) is not None:
             from penstock.accountants.correlation.adversary import Learned

@@ -100,7 +100,7 @@ class RunWriter:
         """Write the account rows of one part of an accountant from the ``first`` window accounted on (1 for traces)."""
         if not rows:
             return
-        accountant = self.plan.accountants[number]
+        accountant = self.plan.config.accountants[number]
         table = accounts_table(rows, accountant)
         kind = "accounts_public" if accountant.public else "accounts"
         held = files.write_part(parts_folder(self.plan, kind), f"{number:03d}-{first:012d}-{shard:06d}", table)
@@ -110,7 +110,7 @@ class RunWriter:
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
         """Write the summary of the accountant with the given index, replacing any earlier summary."""
-        accountant = self.plan.accountants[number]
+        accountant = self.plan.config.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
@@ -124,7 +124,8 @@ class RunWriter:
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
         """Write the rejected rows of one piece of the input, redacted in a deployment: a row identifies a person."""
-        kept = [json.dumps(kept_reject(reject, self.plan).as_dict(), ensure_ascii=False) for reject in rejects]
+        key, user_files = self.plan.keys.users, self.plan.config.source.recorded.has_user_names
+        kept = [json.dumps(kept_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
         if kept:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())

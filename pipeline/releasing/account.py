@@ -7,29 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Rows
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
 from penstock.mechanisms.core.state import State, decode_state, encode_state
-from penstock.pipeline.counting.spec import CoreSpec
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.releasing.release import Batch
+from penstock.pipeline.windows.grid import WindowGrid
 
 VERSION = 1
 FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps a shard of one accountant through consecutive releases. Only its encoded state persists."""
+    """Loop that steps a shard of one accountant through consecutive releases. Only its encoded state persists.
 
-    def __init__(self, plan: CoreSpec, accountant: Accountant, shard: int = 0) -> None:
-        self.plan, self.accountant = plan, accountant
+    ``facts`` hold what was prepared for the shard; ``targets`` are the numbers of the people whom it follows, if any.
+    """
+
+    def __init__(
+        self, accountant: Accountant, facts: AccountingFacts, grid: WindowGrid, targets: slice | None = None
+    ) -> None:
+        self.accountant, self.grid, self.targets = accountant, grid, targets
         self.name = ACCOUNTANTS.name_of(type(accountant))
-        spans = plan.targets.spans[plan.accountants.index(accountant)]
-        self.targets = spans[shard] if spans else None
-        self.model, self._state = accountant.start(plan.accounting_facts(accountant, shard))
+        self.model, self._state = accountant.start(facts)
 
     def start(self) -> bytes:
         """Return the state before the first release."""
-        nothing = PrivateFacts(1, np.zeros((0, self.plan.grid.n_cells), np.int64), no_target_cells())
+        nothing = PrivateFacts(1, np.zeros((0, self.grid.n_cells), np.int64), no_target_cells())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
@@ -54,14 +57,14 @@ class AccountLoop:
         if self.targets is not None and batch.known is not None:
             known = known.joined(batch.known.after(known.last))
         if batch.releases:
-            windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
+            windows = self.grid.windows(batch.releases[0].window, batch.releases[-1].window)
             for release, window in zip(batch.releases, windows):
                 if release.window > accounted:
                     private = {} if self.targets is None else known.of(release.window, self.targets)
                     made, state = accountant.charge(release, window, private, self.model, state)
                     rows += made
                     accounted = release.window
-        if not finished and (batch.stopped or accounted == self.plan.grid.calendar.n_windows):
+        if not finished and (batch.stopped or accounted == self.grid.calendar.n_windows):
             rows += accountant.finish(self.model, state)
             finished = True
         return rows, self._encode(state, accounted, finished, known.after(accounted))

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, gaussian_amount, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
-from penstock.mechanisms.core.contract import MECHANISMS, Release, Window
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import MECHANISMS, Facts, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import GAUSSIAN
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.mechanisms.core.unit import LANDMARKS
-from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.bounding import CountingBounds
+from penstock.pipeline.counting.spec import RunKeys
 from penstock.pipeline.counting.targets import PrivateFacts
 from penstock.pipeline.releasing.ledger import Charge, Ledger
+from penstock.pipeline.windows.grid import WindowGrid
 
 FORMAT = ("release_loop", 1)
 
@@ -39,37 +44,57 @@ class Batch:
     budget_left: float | None = None
 
 
+class Guard(NamedTuple):
+    """The accountant of a landmark budget that no release may exceed, with its model and first state."""
+
+    accountant: LandmarkBudget
+    model: Budget
+    state: State
+
+
+def guard_of(accountants: Sequence[Accountant], facts: AccountingFacts) -> Guard | None:
+    """Return the guard of the smallest landmark budget of a run, or None if there is no such budget."""
+    guards = [accountant for accountant in accountants if isinstance(accountant, LandmarkBudget)]
+    if not guards and facts.mechanism is not None and facts.mechanism.guarantee.amount_of(LANDMARKS) is not None:
+        guards = [LandmarkBudget()]
+    # Where several keep a budget, the smallest is the one that can be exceeded.
+    return min((Guard(guard, *guard.start(facts)) for guard in guards), key=lambda guard: guard.model, default=None)
+
+
 class ReleaseLoop:
     """Loop that steps the mechanism through consecutive windows. Only its encoded state persists between calls.
 
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
-    noise is keyed by the input and the state.
+    noise is keyed by the input and the state. ``repeats``: whether the last release is shown again where a budget would
+    be exceeded, in place of stopping.
     """
 
-    def __init__(self, plan: CoreSpec) -> None:
-        self.plan = plan
-        self.mechanism = plan.mechanism
-        self.noise = plan.keys.noise()
-        self._noises: dict[str, NoiseSource] = {"": self.noise, plan.keys.noise_key.nonce.hex(): self.noise}
+    def __init__(
+        self,
+        chain: Chain,
+        facts: Facts,
+        grid: WindowGrid,
+        bounds: CountingBounds,
+        keys: RunKeys,
+        guard: Guard | None = None,
+        repeats: bool = False,
+    ) -> None:
+        self.chain, self.facts, self.grid, self.bounds, self.keys = chain, facts, grid, bounds, keys
+        self.guard, self.repeats, self.mechanism, self.noise = guard, repeats, chain.mechanism, keys.noise()
+        self._noises: dict[str, NoiseSource] = {"": self.noise, keys.noise_key.nonce.hex(): self.noise}
         self.name = MECHANISMS.name_of(type(self.mechanism))
-        guards = [a for a in plan.accountants if isinstance(a, LandmarkBudget)]
-        if not guards and self.mechanism.guarantee.amount_of(LANDMARKS) is not None:
-            guards = [LandmarkBudget()]
-        budgets = [guard.start(plan.accounting_facts())[0] for guard in guards]
-        # Where several keep a budget, the smallest is the one that can be exceeded.
-        self.model = min(budgets, default=Budget(np.inf))
-        self.guard = guards[budgets.index(self.model)] if guards else None
+        self._spans_windows = bounds.spans_windows(chain.together)
 
     def start(self) -> bytes:
         """Return the state before the first window."""
-        budget = self.guard.start(self.plan.accounting_facts())[1] if self.guard else {}
+        budget = self.guard.state if self.guard else {}
         shown: State = {
             "released": np.asarray(0),
             "stopped": np.asarray(False),
-            "shown": np.zeros(self.plan.grid.n_cells),
+            "shown": np.zeros(self.grid.n_cells),
             "shown_window": np.asarray(0),
         }
-        return self._encode(self.mechanism.start(self.plan.facts()), budget, shown)
+        return self._encode(self.mechanism.start(self.facts), budget, shown)
 
     def released(self, data: bytes) -> int:
         """Return the index of the last released window; rows that arrive later for it or earlier ones do not count."""
@@ -83,7 +108,7 @@ class ReleaseLoop:
         """Return the worst-case charge of the next window, which depends only on earlier releases."""
         inner, _, shown = self._decode(data)
         index = int(shown["released"]) + 1
-        [window] = self.plan.grid.windows(index, index)
+        window = self.grid.window(index)
         return self._charge(self.mechanism.worst_charge(window, inner), window)
 
     def advance(
@@ -100,14 +125,14 @@ class ReleaseLoop:
         releases: list[Release] = []
         charges: list[Charge] = []
         stopped, left = None, None
-        for window, vector in zip(self.plan.grid.windows(first, first + len(counts) - 1), counts):
+        for window, vector in zip(self.grid.windows(first, first + len(counts) - 1), counts):
             if bool(shown["stopped"]):
                 break
             before = inner
             try:
                 made, inner = self._step(window, vector, inner, budget, ledger)
             except BudgetExceeded as error:
-                if self.plan.on_exhausted != "repeat":
+                if not self.repeats:
                     shown, stopped = shown | {"stopped": np.asarray(True)}, str(error)
                     break
                 made, vector = [self._refuse(window, shown)], vector[:0]
@@ -123,12 +148,12 @@ class ReleaseLoop:
             for release in made:
                 if self.guard:
                     index = release.window
-                    of_release = window if index == window.index else self.plan.grid.windows(index, index)[0]
-                    rows, budget = self.guard.charge(release, of_release, {}, self.model, budget)
+                    of_release = window if index == window.index else self.grid.window(index)
+                    rows, budget = self.guard.accountant.charge(release, of_release, {}, self.guard.model, budget)
                     left = next((row.value for row in rows if row.name == "budget_left"), None)
                 shown = shown | self._remember_shown(release, shown)
                 if release.available_at is not None:  # it waited for later windows, whose late rows are counted too
-                    release = replace(release, available_at=release.available_at + self.plan.grid.lateness_ms)
+                    release = replace(release, available_at=release.available_at + self.grid.lateness_ms)
                 releases.append(release)
             shown = shown | {"released": np.asarray(window.index)}
         batch = Batch(tuple(releases), tuple(charges), stopped, budget_left=left)
@@ -140,29 +165,29 @@ class ReleaseLoop:
         """Step the mechanism if its worst charge is affordable. The last window releases everything that remains."""
         worst = self.mechanism.worst_charge(window, inner)
         begin = window.index  # the first window whose events are bounded or counted together with those of this one
-        if self.plan.bounds_span_windows:
-            length = self.plan.chain.unit_windows
+        if self._spans_windows:
+            length = self.chain.unit_windows
             begin = (begin - 1) // length * length + 1
-            if self.plan.bounds.over_periods and window.period_last is not None:
+            if self.bounds.over_periods and window.period_last is not None:
                 begin = int(window.period_last - window.n_windows + 1)
         if any(isinstance(event, Block) and event.first > begin for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
             # for the windows from here on would leave out some whose events it tells of.
             raise BudgetExceeded(window.index, 0.0, max(pure_epsilon(worst), concentrated_rho(worst)), 0.0)
         if self.guard:
-            self.guard.check(window, worst, self.model, budget)
+            self.guard.accountant.check(window, worst, self.guard.model, budget)
         source = self.noise
         if ledger is not None:
             if worst:
                 ledger.check(self._charge(worst, window))
             nonce = ledger.nonce(window.index)
             if nonce not in self._noises:
-                key = self.plan.keys.noise_key.for_run(bytes.fromhex(nonce))
+                key = self.keys.noise_key.for_run(bytes.fromhex(nonce))
                 self._noises[nonce] = replace(self.noise, key=key)
             source = self._noises[nonce]
         noise = source.at(window.start, window.end, "step", vector, self.mechanism.noise_state(inner))
         made, inner = self.mechanism.step(window, vector, inner, noise)
-        if window.index == self.plan.grid.calendar.n_windows:
+        if window.index == self.grid.calendar.n_windows:
             bound = self.mechanism.noise_state(inner)
             noise = source.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
@@ -195,7 +220,7 @@ class ReleaseLoop:
         # it is not the same to the last bit on every processor.
         message = f"{window.start} {window.end} ".encode() + np.ascontiguousarray(vector, "<i8").tobytes()
         message += encode_state(self.name, self.mechanism.version, self.mechanism.noise_state(state))
-        data = hmac.digest(self.plan.keys.ledger, message, "sha256").hex()[:32] if len(vector) else ""
+        data = hmac.digest(self.keys.ledger, message, "sha256").hex()[:32] if len(vector) else ""
         # The other windows of a block are charged with its first.
         due = [
             replace(self._charge(release.charge, window), window=release.window) for release in made if release.charge
@@ -209,13 +234,12 @@ class ReleaseLoop:
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])
-        if (n_windows := self.plan.grid.calendar.n_windows) is not None:
+        if (n_windows := self.grid.calendar.n_windows) is not None:
             last = min(last, n_windows)
         epsilon, rho = pure_epsilon(events), concentrated_rho(events)
-        promises_gaussian = self.plan.chain.reader.guarantee.measure == GAUSSIAN
+        promises_gaussian = self.chain.reader.guarantee.measure == GAUSSIAN
         gaussian = gaussian_amount(events) if promises_gaussian else np.inf
-        spans = self.plan.bounds_span_windows
-        return Charge(first, last, epsilon, rho, window.index, replaced=spans, gaussian=gaussian)
+        return Charge(first, last, epsilon, rho, window.index, replaced=self._spans_windows, gaussian=gaussian)
 
     def _encode(self, inner: State, budget: State, shown: State) -> bytes:
         mechanism = encode_state(self.name, self.mechanism.version, inner)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.core.accountant import Rows
+from penstock.accountants.core.accountant import Accountant, Rows
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
@@ -24,15 +24,27 @@ from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.mechanisms.gaussian_trace import GaussianTrace, PlannedNoise
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
-from penstock.pipeline.counting.spec import CoreSpec
+from penstock.pipeline.counting.spec import RunKeys
 from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.releasing.ledger import ROUNDING, Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
-from penstock.pipeline.windows.grid import period_calendar
+from penstock.pipeline.windows.grid import WindowGrid, period_calendar
 from penstock.pipeline.windows.landmarks import Landmarks
 
 Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TraceSpec:
+    """The terms of a release of traces, with landmarks and budget periods that apply to points instead of windows."""
+
+    mechanism: Scheduled
+    landmarks: Landmarks | None
+    budget_period: int | None  # in milliseconds; None: the whole run
+    time_zone: str  # of landmarks and budget periods
+    gap: int | None  # least time between two points of a user, in milliseconds; None: every point is released
+
 
 # Which points of traces are landmarks, and which budget period each point is in.
 
@@ -77,12 +89,11 @@ def landmark_mask(
     return mask
 
 
-def budget_periods(plan: CoreSpec, times: Integers) -> Integers:
-    """Return the 0-based budget period of each point. Days are in the time zone of the windows."""
-    length = plan.traces.budget_period
-    if length is None:
+def budget_periods(terms: TraceSpec, begin: int, times: Integers) -> Integers:
+    """Return the 0-based budget period of each point of a run from ``begin``."""
+    if terms.budget_period is None:
         return np.zeros(len(times), np.int64)
-    return period_calendar(length, plan.grid.calendar.start(1), plan.traces.time_zone).index(times) - 1
+    return period_calendar(terms.budget_period, begin, terms.time_zone).index(times) - 1
 
 
 # From blocks of events to the traces of a shard of users.
@@ -117,12 +128,14 @@ def area_of(space: Space) -> Area:
     return Area(centre, float(furthest) + space.reach)
 
 
-def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
+def points_of(
+    block: EventBlock, grid: WindowGrid, space: Space, keys: RunKeys, n_shards: int
+) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
     """Count the rows of one block, used by their times alone, and split its points by shard of pseudonymous users."""
-    on_time = plan.grid.calendar.index(block.frame["time"].to_numpy()) > 0
+    on_time = grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
-    inside = within(points, (area := area_of(plan.space)).centre, area.radius)
+    inside = within(points, (area := area_of(space)).centre, area.radius)
     counts = RowCounts(
         rows=block.n_rows,
         used=len(frame),
@@ -132,16 +145,16 @@ def points_of(block: EventBlock, plan: CoreSpec) -> tuple[RowCounts, Iterator[tu
     )
     if frame.is_empty():
         return counts, iter(())
-    codes, table = user_codes(frame["user"], plan.keys.pseudonyms)
+    codes, table = user_codes(frame["user"], keys.pseudonyms)
     users = table.astype("<i8").view(">u8").astype(np.uint64)[codes]
     # The pseudonym's leading bits choose the shard, so that shards in order hold pseudonyms in order.
-    shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(plan.batching.n_shards)) >> np.uint64(32)
+    shard = ((users[:, 0] >> np.uint64(32)) * np.uint64(n_shards)) >> np.uint64(32)
     columns = {"user": users, "time": frame["time"].to_numpy(), "point": inside}
     masks = [(int(number), shard == number) for number in np.unique(shard).tolist()]
     return counts, ((number, {name: column[mask] for name, column in columns.items()}) for number, mask in masks)
 
 
-def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
+def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: Space) -> Traces:
     """Merge the pieces of one shard, in any order, into its traces, users in order of their pseudonyms.
 
     Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of them by
@@ -155,15 +168,15 @@ def gather(pieces: Sequence[State], plan: CoreSpec) -> Traces:
     several = n_rows > 1
     rows, points = points[np.repeat(several, n_rows)], points[first]
     if several.any():
-        points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(plan.space).centre)
+        points[several] = mean_points(rows, np.cumsum(n_rows[several]) - n_rows[several], area_of(space).centre)
     users, times = users[first], times[first]
-    if plan.traces.gap is not None:
-        kept = _thin(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), plan.traces.gap)
+    if terms.gap is not None:
+        kept = _thin(times, np.flatnonzero(starts_of([users[:, 0], users[:, 1]])), terms.gap)
         users, times, points = users[kept], times[kept], points[kept]
     starts = np.flatnonzero(starts_of([users[:, 0], users[:, 1]]))
-    people, zone = users[starts].view(np.int64), plan.traces.time_zone
-    landmarks = landmark_mask(plan.traces.landmarks, zone, times, points, starts, people)
-    periods = budget_periods(plan, times)
+    people = users[starts].view(np.int64)
+    landmarks = landmark_mask(terms.landmarks, terms.time_zone, times, points, starts, people)
+    periods = budget_periods(terms, grid.calendar.start(1), times)
     return Traces(users=people, starts=starts, times=times, points=points, landmarks=landmarks, periods=periods)
 
 
@@ -194,7 +207,10 @@ def pseudonyms(users: Integers) -> list[str]:
 
 
 def view(
-    plan: CoreSpec, traces: Traces, released: ReleasedTraces, factors: Sequence[NDArray[np.float64]] | None = None
+    mechanism: Scheduled,
+    traces: Traces,
+    released: ReleasedTraces,
+    factors: Sequence[NDArray[np.float64]] | None = None,
 ) -> TraceView:
     """Return the part of a release that accountants may see, which contains no true position."""
     return TraceView(
@@ -208,7 +224,7 @@ def view(
         scale=released.scale,
         action=released.action,
         noise=released.noise,
-        mechanism=plan.traces.mechanism,
+        mechanism=mechanism,
         factors=factors,
     )
 
@@ -242,26 +258,28 @@ class TraceLoop:
     A user's releases depend on that user's trace only, whatever shard it is in. Nothing persists between calls.
     """
 
-    def __init__(self, plan: CoreSpec) -> None:
-        self.plan = plan
-        self.noise = NoiseSource(plan.keys.noise_key, configuration=plan.keys.configuration)
+    def __init__(
+        self, terms: TraceSpec, space: Space, keys: RunKeys, accountants: Sequence[Accountant], n_shards: int
+    ) -> None:
+        self.terms, self.space, self.keys, self.accountants, self.n_shards = terms, space, keys, accountants, n_shards
+        self.noise = NoiseSource(keys.noise_key, configuration=keys.configuration)
 
     def release(self, shard: int, traces: Traces, *watch: Callable[[Integers, Window, State], object]) -> TraceBatch:
         """Release and account for all traces of a shard, or raise `BudgetExceeded` before anything is written."""
-        mechanism, landmarks = self.plan.traces.mechanism, self.plan.traces.landmarks
-        origin, max_landmarks = area_of(self.plan.space).centre, landmarks.declared if landmarks else None
+        mechanism, landmarks = self.terms.mechanism, self.terms.landmarks
+        origin, max_landmarks = area_of(self.space).centre, landmarks.declared if landmarks else None
         schedule = PointSchedule(traces, origin, max_landmarks, **planned_noise(mechanism, traces))
         released = collect(release_traces(mechanism, schedule, self.noise, *watch), len(traces.times))
-        seen = view(self.plan, traces, released, schedule.factors)
+        seen = view(mechanism, traces, released, schedule.factors)
         check_budget(seen, mechanism)
-        accounts = tuple(accountant.account_traces(seen) for accountant in self.plan.accountants)
+        accounts = tuple(accountant.account_traces(seen) for accountant in self.accountants)
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
         """Return a zero charge that marks the traces of a shard as released, so that retries are recognised."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
-        data = hmac.digest(self.plan.keys.ledger, message, "sha256").hex()[:32]
-        return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.plan.batching.n_shards}")
+        data = hmac.digest(self.keys.ledger, message, "sha256").hex()[:32]
+        return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.n_shards}")
 
 
 def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:

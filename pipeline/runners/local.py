@@ -18,14 +18,7 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, union
-from penstock.pipeline.counting.count import (
-    GroupCounts,
-    contributions_of,
-    count_group,
-    join_visits,
-    nothing,
-    summarise_users,
-)
+from penstock.pipeline.counting.count import GroupCounts, join_visits, nothing, summarise_users
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
 from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.monitoring import logs, metrics
@@ -34,9 +27,6 @@ from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
-from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import ReleaseLoop
-from penstock.pipeline.releasing.traces import TraceLoop, points_of
 from penstock.pipeline.runners import shared
 from penstock.pipeline.runners.shared import PIECE_ROWS, ReadAhead
 from penstock.pipeline.sources.base import (
@@ -60,22 +50,16 @@ _MAX_VISITS = 1 << 22
 Key = TypeVar("Key")
 Piece = TypeVar("Piece")
 #: The step that reduces a block to row counts and to pieces by key.
-Reduce = Callable[[EventBlock, Plan], tuple[RowCounts, Iterator[tuple[Key, Piece]]]]
+Reduce = Callable[[EventBlock], tuple[RowCounts, Iterator[tuple[Key, Piece]]]]
 #: A group of windows, and its contributions by shard.
 _Work = tuple[int, dict[int, list[Contributions]]]
 
 
 def run_finite(plan: Plan) -> None:
     """Read, release and account for finite input. The parts of the output files are merged afterwards."""
-    source = plan.source.reading(plan.space.reads).from_start()
+    source = plan.config.source.reading(plan.space.reads).from_start()
     if plan.on_points:
-        writer, loop, ledger = RunWriter(plan), TraceLoop(plan), open_ledger(plan)
-        points: dict[int, list[State]] = defaultdict(list)
-        for parts in _read(plan, source, writer, points_of, RowOrder(source)):
-            for shard, piece in parts:
-                points[shard].append(piece)
-        n_points = [shared.release_shard(loop, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
-        writer.memberships("all", sum(n_points))
+        _run_traces(plan, source)
         return
     output = ReleaseAndAccount(plan)
     counted: Iterable[GroupCounts] = _counted(plan, source, output.writer)
@@ -90,6 +74,20 @@ def run_finite(plan: Plan) -> None:
         goes_on = goes_on and output.release(counts)
     output.writer.memberships("all", n_memberships)
     output.summarise()
+
+
+def _run_traces(plan: Plan, source: FileSource) -> None:
+    """Read and release traces, one shard of users after another."""
+    from penstock.pipeline.releasing.traces import points_of
+
+    writer, ledger = RunWriter(plan), open_ledger(plan)
+    points: dict[int, list[State]] = defaultdict(list)
+    reduce = partial(points_of, grid=plan.grid, space=plan.space, keys=plan.keys, n_shards=plan.batching.n_shards)
+    for parts in _read(plan, source, writer, reduce, RowOrder(source)):
+        for shard, piece in parts:
+            points[shard].append(piece)
+    n_points = [shared.release_shard(plan, ledger, writer, shard, points.pop(shard)) for shard in sorted(points)]
+    writer.memberships("all", sum(n_points))
 
 
 def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[GroupCounts]:
@@ -112,10 +110,10 @@ def _count_shards(
 ) -> tuple[GroupCounts, dict[int, Contributions]]:
     """Return the counts of a group of windows, and the users' visits by shard for the summary."""
     group, shards = work
-    total, visits = nothing(group, plan), {}
+    total, visits = nothing(group, plan.batching), {}
     for shard in sorted(shards):
         quota = quotas[shard] if plan.bounds.over_periods else None
-        counts, seen = count_group(group, shards.pop(shard), plan, quota)
+        counts, seen = shared.counted(plan, group, shards.pop(shard), quota)
         total = total + counts
         if seen is not None:
             visits[shard] = seen
@@ -129,7 +127,7 @@ def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
     texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
     try:
-        for parts in _read(plan, source, writer, partial(contributions_of, texts=texts), order):
+        for parts in _read(plan, source, writer, partial(shared.reduced, plan, texts=texts), order):
             for (group, shard), piece in parts:
                 held.add(group, shard, piece)
             n_final = plan.grid.last_final(order.watermark) // plan.batching.group
@@ -150,7 +148,7 @@ def _read(
         rows, rejects = RowCounts(), list[Reject]()
         with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
             for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
-                of_piece, reduced = reduce(piece, plan)
+                of_piece, reduced = reduce(piece)
                 rows.add(of_piece)
                 metrics.read_rows(of_piece)
                 rejects += piece.rejects
@@ -181,13 +179,13 @@ class ReleaseAndAccount:
 
     def __init__(self, plan: Plan, saved: State | None = None) -> None:
         self.plan, self.writer, self.ledger = plan, RunWriter(plan), open_ledger(plan)
-        self.loop = ReleaseLoop(plan)
+        self.loop = plan.release_loop()
         self.state = saved["release"].tobytes() if saved else self.loop.start()
         #: ε that the current budget period has left; None: there is no budget, or nothing was released yet.
         self.budget_left: float | None = None
         if saved and "budget_left" in saved:
             self.budget_left = float(saved["budget_left"])
-        self.accounts = {one: AccountLoop(plan, plan.accountants[one[0]], one[1]) for one in shared.account_parts(plan)}
+        self.accounts = {part: plan.account_loop(*part) for part in shared.account_parts(plan)}
         self.account_states = {
             part: saved[checkpoint.account_key(*part)].tobytes() if saved else loop.start()
             for part, loop in self.accounts.items()
@@ -278,7 +276,7 @@ class StreamLoop:
         if reader.ended and n_windows is not None:
             self._release(n_windows)
         self._save()
-        still_open = sum(self._count_group(group, pieces).n_memberships for group, pieces in self.open.items())
+        still_open = sum(len(self._joined(pieces)) for pieces in self.open.values())
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
         self.output.summarise()
@@ -311,19 +309,19 @@ class StreamLoop:
 
     def _count(self, piece: MicroBatch) -> None:
         """Reduce a micro-batch to contributions. Rows whose windows were final when they arrived count as late."""
-        rows, parts = contributions_of(piece.block, self.plan, closed_before(piece, self.plan))
+        rows, parts = shared.reduced(self.plan, piece.block, closed_before(piece, self.plan.grid))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
             if len(pieces) > _MAX_PIECES:
-                self.open[group] = [union(pieces, self.plan.batching.layout, self.plan.bounds.keep)]
+                self.open[group] = [self._joined(pieces)]
         self.writer.rejects(f"{piece.number:012d}", piece.block.rejects)
         self.rows.add(rows)
         metrics.read_rows(rows)
         if not (self.warned or self.rows.used) and self.rows.rows >= input_check.FIRST:
             # A stream cannot wait for the rest; in a deployment the positions of its rows are gone.
             sample = [] if self.plan.config.mode == "deployment" else [piece.block]
-            why = input_check.why_unused(as_equation(self.rows), sample, self.plan)
+            why = input_check.why_unused(as_equation(self.rows), sample, self.plan.grid.calendar, self.plan.space)
             logs.caution(f"no row was usable so far. {why}")
             self.warned = True
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after
@@ -338,7 +336,7 @@ class StreamLoop:
         while self.goes_on and self.n_counted < n_groups:
             metrics.record(metrics.DUE, (n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
-            parts = [self._count_group(group, self.open.pop(group, []), self.quota) for group in groups]
+            parts = [shared.counted(self.plan, group, self.open.pop(group, []), self.quota)[0] for group in groups]
             counts = GroupCounts(
                 parts[0].first,
                 np.concatenate([one.counts for one in parts]),
@@ -352,14 +350,13 @@ class StreamLoop:
             self.goes_on = self.output.release(counts, final_at)
         metrics.record(metrics.DUE, max(0, n_groups - self.n_counted) * size)
 
-    def _count_group(self, group: int, pieces: list[Contributions], quota: PeriodQuota | None = None) -> GroupCounts:
-        return count_group(group, pieces, self.plan, quota)[0] if pieces else nothing(group, self.plan)
+    def _joined(self, pieces: list[Contributions]) -> Contributions:
+        return union(pieces, self.plan.batching.layout, self.plan.bounds.keep)
 
     def _save(self) -> None:
         """Take a checkpoint."""
-        layout, keep = self.plan.batching.layout, self.plan.bounds.keep
-        self.open = {group: [union(pieces, layout, keep)] for group, pieces in self.open.items()}
-        pieces = [piece.encode(layout) for (piece,) in self.open.values()]
+        self.open = {group: [self._joined(pieces)] for group, pieces in self.open.items()}
+        pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]
         n_final = min(self.n_counted * self.plan.batching.group, self.plan.grid.calendar.n_windows or 2**62)
         numbers = {"number": self.number, "latest": self.latest, "watermark": self._watermark, "final": n_final}
         numbers |= {"counted": self.n_counted, "memberships": self.n_memberships}

@@ -6,25 +6,30 @@ import queue
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.counting.count import GroupCounts
-from penstock.pipeline.counting.ingest import ingested
+from penstock.pipeline.counting.bounding import PeriodQuota
+from penstock.pipeline.counting.contributions import Contributions
+from penstock.pipeline.counting.count import GroupCounts, contributions_of, count_group, nothing, visits
+from penstock.pipeline.counting.ingest import RowCounts, ingested
 from penstock.pipeline.counting.targets import PrivateFacts
+from penstock.pipeline.counting.users import TextTable
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.release import Batch, ReleaseLoop
-from penstock.pipeline.releasing.traces import TraceLoop, gather
-from penstock.pipeline.sources.base import LiveInput, LiveSource
+from penstock.pipeline.sources.base import EventBlock, LiveInput, LiveSource
 
 #: Groups of windows that are counted side by side: NumPy releases Python's lock while it sorts and counts.
 N_THREADS = 2
@@ -51,7 +56,36 @@ def live_source(plan: Plan) -> LiveSource:
 
 def live_input(plan: Plan) -> LiveInput:
     """Return the facts of the run that its live source needs."""
-    return LiveInput(plan.grid, parts_folder(plan, "spool"), partial(ingested, plan=plan), plan.batching.max_readers)
+    return LiveInput(plan.grid, parts_folder(plan, "spool"), ingestion(plan), plan.batching.max_readers)
+
+
+def ingestion(plan: Plan) -> Callable[[EventBlock], EventBlock]:
+    """Return the step that takes from the blocks of a deployment what may not be kept."""
+    space, user_files = None if plan.on_points else plan.space, plan.config.source.recorded.has_user_names
+    return partial(ingested, keys=plan.keys, space=space, user_files=user_files)
+
+
+def reduced(
+    plan: Plan,
+    block: EventBlock,
+    closed: NDArray[np.int64] | None = None,
+    used_by_group: dict[int, int] | None = None,
+    texts: TextTable | None = None,
+) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
+    """Reduce a block to row counts and contributions, as `contributions_of` does, with the parts of a plan."""
+    parts = plan.grid, plan.space, plan.bounds, plan.batching, plan.keys
+    return contributions_of(block, *parts, closed, used_by_group, texts)
+
+
+def counted(
+    plan: Plan, group: int, pieces: Sequence[Contributions], quota: PeriodQuota | None = None
+) -> tuple[GroupCounts, Contributions | None]:
+    """Count the pieces of a window group and user shard, and return the visits of its users, too, if they are kept."""
+    if not pieces:
+        return nothing(group, plan.batching), None
+    parts = plan.chain, plan.grid, plan.bounds, plan.batching, plan.keys, plan.targets
+    counts, contributions = count_group(group, pieces, *parts, quota)
+    return counts, visits(contributions, plan.batching.layout) if plan.summarises_users else None
 
 
 class ReadAhead(Generic[Item]):
@@ -141,17 +175,17 @@ def account_parts(plan: Plan) -> list[tuple[int, int]]:
 
 
 def released_batches(
-    plan: Plan, loop: ReleaseLoop, ledger: Ledger, state: bytes, counts: GroupCounts
+    plan: Plan, loop: ReleaseLoop, ledger: Ledger | None, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
     """Yield batches of about the size of one output part, cut deterministically, each with the state after it.
 
-    Every charge is on disk before its release leaves.
+    Every charge is in the ledger, if there is one, and on disk before its release leaves.
     """
     step = max(1, PART_ROWS // plan.grid.n_cells)
     for row in range(0, len(counts.bounded), step):
         first, bounded = counts.first + row, counts.bounded[row : row + step]
         last = first + len(bounded) - 1
-        with ledger.transaction() as transaction:
+        with nullcontext() if ledger is None else ledger.transaction() as transaction:
             batch, state = loop.advance(state, first, bounded, transaction)
         if plan.targets.n_targets:
             seen = counts.target_cells[(counts.target_cells[:, 0] >= first) & (counts.target_cells[:, 0] <= last)]
@@ -162,9 +196,12 @@ def released_batches(
             return
 
 
-def release_shard(loop: TraceLoop, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
+def release_shard(plan: Plan, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
     """Release the points of a shard of users, charging for them first, and return the number of points."""
-    batch = loop.release(shard, gather(list(pieces), loop.plan))
+    from penstock.pipeline.releasing.traces import TraceLoop, gather
+
+    loop = TraceLoop(plan.traces, plan.space, plan.keys, plan.config.accountants, plan.batching.n_shards)
+    batch = loop.release(shard, gather(list(pieces), plan.traces, plan.grid, plan.space))
     with ledger.transaction() as transaction:
         transaction.charge(batch.charge)
     writer.traces(batch)

@@ -22,8 +22,6 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
-from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import ReleaseLoop
 from tests.tools.ledgers import charges_in
 from tests.tools.small_configuration import made_up_events, small_sections
 
@@ -192,7 +190,7 @@ def plan_for(tmp_path, n_windows=8, **changes):
 
 def test_an_exhausted_budget_stops_the_run(tmp_path):
     plan = plan_for(tmp_path, on_exhausted="stop")
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     batch, state = loop.advance(loop.start(), 1, np.full((8, 2), 7))
     # Windows 1 and 2 spend it; 3 is regular like 1 and fits; 4 is the second landmark.
     assert [release.window for release in batch.releases] == [1, 2, 3]
@@ -200,28 +198,28 @@ def test_an_exhausted_budget_stops_the_run(tmp_path):
     assert [charge.epsilon for charge in batch.charges] == [1.0, 1.0, 1.0]
     again, _ = loop.advance(state, 4, np.full((5, 2), 7))
     assert again.releases == ()
-    book = AccountLoop(plan, plan.accountants[0])
+    book = plan.account_loop(0)
     rows, _ = book.advance(book.start(), batch)
     assert [row.value for row in rows if row.name == "period_loss"] == [2.0]
 
 
 def test_an_exhausted_budget_repeats(tmp_path):
     plan = plan_for(tmp_path, on_exhausted="repeat")
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     batch, _ = loop.advance(loop.start(), 1, np.full((8, 2), 7))
     assert [release.action for release in batch.releases] == ["published"] * 3 + ["refused"] + ["published"] * 4
     refused = batch.releases[3]
     assert refused.repeats == 3
     assert np.array_equal(refused.values, batch.releases[2].values)
     assert [charge.epsilon for charge in batch.charges] == [1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0]
-    book = AccountLoop(plan, plan.accountants[0])
+    book = plan.account_loop(0)
     rows, _ = book.advance(book.start(), batch)
     assert max(row.value for row in rows if row.name == "budget_spent") == 2.0
 
 
 def test_the_smallest_of_several_budgets_decides(tmp_path):
     accountants = [{"type": "landmark_budget", "budget": b} for b in (9.0, 1.0, 5.0)]
-    loop = ReleaseLoop(plan_for(tmp_path, accountants=accountants))
+    loop = plan_for(tmp_path, accountants=accountants).release_loop()
     batch, _ = loop.advance(loop.start(), 1, np.zeros((8, 2), int))
     assert [release.window for release in batch.releases] == [1]
 

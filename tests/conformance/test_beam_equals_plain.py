@@ -51,7 +51,7 @@ def test_a_run_releases_what_the_mechanism_does_alone(tmp_path, name, example, r
     counts = truth["bounded"].to_numpy().reshape(plan.grid.n_windows, plan.grid.n_cells)
     assert not counts[3].any()
     windows = plan.grid.windows(1, plan.grid.n_windows)
-    plain = run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
+    plain = run_mechanism(plan.chain.mechanism, counts, plan.facts(), windows=windows, source=plan.keys.noise())
     frame = pl.read_parquet(folder / "public" / "releases.parquet")
     assert frame["value"].to_numpy().tobytes() == np.concatenate([r.values for r in plain]).tobytes()
     # A block's charge is shown in each of its windows, though it is paid once.

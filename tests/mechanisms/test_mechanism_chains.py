@@ -78,7 +78,7 @@ def memberships_of(events):
 
 def counted(folder, events, mechanism, **changes):
     plan = plan_of(folder, mechanism, **changes)
-    return released_counts(memberships_of(events), 1, N_WINDOWS, plan)
+    return released_counts(memberships_of(events), 1, N_WINDOWS, plan.chain, plan.grid, plan.bounds, plan.keys)
 
 
 def coarse_sets(events, group, together):
@@ -156,7 +156,7 @@ def test_another_window_day_or_configuration_is_another_sample(tmp_path, unit):
         # The day is in the digest of the configuration, too: by itself it must make the difference.
         digest = digests.setdefault(rate, plan.keys.configuration)
         plan = replace(plan, keys=replace(plan.keys, configuration=digest))
-        kept = released_memberships(everybody, plan)
+        kept = released_memberships(everybody, plan.chain, plan.grid, plan.bounds, plan.keys)
         for window in (1, 2):
             masks.append(np.isin(np.arange(n_users), kept.user[kept.window == window, 0]))
     assert np.mean(masks) == pytest.approx(0.3, abs=0.02)
@@ -274,7 +274,7 @@ def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path,
     truth = pl.read_parquet(one.folder / "operator" / "truth.parquet")
     bounded = truth["bounded"].to_numpy().reshape(N_WINDOWS, -1)
     plain = run_mechanism(
-        plan.mechanism, bounded, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS), source=plan.keys.noise()
+        plan.chain.mechanism, bounded, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS), source=plan.keys.noise()
     )
     assert np.array_equal(frame["value"].to_numpy().reshape(N_WINDOWS, -1), [release.values for release in plain])
     per_window = frame.group_by("window", maintain_order=True).first()
@@ -286,8 +286,8 @@ def test_a_run_of_a_chain_is_the_plain_loop_and_the_same_for_any_split(tmp_path,
 def test_generalization_reads_one_vector_and_shows_it_everywhere(tmp_path):
     events = write_events(tmp_path)
     plan = plan_of(tmp_path, [SPATIAL, TEMPORAL, {"type": "discrete_laplace", "epsilon": 1.0}])
-    counts = released_counts(memberships_of(events), 1, N_WINDOWS, plan)
-    releases = run_mechanism(plan.mechanism, counts, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS))
+    counts = released_counts(memberships_of(events), 1, N_WINDOWS, plan.chain, plan.grid, plan.bounds, plan.keys)
+    releases = run_mechanism(plan.chain.mechanism, counts, plan.facts(), windows=plan.grid.windows(1, N_WINDOWS))
     values = np.array([release.values for release in releases])
     for stretch in (slice(0, 3), slice(3, 6), slice(6, 8)):
         assert (values[stretch] == values[stretch.start]).all()
@@ -464,10 +464,9 @@ def test_a_block_that_cannot_be_afforded_is_refused_window_by_window(tmp_path, b
 @pytest.mark.parametrize(("step", "n_new"), [({"type": "raw"}, 1), (LAPLACE, N_WINDOWS), (FPA, 1)])
 def test_other_data_is_another_charge_wherever_the_noise_is_other(tmp_path, step, n_new):
     """One event more in window 1 changes the noise of every window whose state it reaches, hence their charges."""
-    from penstock.pipeline.releasing.release import ReleaseLoop
 
     write_events(tmp_path, 5)
-    loop = ReleaseLoop(plan_of(tmp_path, [step], accountants=[]))
+    loop = plan_of(tmp_path, [step], accountants=[]).release_loop()
     counts = np.full((N_WINDOWS, ROWS * COLUMNS), 20)
     more = counts.copy()
     more[0, 0] += 1

@@ -21,7 +21,6 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.output import registration
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.result import Result
 from tests.tools.deployments import configured, sections
 from tests.tools.ledgers import apart, charges_in, ledger_of
@@ -87,7 +86,7 @@ def test_every_window_has_the_noise_of_the_nonce_that_its_ledger_names(tmp_path)
     """A copy that was renewed draws other noise from there on, and what is charged is made again under its own."""
     config, counts = configured(deployed(tmp_path)), np.full((3, 4), 10)
     nonces = [bytes([number] * 16) for number in (1, 2)]
-    alone = [ReleaseLoop(make_plan(config, nonce=nonce)) for nonce in nonces]
+    alone = [make_plan(config, nonce=nonce).release_loop() for nonce in nonces]
     values = [[r.values.tolist() for r in one.advance(one.start(), 1, counts)[0].releases] for one in alone]
     assert all(one != other for one, other in zip(*values))
     for loop in alone:

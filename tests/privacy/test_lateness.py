@@ -239,7 +239,7 @@ def used(folder, rows: list[Row], seed: int = 0, more: str = "disorder: 1m") -> 
     plan, reader = reader_of(folder, more)
     rng, actual = random.Random(seed), []
     for piece in slices(reader, rows, iter(lambda: rng.randrange(1, 60), 0)):
-        actual += located(piece.block, plan, closed_before(piece, plan)).used.tolist()
+        actual += located(piece.block, plan.grid, plan.space, closed_before(piece, plan.grid)).used.tolist()
     return [row for row, is_used in zip(rows, actual, strict=True) if is_used]
 
 
@@ -407,7 +407,8 @@ def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_de
             if (piece := next(pieces)) is None:
                 continue
             users = piece.block.frame["user"].to_list()
-            for user, is_used in zip(users, located(piece.block, plan, closed_before(piece, plan)).used.tolist()):
+            rows = located(piece.block, plan.grid, plan.space, closed_before(piece, plan.grid))
+            for user, is_used in zip(users, rows.used.tolist()):
                 fates.setdefault(user, set()).add(is_used)
             reached.append((minute, (piece.after - BEGIN) / MINUTE))
     assert {user: fates[user] for user in "vwx"} == {"v": {True}, "w": {True}, "x": {False}}

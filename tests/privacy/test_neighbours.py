@@ -13,6 +13,7 @@ from penstock.mechanisms.sampling import Sampling
 from penstock.pipeline.counting import bounding, count
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.output import writer
+from penstock.pipeline.releasing import traces
 from penstock.pipeline.runners import local
 from penstock.pipeline.sources.base import EventBlock
 from tests.fuzz.neighbours import TRIES, tried
@@ -80,23 +81,23 @@ def a_quota_for_each_window(patch):
 def late_by_what_others_sent(patch):
     """Close the windows of a row by the latest event that came with it."""
 
-    def closed(piece, plan):
+    def closed(piece, grid):
         times = piece.block.frame["time"].to_numpy()
         latest = int(times.max(initial=0))
-        return np.full(len(times), plan.grid.last_final(latest))
+        return np.full(len(times), grid.last_final(latest))
 
     patch.setattr(local, "closed_before", closed)
 
 
 def traces_cut_by_area(patch):
     """Leave points out by where they are."""
-    right = local.points_of
+    right = traces.points_of
 
-    def points_of(block, plan):
+    def points_of(block, **parts):
         frame = block.frame.filter(pl.col("latitude") < 1)
-        return right(EventBlock(frame, frame.height), plan)
+        return right(EventBlock(frame, frame.height), **parts)
 
-    patch.setattr(local, "points_of", points_of)
+    patch.setattr(traces, "points_of", points_of)
 
 
 def half_the_price(patch):

@@ -24,9 +24,9 @@ from penstock.mechanisms.core.schedules import TraceSchedule
 from penstock.mechanisms.w_event_ba import WEventBa
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.count import contributions_of, count_group
 from penstock.pipeline.releasing import traces
 from penstock.pipeline.run import run
+from penstock.pipeline.runners.shared import counted, reduced
 from tests.tools.distinguishing import HalvedNoise, HalvedTraces, best_bound, correlated_evidence, decisions, evidence
 
 N_REPLICAS, DELTA = 12_000, 0.02
@@ -203,7 +203,7 @@ def replicas(plan, counts, mechanism=None, source=None):
     """Releases of all replicas of a run; ``counts`` of each."""
     windows = plan.grid.windows(1, counts.shape[1])
     source = source or plan.keys.noise()
-    return run_mechanism(mechanism or plan.mechanism, counts, plan.facts(), windows=windows, source=source)
+    return run_mechanism(mechanism or plan.chain.mechanism, counts, plan.facts(), windows=windows, source=source)
 
 
 @pytest.fixture(scope="module")
@@ -278,12 +278,12 @@ SAMPLED = Case(
 def sampled_counts(plan, n_keys):
     """Counts for each key, shape (n_keys, n_windows, n_cells)."""
     counts = np.zeros((n_keys, plan.grid.n_windows, plan.grid.n_cells), np.int64)
-    blocks = [block for span in plan.source.spans() for block in plan.source.read(span)]
+    blocks = [block for span in plan.config.source.spans() for block in plan.config.source.read(span)]
     for number in range(n_keys):
         keyed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_seed(number)))
         for block in blocks:
-            for (group, _), piece in contributions_of(block, keyed)[1]:
-                actual, _ = count_group(group, [piece], keyed)
+            for (group, _), piece in reduced(keyed, block)[1]:
+                actual, _ = counted(keyed, group, [piece])
                 counts[number, actual.first - 1 : actual.first - 1 + len(actual.bounded)] += actual.bounded
     return counts
 

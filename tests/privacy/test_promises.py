@@ -96,7 +96,7 @@ def windows_and_releases(plan):
     """Windows and releases of a run on synthetic counts."""
     windows = plan.grid.windows(1, plan.grid.calendar.n_windows)
     counts = np.random.default_rng(1).poisson(9, (len(windows), plan.grid.n_cells))
-    return windows, run_mechanism(plan.mechanism, counts, plan.facts(), windows=windows)
+    return windows, run_mechanism(plan.chain.mechanism, counts, plan.facts(), windows=windows)
 
 
 def cost_of_counts(plan, promised, windows, releases):
@@ -109,7 +109,7 @@ def cost_of_counts(plan, promised, windows, releases):
             charged.append((price((event,)), first - 1, min(last, len(windows)) - 1))
     amounts, first, last = (np.array(column) for column in zip(*charged))
     # A part of what is counted together may give way to another part: a replacement.
-    part = amounts * (2 if plan.chain.together > 1 or plan.bounds_span_windows else 1)
+    part = amounts * (2 if plan.chain.together > 1 or plan.bounds.spans_windows(plan.chain.together) else 1)
     facts = {"landmark": [window.landmark for window in windows], "period": [window.period for window in windows]}
     return promised.unit.cost(amounts, **facts, first=first, last=last, part=part)
 

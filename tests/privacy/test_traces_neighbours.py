@@ -76,8 +76,8 @@ def test_the_audited_cases_move_one_point_by_no_more_than_they_moved(tmp_path, r
 
 def traces_of_rows(plan, users, times, points):
     frame = pl.DataFrame({"user": users, "time": times, "latitude": points[:, 0], "longitude": points[:, 1]})
-    counts, pieces = points_of(EventBlock(frame, len(frame), ()), plan)
-    return counts, gather([piece for _, piece in pieces], plan)
+    counts, pieces = points_of(EventBlock(frame, len(frame), ()), plan.grid, plan.space, plan.keys, 1)
+    return counts, gather([piece for _, piece in pieces], plan.traces, plan.grid, plan.space)
 
 
 SPACES = {

@@ -13,9 +13,10 @@ import pytest
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.counting.ingest import CELL, ingested
+from penstock.pipeline.counting.ingest import CELL
 from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.run import run
+from penstock.pipeline.runners.shared import ingestion
 from penstock.pipeline.sources.base import EventBlock, Reject
 from tests.tools.deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
 from tests.tools.ledgers import apart
@@ -122,13 +123,13 @@ def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
         {"user": [user, user], "time": [0, 1], "latitude": [LATITUDE, 0.0], "longitude": [LONGITUDE, 0.0]}
     )
     rejects = (Reject("events.csv", 7, "time is not ISO 8601", f"{user},never"),)
-    once = ingested(EventBlock(frame, 3, rejects), plan)
+    once = ingestion(plan)(EventBlock(frame, 3, rejects))
     assert once.frame.columns == ["time", "user", CELL]
     assert once.frame[CELL].to_list() == [2, -1]
     assert (once.rejects[0].raw, once.rejects[0].line) == (None, 7)
     tables = [user_codes(users, plan.keys.users)[1] for users in (frame["user"], once.frame["user"])]
     np.testing.assert_array_equal(*tables)
-    twice = ingested(once, plan)
+    twice = ingestion(plan)(once)
     assert twice.frame.equals(once.frame)
     assert twice.rejects == once.rejects
 

@@ -50,7 +50,7 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
     batching = replace(plan.batching, n_shards=n_shards)
     if one_reader:
         batching = replace(batching, max_readers=1)
-    return replace(plan, config=config, source=source, folder=plan.folder.absolute(), batching=batching)
+    return replace(plan, config=config, folder=plan.folder.absolute(), batching=batching)
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:

@@ -184,7 +184,8 @@ class _Rejects(Step):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
         """Emit rejected rows as they appear in ``rejects.jsonl``, without their content in a deployment."""
-        yield from (kept_reject(reject, self.plan).as_dict() for reject in named.block.rejects)
+        user_files = self.plan.config.source.recorded.has_user_names
+        yield from (kept_reject(reject, self.plan.keys.users, user_files).as_dict() for reject in named.block.rejects)
 
 
 @with_input_types(Batch)

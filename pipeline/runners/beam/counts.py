@@ -21,7 +21,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, decoded, union
-from penstock.pipeline.counting.count import GroupCounts, contributions_of, count_group, summarise_users
+from penstock.pipeline.counting.count import GroupCounts, summarise_users
 from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring import metrics
@@ -39,7 +39,7 @@ from penstock.pipeline.runners.beam.step import (
     timestamp,
     typed,
 )
-from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, map_in_order
+from penstock.pipeline.runners.shared import N_THREADS, PIECE_ROWS, counted, map_in_order, reduced
 
 #: Keys that the groups of windows are dealt out to, for each shard of users: their number stays bounded.
 LANES = 32
@@ -72,18 +72,18 @@ class CountDistinctUsers(PlanTransform):
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Apply the steps of this transform."""
         plan = self.plan
-        reduced = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
-        contributions = typed(reduced["main"], _CONTRIBUTIONS)
+        found = blocks | "FindContributions" >> beam.ParDo(FindContributions(plan)).with_outputs(ROWS, main="main")
+        contributions = typed(found["main"], _CONTRIBUTIONS)
         # ((lane, shard), packed contributions)
-        counted = contributions | "CountWhenFinal" >> beam.ParDo(CountWhenFinal(plan)).with_outputs(
+        groups = contributions | "CountWhenFinal" >> beam.ParDo(CountWhenFinal(plan)).with_outputs(
             ROWS, USERS, main="main"
         )
         if plan.summarises_users:
-            visits = typed(counted[USERS], _USERS)
+            visits = typed(groups[USERS], _USERS)
             # (shard, Contributions)
             _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
-        late = (typed(reduced[ROWS], ROW_COUNTS), typed(counted[ROWS], ROW_COUNTS)) | "Rows" >> beam.Flatten()
-        return {"counts": typed(counted["main"], COUNTS), ROWS: typed(late, ROW_COUNTS)}
+        late = (typed(found[ROWS], ROW_COUNTS), typed(groups[ROWS], ROW_COUNTS)) | "Rows" >> beam.Flatten()
+        return {"counts": typed(groups["main"], COUNTS), ROWS: typed(late, ROW_COUNTS)}
 
 
 class FindContributions(WritingStep):
@@ -121,8 +121,8 @@ class FindContributions(WritingStep):
     def _results(self, n_left: int) -> Iterator[Any]:
         """Emit the contributions of the blocks that have waited longest, until so many are left."""
         while len(self.running) > n_left:
-            named, instant, reduced = self.running.popleft()
-            total, entries = reduced.result()
+            named, instant, future = self.running.popleft()
+            total, entries = future.result()
             for entry in entries:
                 yield WindowedValue(entry, instant, (GlobalWindow(),))
             self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
@@ -136,7 +136,7 @@ class FindContributions(WritingStep):
             closed = None if named.closed is None else named.closed[row : row + n_rows]
             row += n_rows
             used: dict[int, int] = {}
-            counts, parts = contributions_of(piece, self.plan, closed, used)
+            counts, parts = reduced(self.plan, piece, closed, used)
             total.add(counts)
             for (group, shard), contributions in parts:
                 # A row is accounted for with the first contributions of its group.
@@ -207,12 +207,12 @@ class CountWhenFinal(Step):
         # Contributions to a group are dropped as soon as it is counted.
         final = ((group, *waiting.pop(group)) for group in sorted(waiting) if group <= last)
         used: PeriodQuota | None = None
-        counted = map_in_order(self._count, final)
+        works = map_in_order(self._count, final)
         if self.plan.bounds.over_periods:
             data = quota.read()
             used = PeriodQuota(coders.decode(data) if data else None)
-            counted = self._in_turn(final, used, key[1], progress["counted"], last)
-        for n_rows, (counts, visits) in counted:
+            works = self._in_turn(final, used, key[1], progress["counted"], last)
+        for n_rows, (counts, visits) in works:
             if visits is not None:
                 yield beam.pvalue.TaggedOutput(USERS, (key[1], visits))
             yield beam.pvalue.TaggedOutput(ROWS, coders.row_counts(memberships=counts.n_memberships))
@@ -251,7 +251,7 @@ class CountWhenFinal(Step):
         self, work: _Final, quota: PeriodQuota | None = None
     ) -> tuple[int, tuple[GroupCounts, Contributions | None]]:
         group, n_rows, pieces = work
-        return n_rows, count_group(group, [decoded(piece) for piece in pieces], self.plan, quota)
+        return n_rows, counted(self.plan, group, [decoded(piece) for piece in pieces], quota)
 
     def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
         """Merge the pieces of each open group into one, and return the number of groups."""

@@ -34,7 +34,7 @@ from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing import account as account_loop
 from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import coders
 from penstock.pipeline.runners.beam.counts import COUNTS, KEPT, ROW_COUNTS, CountDistinctUsers, by_group, replace_bag
 from penstock.pipeline.runners.beam.pubsub import ReadMessages
@@ -214,7 +214,7 @@ class ReleaseWhenDue(WritingStep):
     def prepare(self) -> None:
         """Create the writer and the loop, and open the ledger."""
         super().prepare()
-        self.loop = ReleaseLoop(self.plan)
+        self.loop = self.plan.release_loop()
         self.ledger = open_ledger(self.plan)
 
     @redacted
@@ -285,7 +285,7 @@ class ReleaseWhenDue(WritingStep):
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
         """Return the counts to release for a group. In a stream these are the counts of the first attempt."""
-        counts = nothing(group, self.plan)
+        counts = nothing(group, self.plan.batching)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
         if not self.plan.streaming:
@@ -338,7 +338,7 @@ class AccountInOrder(WritingStep):
         """Account for releases in order, buffering those that arrive early, and record the end."""
         (number, shard), batch = element
         if (account := self.loops.get(element[0])) is None:
-            account = self.loops[element[0]] = AccountLoop(self.plan, self.plan.accountants[number], shard)
+            account = self.loops[element[0]] = self.plan.account_loop(number, shard)
         state = loop.read() or account.start()
         early = list[Batch]()
         for candidate in sorted([*waiting.read(), batch], key=_position):

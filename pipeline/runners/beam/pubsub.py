@@ -14,9 +14,10 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.mechanisms.core.plugin import MissingLibrary
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.counting.ingest import closed_before, ingested
+from penstock.pipeline.counting.ingest import closed_before
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
+from penstock.pipeline.runners.shared import ingestion
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, EventBlock, MicroBatch
 from penstock.pipeline.sources.pubsub import Pubsub
 from penstock.pipeline.sources.reading.messages import events_of
@@ -104,14 +105,14 @@ class DecodeMessages(Step):
             yield WindowedValue(named, first, (GlobalWindow(),))
 
     def _blocks(self, block: EventBlock, name: str) -> Iterator[NamedBlock]:
-        nothing = block.frame.drop("arrival").clear()
+        nothing, ingest = block.frame.drop("arrival").clear(), ingestion(self.plan)
         for message_id in dict.fromkeys(reject.file for reject in block.rejects):
             rejected = tuple(reject for reject in block.rejects if reject.file == message_id)
             unread = EventBlock(nothing, len(rejected), rejected)
-            yield NamedBlock(f"rejected/{message_id}", ingested(unread, self.plan))
+            yield NamedBlock(f"rejected/{message_id}", ingest(unread))
         if block.frame.height:
-            sound = ingested(EventBlock(block.frame.drop("arrival"), block.frame.height), self.plan)
+            sound = ingest(EventBlock(block.frame.drop("arrival"), block.frame.height))
             arrivals = block.frame["arrival"].to_numpy()
             piece = MicroBatch(number=0, block=sound, before=MIN_EVENT_TIME, after=MIN_EVENT_TIME, watermarks=arrivals)
-            closed = closed_before(piece, self.plan)
+            closed = closed_before(piece, self.plan.grid)
             yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

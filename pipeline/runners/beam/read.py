@@ -95,7 +95,7 @@ class ReadSpans(Step):
     def process(self, span: Span) -> Iterator[NamedBlock]:
         """Emit the blocks of a span, named so that they sort in the order of the input."""
         # What is read next is decoded in a thread while a block is handed on.
-        source = self.plan.source.reading(self.plan.space.reads).from_start()
+        source = self.plan.config.source.reading(self.plan.space.reads).from_start()
         with closing(ReadAhead(source.read(span))) as blocks:
             for number, block in enumerate(blocks):
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
@@ -310,7 +310,7 @@ class Replay(Step):
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
             reader.advance()
-            closed = closed_before(piece, self.plan)
+            closed = closed_before(piece, self.plan.grid)
             name = f"{reader.cursor.reader:03d}/{piece.number:012d}"
             otherwise = piece.before if piece.before != MIN_EVENT_TIME else calendar.from_ms
             yield TimestampedValue(

@@ -10,7 +10,7 @@ from apache_beam.typehints.decorators import with_input_types
 
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.registration import open_ledger
-from penstock.pipeline.releasing.traces import TraceLoop, points_of
+from penstock.pipeline.releasing.traces import points_of
 from penstock.pipeline.runners.beam.coders import NamedBlock, decode, encode, row_counts
 from penstock.pipeline.runners.beam.step import ROWS, PlanTransform, WritingStep, redacted, typed
 from penstock.pipeline.runners.shared import release_shard
@@ -40,7 +40,8 @@ class FindPoints(WritingStep):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
         """Emit (shard, points) and the row counts. Rejects are written once, under the block's name."""
-        counts, points = points_of(named.block, self.plan)
+        plan = self.plan
+        counts, points = points_of(named.block, plan.grid, plan.space, plan.keys, plan.batching.n_shards)
         yield from ((shard, encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
         metrics.read_rows(counts)
@@ -51,15 +52,14 @@ class ReleaseShard(WritingStep):
     """Release, charge, account for and write all traces of one shard."""
 
     def prepare(self) -> None:
-        """Create the loop, and open the ledger."""
+        """Create the writer, and open the ledger."""
         super().prepare()
-        self.loop = TraceLoop(self.plan)
         self.ledger = open_ledger(self.plan)
 
     @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write the parts of a shard, keeping the first version of each, and emit the index of the shard."""
         shard, pieces = element
-        n_points = release_shard(self.loop, self.ledger, self.writer, shard, map(decode, pieces))
+        n_points = release_shard(self.plan, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))
         yield shard

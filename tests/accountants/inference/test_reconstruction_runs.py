@@ -15,8 +15,6 @@ from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.releasing.account import AccountLoop
-from penstock.pipeline.releasing.release import ReleaseLoop
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 PRIOR = {"estimate": "first", "windows": 4, "smoothing": 0.5}
@@ -137,13 +135,13 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
     plan = plan_of(tmp_path, made_up_events())
     counts = np.random.default_rng(1).integers(0, 9, (6, 3))
     seen = np.array([[window, target, window % 3] for window in range(1, 7) for target in range(4)])
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     state, batches = loop.start(), []
     for first in (1, 3, 5):
         batch, state = loop.advance(state, first, counts[first - 1 : first + 1])
         known = PrivateFacts(first, counts[first - 1 : first + 1], seen[np.isin(seen[:, 0], [first, first + 1])])
         batches.append(batch.__class__(batch.releases, batch.charges, batch.stopped, known))
-    book = AccountLoop(plan, plan.accountants[0])
+    book = plan.account_loop(0)
     data, whole = book.start(), []
     for batch in batches:
         assert not book.is_early(data, batch)
@@ -152,7 +150,7 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
     assert book.is_early(book.start(), batches[1])
     again, resumed = [], book.start()
     for batch in (batches[0], batches[0], batches[1], batches[0], batches[2]):
-        fresh = AccountLoop(plan, plan.accountants[0])
+        fresh = plan.account_loop(0)
         resumed = encode_state("account_loop", 1, decode_state(resumed, "account_loop", 1))
         rows, resumed = fresh.advance(resumed, batch)
         again += rows

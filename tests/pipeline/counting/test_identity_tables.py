@@ -20,8 +20,9 @@ from penstock.pipeline.counting.contributions import (
     union,
     widened,
 )
-from penstock.pipeline.counting.count import contributions_of, count_group, summarise_users
+from penstock.pipeline.counting.count import summarise_users
 from penstock.pipeline.counting.users import TextTable, text_digest
+from penstock.pipeline.runners.shared import counted, reduced
 from penstock.pipeline.sources.base import EventBlock
 from tests.tools.small_configuration import START, made_up_events, small_sections
 
@@ -62,19 +63,19 @@ def test_counts_are_the_same_after_encoding(tmp_path, users, keep):
     plan = make_plan(loads(json.dumps(sections)))
     pieces: dict[int, list] = {}
     for block in blocks(users):
-        for (group, _), piece in contributions_of(block, plan)[1]:
+        for (group, _), piece in reduced(plan, block)[1]:
             assert len(piece.users) <= block.n_rows
             pieces.setdefault(group, []).append(piece)
     assert len(pieces) > 1
     for group, its in pieces.items():
-        whole, seen = count_group(group, its, plan)
+        whole, seen = counted(plan, group, its)
         after = [decoded(piece.encode(plan.batching.layout)) for piece in its]
         for others in (
             after,
             [its[0], *after[1:]],
             [union(its[:2], plan.batching.layout, plan.bounds.keep), *after[2:]],
         ):
-            other, seen_too = count_group(group, others, plan)
+            other, seen_too = counted(plan, group, others)
             assert np.array_equal(whole.counts, other.counts)
             assert np.array_equal(whole.bounded, other.bounded)
             assert whole.n_memberships == other.n_memberships
@@ -100,16 +101,16 @@ def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most)
     texts, ways = TextTable(most), ({}, {})
     for block in blocks(USERS["text"], n_blocks=9):
         for table, pieces in zip((None, texts), ways):
-            for (group, _), piece in contributions_of(block, plan, texts=table)[1]:
+            for (group, _), piece in reduced(plan, block, texts=table)[1]:
                 pieces.setdefault(group, []).append(piece)
     assert len(texts) >= min(most, len(USERS["text"]))
     assert len(ways[0]) > 1
     summaries = []
     for pieces in ways:
-        counted = [count_group(group, pieces[group], plan) for group in sorted(pieces)]
-        figures = [(counts.counts.tolist(), counts.bounded.tolist(), counts.n_memberships) for counts, _ in counted]
-        summary = summarise_users([seen for _, seen in counted], plan.grid.n_cells)
-        everybody = [of_everybody(seen, plan) for _, seen in counted]
+        counts_of = [counted(plan, group, pieces[group]) for group in sorted(pieces)]
+        figures = [(counts.counts.tolist(), counts.bounded.tolist(), counts.n_memberships) for counts, _ in counts_of]
+        summary = summarise_users([seen for _, seen in counts_of], plan.grid.n_cells)
+        everybody = [of_everybody(seen, plan) for _, seen in counts_of]
         summaries.append((figures, everybody, {name: sorted(numbers) for name, numbers in summary.items()}))
     assert summaries[0] == summaries[1]
     assert np.sum(summaries[0][0][0][0]) > np.sum(summaries[0][0][0][1]) > 0

@@ -15,7 +15,6 @@ from penstock.accountants.markov import count_transitions, estimated_matrix
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.presence import training_part
 from tests.tools.small_configuration import grid, small_sections
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -81,7 +80,7 @@ def test_trajectories_are_those_of_a_plain_loop(plan_of, bounding, choose, names
     written = [(u if names == "numbers" else f"user{u}", s, p) for u, s, p in events]
     plan = plan_of(written, bounding=bounding)
     for n_windows in (1, 4, 6):
-        assert trajectories(training_part(plan, n_windows)) == by_hand(events, n_windows, choose)
+        assert trajectories(plan.people.training(n_windows)) == by_hand(events, n_windows, choose)
 
 
 def test_blocks_do_not_matter(plan_of):
@@ -102,7 +101,7 @@ def test_blocks_do_not_matter(plan_of):
             )
         ),
     )
-    one, other = training_part(plan, 6), training_part(blocks, 6)
+    one, other = plan.people.training(6), blocks.people.training(6)
     np.testing.assert_array_equal(one.trajectories, other.trajectories)
     np.testing.assert_array_equal(one.users, other.users)
 
@@ -112,7 +111,7 @@ def test_with_one_cell_a_window_trajectories_sum_to_the_released_counts(small_ru
     result = small_run(events, mechanism={"type": "raw"}, bounding={"max_cells": 1})
     released = pl.read_parquet(result.folder / "public" / "releases.parquet")["value"].to_numpy().reshape(6, 3)
     config = loads(json.dumps(result.manifest["configuration"] | {"output": {"path": str(result.folder)}}))
-    path = training_part(make_plan(config), 6).trajectories
+    path = make_plan(config).people.training(6).trajectories
     counted = [[(path[:, window] == cell).sum() for cell in range(3)] for window in range(6)]
     np.testing.assert_array_equal(counted, released)
 
@@ -120,25 +119,25 @@ def test_with_one_cell_a_window_trajectories_sum_to_the_released_counts(small_ru
 def test_too_many_people_are_thinned_to_a_known_share(plan_of):
     events = made_up_events(n=20_000, n_users=4000)
     plan = plan_of(events)
-    everybody = training_part(plan, 6)
+    everybody = plan.people.training(6)
     for limits in ({"max_triples": 3000}, {"max_entries": 6000}):
-        part = training_part(plan, 6, **limits)
+        part = plan.people.training(6, **limits)
         assert part.share < 1
         assert part.n_users == pytest.approx(everybody.n_users * part.share, rel=0.25)
         assert part.trajectories.size <= 6000 or "max_triples" in limits
         kept = trajectories(part)
         assert all(kept[path] <= n for path, n in trajectories(everybody).items())
         assert kept.total() == part.n_users
-    again = training_part(plan, 6, max_entries=6000)
+    again = plan.people.training(6, max_entries=6000)
     np.testing.assert_array_equal(again.trajectories, part.trajectories)
 
 
 def test_what_cannot_be_learned_is_said(plan_of):
     plan = plan_of(made_up_events(300))
     with pytest.raises(ParameterError, match="windows: 7 is not allowed; it must be at most the 6 windows"):
-        training_part(plan, 7)
+        plan.people.training(7)
     with pytest.raises(DataError, match="no one is seen in the first 6 windows"):
-        training_part(plan_of([(1, 60, "z")]), 6)
+        plan_of([(1, 60, "z")]).people.training(6)
 
 
 CITY = {
@@ -155,7 +154,7 @@ CITY = {
 
 def test_the_matrix_of_a_made_up_city_is_recovered():
     plan = make_plan(loads(json.dumps(CITY)))
-    training = training_part(plan, 40)
+    training = plan.people.training(40)
     assert training.trajectories.min() >= 0
     truth = plan.config.source.city.transition
     place = _cell_of_place(plan)
@@ -182,4 +181,4 @@ def _cell_of_place(plan):
 
 def test_the_beginning_of_a_made_up_city_is_that_of_the_whole():
     plan = make_plan(loads(json.dumps(CITY)))
-    np.testing.assert_array_equal(training_part(plan, 5).trajectories, training_part(plan, 40).first(5).trajectories)
+    np.testing.assert_array_equal(plan.people.training(5).trajectories, plan.people.training(40).first(5).trajectories)

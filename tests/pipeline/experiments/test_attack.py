@@ -22,7 +22,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, examples_
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.presence import read_presence
+from penstock.pipeline.counting.presence import People
 from penstock.pipeline.experiments.attack import attack, attacked_run, play_all
 from penstock.pipeline.experiments.pieces import RecordFolder
 from tests.tools.experiment_cases import CITY
@@ -58,7 +58,7 @@ def whole(noisy, tmp_path_factory):
 @pytest.mark.parametrize("chain", CHAINS)
 def test_presence_adds_up_to_what_the_run_counts(chain, tmp_path):
     config = configuration(CHAINS[chain], "windows.size=4h")  # so long that people are in several cells
-    presence = read_presence(make_plan(config), 6)
+    presence = make_plan(config).people.presence(6)
     run(config, tmp_path)
     truth = pl.read_parquet(tmp_path / "operator" / "truth.parquet").sort("window", "cell")
     plan = make_plan(config)
@@ -86,7 +86,7 @@ def test_groups_of_cells_have_one_noise_in_the_game_as_in_the_run():
 
 def test_the_first_windows_are_those_of_the_whole_run():
     plan = make_plan(configuration(CHAINS["bounded"]))
-    day, morning = read_presence(plan, 24), read_presence(plan, 9)
+    day, morning = plan.people.presence(24), plan.people.presence(9)
     seen = day.raw[:, :9].any(axis=(1, 2))
     np.testing.assert_array_equal(morning.users, day.users[seen])
     np.testing.assert_array_equal(morning.released, day.released[seen][:, :9])
@@ -94,7 +94,7 @@ def test_the_first_windows_are_those_of_the_whole_run():
 
 def test_too_much_for_memory_is_refused():
     with pytest.raises(DataError, match="fewer windows"):
-        read_presence(make_plan(configuration()), 24, max_entries=1000)
+        make_plan(configuration()).people.presence(24, max_entries=1000)
 
 
 def test_the_table_has_a_column_for_every_result_of_an_attack():
@@ -214,9 +214,7 @@ def test_periods_are_checked(periods, tmp_path):
 
 
 def test_released_aggregates_must_fit_before_anything_is_read(tmp_path, noisy, monkeypatch):
-    monkeypatch.setattr(
-        "penstock.pipeline.experiments.attack.read_presence", lambda *a: pytest.fail("the source was read")
-    )
+    monkeypatch.setattr(People, "presence", lambda *a: pytest.fail("the source was read"))
     game = Game(targets=3, samples=3_000_000)  # of 24 windows and 9 cells
     with pytest.raises(ParameterError, match=r"samples: 3000000 .* at most 2314814 .* 24 windows of 9 cells"):
         attack(noisy, game, folder=tmp_path)
@@ -250,7 +248,7 @@ def test_deployments_and_traces_are_refused(tmp_path, noisy):
     plan = make_plan(noisy)
     deployed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_file(tmp_path / "key")))
     with pytest.raises(ParameterError, match="deployment"):
-        read_presence(deployed, 24)
+        deployed.people.presence(24)
     traces = replace(noisy, mechanism=(examples_of(get("planar_laplace"))[0],))
     with pytest.raises(ParameterError, match="traces"):
         attack(traces, SMALL, folder=tmp_path)
@@ -329,7 +327,7 @@ def test_the_table_says_whom_challenges_count():
 
 def test_defaults_fit_the_size_of_aggregates_and_the_people_there_are(noisy):
     plan = make_plan(noisy)
-    presence = read_presence(plan, 24)
+    presence = plan.people.presence(24)
     n_people = len(presence.users)
     assert Game().settled(*presence.raw.shape).targets == min(30, n_people)
     assert Game(targets=5).settled(*presence.raw.shape).targets == 5

@@ -14,7 +14,6 @@ from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.counting.presence import read_memberships, read_presence
 from penstock.pipeline.experiments import measures
 from penstock.pipeline.experiments.attack import attacked_run, positions_of, recovered
 from penstock.pipeline.experiments.measures import measure, recovery_figure
@@ -121,7 +120,7 @@ def test_trajectories_are_recovered_of_a_trial_beside_the_baseline(load, tmp_pat
 def test_a_recovery_is_what_the_attack_by_itself_finds(load):
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
     plan = make_plan(trial.config)
-    presence = read_presence(plan, plan.grid.n_windows).raw
+    presence = plan.people.presence(plan.grid.n_windows).raw
     counts = presence.sum(axis=0)
     by_measure = recovered(plan, counts.astype(float), range(1, 25))
     night = np.arange(24) < 6
@@ -167,7 +166,7 @@ def test_a_release_without_trajectories_is_refused_before_it_runs(load, change, 
 def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(load, monkeypatch):
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
     plan = make_plan(trial.config)
-    actual = run_trial(trial.config, read_memberships(plan, 24))
+    actual = run_trial(trial.config, plan.people.memberships(24))
     monkeypatch.setattr(measures, "positions_of", lambda space: None)
     with pytest.raises(ParameterError, match="whose cells have a place"):
         recovery_figure(actual, "distance")

@@ -19,7 +19,6 @@ from penstock.pipeline.cli.choose import summary
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
-from penstock.pipeline.counting.presence import read_memberships
 from penstock.pipeline.experiments.choose import (
     GAME,
     PURPOSES,
@@ -104,7 +103,7 @@ def test_a_calendar_day_is_protected_by_other_mechanisms_and_by_bounds_on_a_pers
     for name in ("period_uniform", f"period_uniform, n = {max(bounds)}"):
         plan = make_plan(actual[name])
         facts = replace(plan.facts(), n_windows=24, budget_period=24)
-        release = run_mechanism(plan.steps[0], np.zeros((24, facts.n_cells), int), facts)[0]
+        release = run_mechanism(plan.config.mechanism[0], np.zeros((24, facts.n_cells), int), facts)[0]
         assert release.scale == pytest.approx(min(24, max(bounds) if "n = " in name else 24) / 2.0)
 
 
@@ -338,7 +337,7 @@ def test_a_release_of_less_budget_gives_an_adversary_less_advantage(configuratio
         attack = attack_on(experiment_of(configuration, changes, asked, {}), configuration, 0.5)
         trial = next(trial for trial in attack.trials if trial.values["variant"] == "w_event_uniform")
         game = replace(attack.config.played, samples=200, targets=3)
-        people = read_memberships(make_plan(trial.config), 24)
+        people = make_plan(trial.config).people.memberships(24)
         record = trial_record(trial.config, people, ["attack/lira/advantage"], game=game)
         return record["measures"][0]["value"]
 

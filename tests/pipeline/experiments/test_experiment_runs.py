@@ -17,7 +17,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
-from penstock.pipeline.experiments import trial
+from penstock.pipeline.counting.presence import People
 from penstock.pipeline.experiments.measures import measure, trial_record
 from penstock.pipeline.experiments.pieces import DIED, run_tasks
 from penstock.pipeline.experiments.runner import run_experiment
@@ -178,12 +178,12 @@ def test_a_failed_cell_is_listed_and_the_others_go_on(experiment, tmp_path: Path
 
 
 def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_path: Path, monkeypatch):
-    def broken(plan, n_windows, packages=trial.read_memberships):
-        if plan.config.source.n_users == 61:
+    def broken(people, n_windows, memberships=People.memberships):
+        if people.source.n_users == 61:
             raise DataError("no such luck")
-        return packages(plan, n_windows)
+        return memberships(people, n_windows)
 
-    monkeypatch.setattr(trial, "read_memberships", broken)
+    monkeypatch.setattr(People, "memberships", broken)
     text = GRID.replace("[1, 9]", "[1]") + "set: {source.n_users: 60}\n"
     made = experiment(text.replace("variants:\n", "variants:\n  other: {source.n_users: 61}\n"))
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)

@@ -17,7 +17,6 @@ from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.presence import read_presence
 from penstock.pipeline.experiments.attack import knowledge, recovery
 from penstock.pipeline.run import run
 from tests.tools.experiment_cases import CITY
@@ -36,7 +35,7 @@ def test_it_attacks_what_the_run_releases(tmp_path):
     releases = pl.read_parquet(tmp_path / "run" / "public" / "releases.parquet").sort("window", "cell")
     plan = make_plan(config)
     shown = releases["value"].to_numpy().reshape(plan.grid.n_windows, plan.grid.n_cells)
-    raw = read_presence(plan, plan.grid.n_windows).raw
+    raw = plan.people.presence(plan.grid.n_windows).raw
     positions, known = knowledge(plan, range(1, plan.grid.n_windows + 1))
     expected = trajectory_recovery(raw, shown, positions, **known, seed=3)
     actual = by_name(outcome)

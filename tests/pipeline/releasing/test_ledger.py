@@ -25,7 +25,6 @@ from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.registration import terms_of
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.release import ReleaseLoop
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.result import Result
 from tests.tools.deployments import LATITUDE, LONGITUDE, configured, sections
@@ -392,7 +391,7 @@ def begun_and_released(tmp_path: Path, value: dict[str, Any], order: list[str]) 
         checkpoint.begin(plan)
     actual = {}
     for name in order:
-        loop, ledger = ReleaseLoop(plans[name]), registration.open_ledger(plans[name])
+        loop, ledger = plans[name].release_loop(), registration.open_ledger(plans[name])
         counts = np.zeros((6, plans[name].grid.n_cells), int)
         with ledger.transaction() as budget:
             batch, _ = loop.advance(loop.start(), 1, counts, budget)
@@ -467,7 +466,7 @@ def test_a_run_has_room_on_its_own_ledger_where_the_clocks_are_put_back(tmp_path
     plan = make_plan(configured(configuration), tmp_path / "one", b"one")
     assert plan.grid.calendar.end(2) - plan.grid.calendar.start(2) == 25 * HOUR
     checkpoint.begin(plan)
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     counts = np.zeros((plan.grid.n_windows, plan.grid.n_cells), int)
     with registration.open_ledger(plan).transaction() as budget:
         batch, _ = loop.advance(loop.start(), 1, counts, budget)
@@ -487,7 +486,7 @@ def test_a_window_is_not_charged_for_two_inputs_by_a_run_that_was_not_continued(
     plan = make_plan(configured(changed(value, mechanism=PLAIN, **COMPOSED)), tmp_path / "one", b"one")
     checkpoint.begin(plan)
     for n_people in (0, 1):
-        ledger, loop = registration.open_ledger(plan), ReleaseLoop(plan)
+        ledger, loop = registration.open_ledger(plan), plan.release_loop()
         counts = np.full((1, plan.grid.n_cells), n_people)
         allowed = nullcontext() if n_people == 0 else pytest.raises(DataError, match="is not what it was")
         with allowed, ledger.transaction() as budget:
@@ -507,7 +506,7 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
     loops = []
     for plan in plans:
         checkpoint.begin(plan)
-        loop = ReleaseLoop(plan)
+        loop = plan.release_loop()
         loops.append([plan, loop, loop.start(), registration.open_ledger(plan), 1])
     order = [0] * 6 + [1] * 6
     random.Random(1).shuffle(order)

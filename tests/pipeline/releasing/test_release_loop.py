@@ -45,17 +45,17 @@ def release_all(loop, counts, cuts):
 
 
 def test_any_cut_gives_the_same_releases_and_the_same_state(tmp_path, counts):
-    loop = ReleaseLoop(plan_for(tmp_path))
+    loop = plan_for(tmp_path).release_loop()
     whole, state = release_all(loop, counts, [])
     for cuts in ([1], [3, 4], [1, 2, 3, 4, 5, 6, 7]):
         # A new loop for every cut: nothing may survive in the object.
-        actual, end = release_all(ReleaseLoop(plan_for(tmp_path)), counts, cuts)
+        actual, end = release_all(plan_for(tmp_path).release_loop(), counts, cuts)
         assert np.array_equal(actual, whole)
         assert end == state
 
 
 def test_a_retried_step_returns_the_same_bytes(tmp_path, counts):
-    loop = ReleaseLoop(plan_for(tmp_path))
+    loop = plan_for(tmp_path).release_loop()
     state = loop.start()
     one, after = loop.advance(state, 1, counts[:3])
     two, again = loop.advance(state, 1, counts[:3])
@@ -67,7 +67,7 @@ def test_a_retried_step_returns_the_same_bytes(tmp_path, counts):
 def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path, counts, monkeypatch):
     """What a filter has learned differs there in its last bits: other noise, or a charge that is refused, otherwise."""
     plan = plan_for(tmp_path, [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "filter"}], landmarks=None)
-    here, state = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    here, state = plan.release_loop().advance(plan.release_loop().start(), 1, counts)
     right = Filter.process
 
     def process(self, release, state):
@@ -75,7 +75,7 @@ def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path
         return release, {k: v * (1 + 2.0**-52) if v.dtype.kind == "f" else v for k, v in state.items()}
 
     monkeypatch.setattr(Filter, "process", process)
-    there, other = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    there, other = plan.release_loop().advance(plan.release_loop().start(), 1, counts)
     assert state != other
     assert np.allclose([r.values for r in here.releases], [r.values for r in there.releases], atol=1e-5)
     assert here.charges == there.charges
@@ -83,7 +83,7 @@ def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path
 
 def test_the_charge_of_a_window_says_of_which_input_the_earlier_ones_were(tmp_path, counts):
     """Its noise follows from them: with others before it, it is another release."""
-    loop = ReleaseLoop(plan_for(tmp_path, {"type": "landmark_adaptive", "epsilon": 3.0}))
+    loop = plan_for(tmp_path, {"type": "landmark_adaptive", "epsilon": 3.0}).release_loop()
     other = counts.copy()
     other[0] += 1
     one, two = (loop.advance(loop.start(), 1, some)[0].charges for some in (counts, other))
@@ -119,7 +119,7 @@ def test_charges_where_bounding_chooses_among_windows_are_replacements_for_a_par
     tmp_path, counts, changes, is_replaced
 ):
     blocks = {"type": "fpa", "epsilon": 1.0, "block": 4, "coefficients": 1}
-    loop = ReleaseLoop(plan_for(tmp_path, **{"mechanism": blocks} | changes))
+    loop = plan_for(tmp_path, **{"mechanism": blocks} | changes).release_loop()
     batch, _ = loop.advance(loop.start(), 1, counts)
     assert {charge.replaced for charge in batch.charges if charge.epsilon} == {is_replaced}
     assert loop.worst(loop.start()).replaced is is_replaced
@@ -130,13 +130,13 @@ def test_charges_where_bounding_chooses_among_windows_are_replacements_for_a_par
 def test_a_block_is_available_when_the_late_rows_of_its_last_window_are_in(tmp_path, counts):
     windows = {"type": "fixed", "size": "1h", "allowed_lateness": "5m"}
     plan = plan_for(tmp_path, {"type": "fpa", "epsilon": 1.0, "block": 4, "coefficients": 1}, windows=windows)
-    batch, _ = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    batch, _ = plan.release_loop().advance(plan.release_loop().start(), 1, counts)
     ends = [plan.grid.calendar.end(last) + 300_000 for last in (4, 8)]
     assert [release.available_at for release in batch.releases] == [ends[0]] * 4 + [ends[1]] * 4
 
 
 def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):
-    loop = ReleaseLoop(plan_for(tmp_path))
+    loop = plan_for(tmp_path).release_loop()
     _, state = loop.advance(loop.start(), 1, counts[:3])
     for first in (3, 5):
         with pytest.raises(ValueError, match="does not follow"):
@@ -145,7 +145,7 @@ def test_a_window_cannot_be_released_twice_or_skipped(tmp_path, counts):
 
 def test_released_windows_scale_as_the_plain_loop_says(tmp_path, counts):
     plan = plan_for(tmp_path, {"type": "landmark_uniform", "epsilon": 3.0})
-    batch, _ = ReleaseLoop(plan).advance(ReleaseLoop(plan).start(), 1, counts)
+    batch, _ = plan.release_loop().advance(plan.release_loop().start(), 1, counts)
     facts = Facts(n_cells=N_CELLS, max_cells=2, landmarks=(2, 4))
     plain = run_mechanism(get("landmark_uniform")(epsilon=3.0), counts, facts, seed=5)
     assert [r.scale for r in batch.releases] == [r.scale for r in plain]

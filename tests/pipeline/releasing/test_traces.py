@@ -12,6 +12,7 @@ import pytest
 
 from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import distance
+from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
 from penstock.mechanisms.core.run import PointSchedule, collect, release_traces
@@ -20,7 +21,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.traces import TraceLoop, area_of, check_budget, gather, points_of, pseudonyms
+from penstock.pipeline.releasing.traces import area_of, check_budget, gather, points_of, pseudonyms
 from tests.tools.checkout import ROOT
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.small_configuration import walk_source
@@ -113,11 +114,11 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
     points = []
     for span in plan.config.source.spans():
         for block in plan.config.source.read(span):
-            points += [piece for _, piece in points_of(block, plan)[1]]
-    traces = gather(points, plan)
-    loop = TraceLoop(plan)
+            points += [piece for _, piece in points_of(block, plan.grid, plan.space, plan.keys, 1)[1]]
+    traces = gather(points, plan.traces, plan.grid, plan.space)
+    noise = NoiseSource(plan.keys.noise_key, configuration=plan.keys.configuration)
     schedule = PointSchedule(traces, area_of(plan.space).centre)
-    expected = collect(release_traces(plan.traces.mechanism, schedule, loop.noise), len(traces.times))
+    expected = collect(release_traces(plan.traces.mechanism, schedule, noise), len(traces.times))
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), expected.values)
     assert (

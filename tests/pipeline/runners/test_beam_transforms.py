@@ -25,7 +25,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.monitoring.metrics import PERIODS_CLOSED, RunMetrics, listening
 from penstock.pipeline.output.files import parts_folder
-from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import IN_PROCESS, counts, distributed, graph
 from penstock.pipeline.runners.beam.coders import (
     BatchCoder,
@@ -161,7 +161,7 @@ def test_windows_without_an_event_are_released_where_there_is_none_at_all(plan: 
 
 def batches(plan: Plan) -> list[Batch]:
     """The releases of four windows, one by one."""
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     state, made = loop.start(), []
     for window in range(1, 5):
         batch, state = loop.advance(state, window, np.array([[window, 0]]))

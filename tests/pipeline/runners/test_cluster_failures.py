@@ -25,7 +25,7 @@ from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.redaction import UnforeseenError, redact_errors
 from penstock.pipeline.output import checkpoint
-from penstock.pipeline.releasing.release import Batch, ReleaseLoop
+from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import distributed
 from penstock.pipeline.runners.beam import jobs as beam_jobs
 from penstock.pipeline.runners.beam.graph import ReleaseWhenDue, WriteBatches
@@ -200,7 +200,7 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
     plan = plan_in(tmp_path)
     step = ReleaseWhenDue(plan)
     step.setup()
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     batch = loop.advance(loop.start(), 1, np.array([[1, 2, 3, 4]]))[0]
     with step.ledger.transaction() as transaction:
         transaction.charge(replace(batch.charges[0], data="other input"))
@@ -215,7 +215,7 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
 def test_a_topic_is_told_what_the_file_says(tmp_path):
     plan = plan_in(tmp_path)
     reported: list[pa.Table] = []
-    loop = ReleaseLoop(plan)
+    loop = plan.release_loop()
     for counts in ([5, 5, 5, 5], [0, 0, 0, 0]):  # the second attempt would say something else
         batch, _ = loop.advance(loop.start(), 1, np.array([counts]))
         step = WriteBatches(plan)

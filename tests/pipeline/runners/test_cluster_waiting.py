@@ -26,7 +26,7 @@ def test_each_group_is_released_with_its_counts_however_far_ahead_they_came(
     step.setup()
     pending, further, loop, due = Bag(), Bag(), Cell(), Due()
     for group in np.random.default_rng(1).permutation(12).tolist():
-        empty = nothing(group, plan)
+        empty = nothing(group, plan.batching)
         counts = replace(empty, counts=empty.counts + group, bounded=empty.bounded + group)
         assert list(step.process((STREAM, encode_counts(counts, 1, plan)), pending, further, loop, due)) == []
     assert (len(pending), len(further)) == (4, 8)
