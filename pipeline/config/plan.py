@@ -13,7 +13,6 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.run import NoiseChoice, choose_noise
 from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
@@ -28,6 +27,7 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import WindowGrid
 
 if TYPE_CHECKING:
+    from penstock.mechanisms.core.run import NoiseChoice
     from penstock.pipeline.counting.presence import People
     from penstock.pipeline.releasing.traces import TraceSpec
 
@@ -165,9 +165,11 @@ def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"",
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
+    plan = outline(config, noise_key(config).for_run(nonce), folder, **changes)
+    if not config.accountants:
+        return plan
     from penstock.pipeline.counting.presence import prepared
 
-    plan = outline(config, noise_key(config).for_run(nonce), folder, **changes)
     return replace(plan, prepared=prepared(config.accountants, plan.people))
 
 
@@ -217,6 +219,8 @@ def outline(
     reader = chain.reader
     if not isinstance(reader, BudgetSchedule) or len(reader.candidates) == 1:
         return plan
+    from penstock.mechanisms.core.run import choose_noise
+
     compared = grid.windows(1, min(COMPARED, grid.calendar.n_windows or COMPARED))
     choice = choose_noise(reader, chain.coarse(plan.facts()), compared, _measure_of_ledger(plan))
     # The run is that of a configuration which names the noise: equal digests, and equal bytes.

@@ -104,6 +104,7 @@ def _split(
     keys: RunKeys,
     texts: TextTable | None,
 ) -> Iterator[tuple[tuple[int, int], Contributions]]:
+    """Yield the distinct contributions to each group of windows and shard of users."""
     if len(window) == 0:
         return
     users, layout = frame["user"], batching.layout
@@ -125,45 +126,28 @@ def _split(
             start = starts_of([cell, window, user])
             user, window, cell = user[start], window[start], cell[start]
         layout.check(user)
-
-    def shards_of(identity: Iterable[Integers]) -> Integers:
-        """Return the shard of each user."""
-        return (keyed_hash(keys.bounding, *identity) % np.uint64(batching.n_shards)).astype(np.int64)
-
-    shard = None if table is None or batching.n_shards == 1 else shards_of(table.of(slice(None)).T)
-    for number, piece in _group_contributions(user, window, cell, marks, table, keep, batching):
-        if batching.n_shards == 1:
-            yield (number, 0), piece
-            continue
-        code = piece.keys >> layout.place_bits
-        row_shard = shards_of([code]) if shard is None else shard[code]
-        for part in np.unique(row_shard).tolist():
-            yield (number, part), piece.take(row_shard == part)
-
-
-def _group_contributions(
-    user: Integers,
-    window: Integers,
-    cell: Integers,
-    marks: Integers | None,
-    table: UserTable | None,
-    keep: str,
-    batching: Batching,
-) -> Iterator[tuple[int, Contributions]]:
-    """Yield the distinct contributions to each group of windows."""
     minimum, maximum = ((int(end) - 1) // batching.group for end in (window.min(), window.max()))
     if minimum == maximum:  # as in most blocks of an input in the order of time
         group, groups = np.asarray(minimum), iter([(minimum, slice(None))])
     else:
         group = (window - 1) // batching.group
         groups = split_groups(group)
-    keys = batching.layout.pack(user, (window - 1) - group * batching.group, cell)
+    packed = layout.pack(user, (window - 1) - group * batching.group, cell)
     for number, rows in groups:
         if marks is None:
-            yield number, Contributions(distinct_keys(keys[rows]), table)
+            piece = Contributions(distinct_keys(packed[rows]), table)
         else:
-            (distinct,), mark = distinct_marked([keys[rows]], marks[rows], keep)
-            yield number, Contributions(distinct, table, mark)
+            (distinct,), mark = distinct_marked([packed[rows]], marks[rows], keep)
+            piece = Contributions(distinct, table, mark)
+        if batching.n_shards == 1:
+            yield (number, 0), piece
+            continue
+        code = piece.keys >> layout.place_bits
+        start = starts_of([code])
+        shard = keyed_hash(keys.bounding, *piece.identities(code[start]).T) % np.uint64(batching.n_shards)
+        row_shard = shard.astype(np.int64)[np.cumsum(start) - 1]
+        for part in np.unique(row_shard).tolist():
+            yield (number, part), piece.take(row_shard == part)
 
 
 def released_counts(

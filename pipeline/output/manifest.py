@@ -38,7 +38,6 @@ from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
 from penstock.pipeline.releasing.terms import Terms
-from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.sources.base import LiveInput, LiveSource, Source
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
 from penstock.pipeline.windows.calendar import format_time
@@ -188,6 +187,8 @@ def public_manifest(
                 "unknown: there are other ledgers over the same event source, whose charges count as well"
             )
     if plan.on_points:
+        from penstock.pipeline.releasing.traces import area_of
+
         area = area_of(plan.space)
         return manifest | {
             "radius_metres": plan.traces.mechanism.metres,

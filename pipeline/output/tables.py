@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +14,10 @@ from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, Accoun
 from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
 from penstock.mechanisms.core.contract import ChainStep, Postprocess, Release, Window
 from penstock.mechanisms.core.plugin import PluginError, place_of
-from penstock.mechanisms.core.run import ReleasedTraces, Traces
 from penstock.pipeline.counting.spec import STREAM
-from penstock.pipeline.releasing.traces import pseudonyms
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.run import ReleasedTraces, Traces
 
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -122,6 +123,8 @@ def true_traces_table(traces: Traces) -> pa.Table:
 
 
 def _user_and_time(traces: Traces) -> dict[str, Any]:
+    from penstock.pipeline.releasing.traces import pseudonyms  # loads what a release of counts needs not
+
     names = _dictionary(traces.user_of.astype(np.int32), pseudonyms(traces.users))
     return {"pseudonym": names, "time": _times(traces.times)}
 

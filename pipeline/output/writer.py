@@ -18,11 +18,11 @@ from penstock.pipeline.output.files import PART_ROWS, has_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
 from penstock.pipeline.output.tables import accounts_table, releases_table, traces_table, true_traces_table, truth_table
 from penstock.pipeline.releasing.release import Batch
-from penstock.pipeline.releasing.traces import TraceBatch
 from penstock.pipeline.sources.base import Reject
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
+    from penstock.pipeline.releasing.traces import TraceBatch
 
 
 def sinks_of(plan: Plan) -> list[Sink]:
