@@ -133,8 +133,8 @@ def reconstruct(
     Returns one row for each target and figure, in the columns of ``operator/accounts.parquet``; the same whatever
     `n_jobs`, and whether it was interrupted: targets on disk from the same game are kept. Raises `ParameterError` or
     `UnsupportedEvent` if the attack does not apply to the configured release.
-    Memory as for `People.presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and that
-    of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
+    Memory as for `People.presence` and `decode_trajectories`; O(n_targets n_windows n_releases n_places²) time, and
+    that of `success_upper_bound` for each target and schedule, and for each segment unless the prior is stationary.
     """
     game = game or ReconstructionGame()
     plan, settings = prepare_reconstruction(config, game)

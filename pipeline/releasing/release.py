@@ -19,7 +19,7 @@ from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import GAUSSIAN
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
-from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.mechanisms.core.state import State, decode_state, encode_state, nested, part
 from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline.counting.bounding import CountingBounds
 from penstock.pipeline.counting.spec import RunKeys
@@ -242,13 +242,11 @@ class ReleaseLoop:
         return Charge(first, last, epsilon, rho, window.index, replaced=self._spans_windows, gaussian=gaussian)
 
     def _encode(self, inner: State, budget: State, shown: State) -> bytes:
-        mechanism = encode_state(self.name, self.mechanism.version, inner)
-        flat = {f"budget.{k}": np.asarray(v) for k, v in budget.items()} | {f"loop.{k}": v for k, v in shown.items()}
-        return encode_state(*FORMAT, flat | {"mechanism": np.frombuffer(mechanism, np.uint8)})
+        mechanism = np.frombuffer(encode_state(self.name, self.mechanism.version, inner), np.uint8)
+        flat = {name: np.asarray(value) for name, value in nested("budget", budget).items()} | nested("loop", shown)
+        return encode_state(*FORMAT, flat | {"mechanism": mechanism})
 
     def _decode(self, data: bytes) -> tuple[State, State, State]:
         flat = decode_state(data, *FORMAT)
-        raw = flat.pop("mechanism").tobytes()
-        inner = decode_state(raw, self.name, self.mechanism.version)
-        parts = {p: {k.partition(".")[2]: v for k, v in flat.items() if k.startswith(p)} for p in ("budget.", "loop.")}
-        return inner, parts["budget."], parts["loop."]
+        inner = decode_state(flat["mechanism"].tobytes(), self.name, self.mechanism.version)
+        return inner, part("budget", flat), part("loop", flat)
