@@ -141,7 +141,7 @@ For each experiment its question, its result, the claims that do not hold, and t
 the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds;
 `claims` with what was allowed beforehand and found; `published` figures, and why ours differ; versions and inputs of
 the runs. A claim *agrees* if its whole interval is within what is allowed, *differs* if none of it is. Written by
-`python -m reproductions --page` ([run one](../docs/experiment_files.md)).
+`python -m reproductions --page`.
 """
 
 

@@ -18,8 +18,13 @@ from reproductions.study import Figures, Study, Tables
 NOISE_VARIANCES = (0.1, 0.15, 0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
 
 
+#: Points of which a shorter length scale tells more than the longest: times, secret indices, σ, length scales.
+TIMES, SECRET, SIGMA = (0.61, 0.90, 4.62, 6.95, 8.31, 8.34), (0, 1, 3, 4), 0.83
+CLASS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 15.0)
+
+
 class Half(NamedTuple):
-    """One half of the figure."""
+    """One half of the figure, or the losses of a class of length scales."""
 
     name: str
 
@@ -38,13 +43,15 @@ class ConditionalTrace(Study):
     sigma: float = parameter(1.0, doc="standard deviation of the noise that it is chosen for", above=0)
 
     def pieces(self, data: None) -> tuple[Half, ...]:
-        """Return the two halves."""
-        return Half("losses"), Half("hypotheses")
+        """Return the two halves and the class."""
+        return Half("losses"), Half("hypotheses"), Half("class")
 
     def measure(self, data: None, piece: Half) -> Figures:
         """Return the columns of one table."""
         times = tuple(range(self.points))
         secret = times[::2]
+        if piece.name == "class":
+            return loss_table([SIGMA**2], CLASS, TIMES, SECRET)
         if piece.name == "losses":
             return loss_table(self.noise_variances, self.length_scales, times, secret)
         model = GaussianProcess(length_scale=self.length_scale)
@@ -59,15 +66,16 @@ class ConditionalTrace(Study):
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
     def tables(self, data: None, figures: Mapping[Half, Figures]) -> Tables:
-        """Return ``conditional_losses`` by noise variance and length scale, and ``conditional_hypotheses`` with a row
-        per point.
+        """Return ``conditional_losses`` by noise variance and length scale, ``conditional_class`` in the same columns,
+        and ``conditional_hypotheses`` with a row per point.
 
-        The latter has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
+        The last has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
         """
         points = pl.DataFrame(figures[Half("hypotheses")])
         return {
             "conditional_losses": pl.DataFrame(figures[Half("losses")]),
+            "conditional_class": pl.DataFrame(figures[Half("class")]),
             "conditional_hypotheses": points.cast({"time": pl.Int64, "is_secret": pl.Boolean}),
         }
 

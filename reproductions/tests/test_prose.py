@@ -194,7 +194,15 @@ def conditional() -> list[str]:
     return [
         f"At length scale 1 the loss is {ratio[1.0].min():.2f} to {ratio[1.0].max():.2f} times the independent one",
         f"at 2 {ratio[2.0].min():.1f} to {ratio[2.0].max():.1f} times, at 4 more than 11 times",
+        "length scale " + " ".join(f"{scale:g}" for scale in table("conditional_class")["length_scale"]),
+        "loss " + " ".join(f"{loss:.1f}" for loss in table("conditional_class")["loss"]),
     ]
+
+
+def advantage() -> list[str]:
+    rows = table("choose_advantage")
+    words = f"{rows['mean'].min():.2f} to {rows['mean'].max():.2f}"
+    return [f"([all {len(rows.filter('refused'))} refused](../reproductions/results/choose_advantage.csv), {words})"]
 
 
 def spread_landmarks() -> list[str]:
@@ -375,6 +383,7 @@ PAGES: dict[str, tuple[Callable[[], list[str]], ...]] = {
     "reconstruction.md": (chain, check_ins),
     "../docs/conditional_inferential.md": (conditional,),
     "../docs/filter.md": (elsewhere,),
+    "../docs/membership.md": (advantage,),
     "../docs/reconstruction.md": (cabs,),
     "../docs/temporal.md": (spread_landmarks,),
 }
