@@ -252,9 +252,15 @@ class UnitCosts:
 
     def __init__(self, unit: Unit, facts: SlotFacts = one_period) -> None:
         self._is_stretch, self._length = unit.kind in ("window", "stretch"), unit.length
-        self._has_no_landmarks = unit.kind != "landmarks"
         self._together, self._alone, self._most_expensive = (SlotArray() for _ in range(3))
-        self._facts_of_chunk = lru_cache(maxsize=16)(lambda number: facts(number * CHUNK, (number + 1) * CHUNK - 1))
+
+        @lru_cache(maxsize=16)
+        def facts_of_chunk(number: int) -> tuple[Slots, NDArray[np.bool_]]:
+            """Return the facts of a chunk's slots, which are all landmarks in a unit that sets none apart."""
+            periods, marks = facts(number * CHUNK, (number + 1) * CHUNK - 1)
+            return periods, marks if unit.kind == "landmarks" else np.ones_like(marks)
+
+        self._facts_of_chunk = facts_of_chunk
 
     def total(self, charge: SlotCharge) -> float:
         """Return the largest cost that any unit would have after the charge."""
@@ -299,7 +305,7 @@ class UnitCosts:
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))
         wanted = slice(first - numbers[0] * CHUNK, last - numbers[0] * CHUNK + 1)
-        return periods[wanted], marks[wanted] | self._has_no_landmarks
+        return periods[wanted], marks[wanted]
 
     def _most(self, part: _Part) -> float:
         """Return the largest cost among the units of a part."""
