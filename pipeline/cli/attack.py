@@ -20,9 +20,11 @@ from penstock.pipeline.cli.command import (
     add_jobs,
     add_quiet,
     add_removed,
+    in_words,
     of_fields,
     progress_bar,
     show,
+    tell_forecast,
 )
 
 if TYPE_CHECKING:
@@ -98,16 +100,10 @@ def _listener(
     """Return what says how many people an attack is on, how long it takes and how many are done."""
     from penstock.evaluation.attacks.run import AttackListener
 
-    def in_words(seconds: float) -> str:
-        return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
     def begun(n_chosen: int, n_people: int) -> None:
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"
         within = f", as many as {minutes:g} min allow, and three at least" if minutes else ""
         print(f"penstock: {name}: {people} {'counted' if name == 'recovery' else 'attacked'}{within}", file=sys.stderr)
-
-    def foreseen(seconds: float) -> None:
-        print(f"penstock: {name}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
 
     first: tuple[int, float] | None = None
 
@@ -119,7 +115,11 @@ def _listener(
         left = f"about {in_words((now - first[1]) / n_made * (total - done))} left" if 0 < n_made < total else ""
         progress(done, total, left)
 
-    return AttackListener(made=made) if quiet else AttackListener(made=made, begun=begun, foreseen=foreseen)
+    return (
+        AttackListener(made=made)
+        if quiet
+        else AttackListener(made=made, begun=begun, foreseen=partial(tell_forecast, name))
+    )
 
 
 def _attack(

@@ -120,6 +120,16 @@ def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> N
     show(arguments, figures, (f"{name}: {figure}" for name, figure in figures.items()))
 
 
+def in_words(seconds: float) -> str:
+    """Return a duration in seconds, or a longer one in minutes."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def tell_forecast(task: str, seconds: float) -> None:
+    """Say on standard error how long a task will take."""
+    print(f"penstock: {task}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
     """Show a progress bar, or a line a tenth if piped, and yield what takes steps done, their total and a remark."""

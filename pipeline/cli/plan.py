@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, add_configuration, show
+from penstock.pipeline.cli.command import Command, add_configuration, show, tell_forecast
 
 #: Seconds of a plan that are told beforehand.
 WORTH_TELLING = 30.0
@@ -56,7 +55,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _foreseen(seconds: float) -> None:
     """Say on the error stream how long a plan takes that takes long."""
     if seconds > WORTH_TELLING:
-        print(f"penstock: plan: about {seconds / 60:.1f} min", file=sys.stderr, flush=True)
+        tell_forecast("plan", seconds)
 
 
 PLAN = Command("plan", "print the noise or the sensors that keep a goal, as the line to write", _configure, _plan)

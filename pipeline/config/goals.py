@@ -81,14 +81,12 @@ def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
 
 
 def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelation) -> float:
-    source = config.source
-    calendar = config.windows.calendar(source.from_, source.until)
     training = None
     if correlation.windows is not None:
         training = outline(config, NoiseKey.from_seed(config.seed or 0)).people.training(correlation.windows)
     backward, forward = adversary(correlation, training).leakage
     # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
-    return largest_epsilon(goal, backward, forward, calendar.n_windows) / 2
+    return largest_epsilon(goal, backward, forward, config.calendar.n_windows) / 2
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:

@@ -121,7 +121,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 def choice_of(config: RunConfig) -> LandmarkChoice | None:
     """Return the choice that selected a configuration's landmarks, or None if they do not hide private landmarks."""
     landmarks = config.landmarks
-    n_windows = config.windows.calendar(config.source.from_, config.source.until).n_windows
+    n_windows = config.calendar.n_windows
     if landmarks is None or landmarks.hidden is None or n_windows is None:
         return None
     shown, hidden = len(set(landmarks.windows)), landmarks.hidden
@@ -155,7 +155,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
     if mechanism is None or config.windows.per_event or config.budget_period is not None:
         text = "private landmarks are for a landmark mechanism on counts, in a run of one budget period"
         raise ConfigError((f"mechanism: {text}",))
-    n_windows = config.windows.calendar(config.source.from_, config.source.until).n_windows
+    n_windows = config.calendar.n_windows
     if n_windows is None:
         raise ConfigError(("source: the source has no end (until); private landmarks are chosen among its windows",))
     landmarks = _read(Path(path), n_windows)

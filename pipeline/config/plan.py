@@ -184,7 +184,7 @@ def outline(
     space = config.space.resolve(source)
     streaming, n_cells = isinstance(source, LiveSource), len(space.cells)
     grid = WindowGrid(
-        windows.calendar(source.from_, source.until),
+        config.calendar,
         # Landmarks and budget periods of traces go by points, not by windows.
         landmarks=None if windows.per_event else config.landmarks,
         budget_period_ms=None if windows.per_event else config.budget_period,

@@ -20,6 +20,7 @@ from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import Source
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.base import Windows
+from penstock.pipeline.windows.calendar import Calendar
 from penstock.pipeline.windows.landmarks import Landmarks
 from penstock.pipeline.windows.sensors import Sensors
 
@@ -57,6 +58,11 @@ class RunConfig(Checked):
     )
     typical_count: float | None = parameter(None, above=0, doc="mean count of a cell and window, publicly known")
     plugins: tuple[str, ...] = parameter((), kind="path", doc="folders of plug-ins, in sub-folders mechanisms, …")
+
+    @property
+    def calendar(self) -> Calendar:
+        """The windows of the run."""
+        return self.windows.calendar(self.source.from_, self.source.until)
 
 
 #: Where a configuration names the folder of its run.

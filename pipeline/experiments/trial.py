@@ -63,7 +63,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
     atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
-        calendar = config.windows.calendar(source.from_, source.until)  # type: ignore[arg-type]  # a checked trial's
+        calendar = config.calendar
         events = (block.frame.select("user", "time", "latitude", "longitude") for block in source.all_blocks())
         frame = pl.concat([one.filter(calendar.index(one["time"].to_numpy()) > 0) for one in events])
     else:

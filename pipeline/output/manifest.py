@@ -372,14 +372,8 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
         rows.append({"epoch": number, "fingerprint": fingerprint, "from": begins})
         if plan.on_points:
             continue
-        first: int | None = 1
-        if start > int(calendar.start(1)):
-            # Of a time after the end of the run the index is 0.
-            inside = int(calendar.index(np.array([start]))[0])
-            first = inside if inside and int(calendar.start(inside)) == start else inside + 1
-            is_due = calendar.n_windows is None or first <= calendar.n_windows
-            first = first if inside and is_due else None
-        rows[-1]["first_window"] = first
+        first = calendar.first_from(start)
+        rows[-1]["first_window"] = first if calendar.n_windows is None or first <= calendar.n_windows else None
     return rows
 
 
