@@ -146,9 +146,18 @@ def names_in(objects: Iterable[Any]) -> dict[str, None]:
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
-    """Return the values at a path in objects as text, with null if there is no text or number."""
+    """Return the values at a path in objects as text, with null if there is no text or number.
+
+    >>> text_at("user", [{"user": 7}, {"user": 7.0}, {"user": 7.5}]).to_list()
+    ['7', '7', '7.5']
+    """
     values = (_at(name, each) for each in objects)
-    return column_of("place", pl.String, [repr(value) if type(value) is float else value for value in values])
+    return column_of("place", pl.String, [_exact(value) if type(value) is float else value for value in values])
+
+
+def _exact(value: float) -> int | str:
+    """Return the integer that a float stands for, if there is only one, or else the float's text."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def _at(name: str, value: Any) -> Any:
