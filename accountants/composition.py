@@ -73,7 +73,8 @@ class Composition(Accountant):
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Return the model, and the empty state before the first release."""
-        w = self.w or getattr(facts.mechanism, "w", None)
+        unit = facts.mechanism.guarantee.unit if facts.mechanism else WINDOW
+        w = self.w or (unit.length if unit.kind == "stretch" else None)
         stretches = {"event": 1} | ({"w_event": w} if w else {})
         longest = max(stretches.values())
         first_ends = None if facts.windows is None else facts.windows(1, 1)[0].period_last

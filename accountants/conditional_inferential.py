@@ -26,7 +26,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
-from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
@@ -35,6 +34,7 @@ from penstock.accountants.gaussian_process.running import TraceLossState, larges
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.gaussian_trace import TracePrior
 
@@ -118,20 +118,20 @@ class ConditionalInferential(TracePrior, Accountant):
         state = model.after(state, window.start / 1000, _sigma(release, self.radius))
         return self._rows("everybody", window.index, model, state), state
 
-    def account_traces(self, view: TraceView) -> Rows:
+    def account_traces(self, released: ReleasedTraces) -> Rows:
         """Account for every trace separately."""
-        sigma = np.where(view.action == "published", view.scale, np.inf)
-        promised, factors = view.mechanism.guarantee, view.factors
+        sigma = np.where(released.action == "published", released.scale, np.inf)
+        promised, factors = released.mechanism.guarantee, released.factors
         # Where earlier releases decide what follows, or a look at the points does, releases are not jointly Gaussian;
         # and noise that depends on earlier noise is that of its covariance alone.
-        if view.noise != "planar_gaussian" or promised.adaptive or (factors is None and not promised.independent):
+        if released.noise != "planar_gaussian" or promised.adaptive or (factors is None and not promised.independent):
             sigma = np.where(np.isfinite(sigma), 0.0, sigma)
             factors = None
-        seconds, cuts = view.times / 1000, view.starts[1:]
+        seconds, cuts = released.times / 1000, released.starts[1:]
         rows: Rows = []
         for user, (times, scales) in enumerate(zip(np.split(seconds, cuts), np.split(sigma, cuts))):
             factor = None if factors is None else factors[user]
-            rows += self.trace_rows(view.subjects[user], times, scales, factor)
+            rows += self.trace_rows(released.pseudonyms[user], times, scales, factor)
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, factor: Any = None) -> Rows:

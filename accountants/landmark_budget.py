@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
 from penstock.accountants.core.charges import PRICES, replaced
-from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.concentrated import epsilon_at
 from penstock.mechanisms.core.contract import Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO
+from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, chance, check_one_of, parameter
+from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS
 
@@ -165,12 +165,10 @@ class LandmarkBudget(Accountant):
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
         """Return the budget configured for the accountant, or if there is none, the one that the mechanism promises."""
-        delta = self.delta or getattr(mechanism, "delta", None) or DELTA
+        promised = Guarantee() if mechanism is None else mechanism.guarantee
+        delta = self.delta or promised.delta or DELTA
         if self.budget is not None or self.rho is not None:
             return Budget(float(self.budget or self.rho or 0.0), EPSILON if self.rho is None else RHO, delta)
-        if mechanism is None:
-            return Budget(np.inf)
-        promised = mechanism.guarantee
         amount = promised.amount_of(LANDMARKS)
         return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
@@ -224,25 +222,25 @@ class LandmarkBudget(Accountant):
             "block_epsilon": np.asarray(model.price(blocks)) if blocks else state["block_epsilon"],
         }
 
-    def account_traces(self, view: TraceView) -> Rows:
+    def account_traces(self, released: ReleasedTraces) -> Rows:
         """Return each user's ``budget_spent``, the largest sum over L ∪ {t} in a budget period, and ``budget_left``."""
-        model = self._budget(view.mechanism)
-        users, sums = view.landmark_sums(model.concentrated)
-        spent = np.zeros(len(view.subjects))
+        model = self._budget(released.mechanism)
+        users, sums = released.landmark_sums(released.rho if model.concentrated else released.epsilon)
+        spent = np.zeros(len(released.users))
         np.maximum.at(spent, users, sums)
         is_bounded = math.isfinite(model.amount)
         figures = {"budget_spent": (spent, model.unit)}
         if is_bounded:
             figures["budget_left"] = (np.maximum(model.amount - spent, 0.0), model.unit)
         # Where amounts follow earlier releases, only a budget that was set beforehand has an ε.
-        if model.concentrated and (is_bounded or not view.mechanism.guarantee.adaptive):
+        if model.concentrated and (is_bounded or not released.mechanism.guarantee.adaptive):
             promised = np.full_like(spent, model.amount) if is_bounded else spent
             epsilon = np.array([model.epsilon(float(rho)) for rho in promised])
             figures["period_epsilon"] = (epsilon, f"nats at delta {model.delta:g}")
         return [
             AccountRow(who, None, name, float(value), unit=unit, adjacency=TRACES)
             for name, (values, unit) in figures.items()
-            for who, value in zip(view.subjects, values)
+            for who, value in zip(released.pseudonyms, values)
         ]
 
     def finish(self, model: Budget, state: State) -> Rows:

@@ -28,8 +28,8 @@ from penstock.accountants.correlation.running import TemporalLossTracker
 from penstock.accountants.markov import laplacian_smoothing_matrix
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
+from penstock.mechanisms.core.guarantee import EPSILON, Guarantee
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
-from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State, nested, part
 
 __all__ = [
@@ -146,8 +146,9 @@ class Temporal(Accountant):
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
         """Return an upper bound on a release's ε under replacement, slightly increased because scales are rounded."""
         stated = self.largest_epsilon
-        if stated is None and isinstance(facts.mechanism, Scheduled) and not facts.mechanism.guarantee.concentrated:
-            stated = facts.mechanism.budget
+        promised = Guarantee() if facts.mechanism is None else facts.mechanism.guarantee
+        if stated is None and promised.measure == EPSILON:
+            stated = promised.amount  # of any unit: no release in it costs more
         return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
 
     def charge(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Release, Window
+from penstock.mechanisms.core.contract import Facts, Interpretation, Measured, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
@@ -27,7 +27,7 @@ GRID = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlated(Budgeted):
+class Correlated(Budgeted, Interpretation):
     """Add noise that is correlated over time, for accurate sums over many windows.
 
     Parameters
@@ -86,29 +86,20 @@ class Correlated(Budgeted):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for any w successive windows."""
+        """The guarantee: ρ-zCDP for any w successive windows, whose charges each hold for any set of windows."""
+        entries = strategy(self.band)
+        charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return Guarantee(
             unit=Unit.stretch(self.w),
             measure="rho",
-            amount=self.promised,
+            amount=self.budget,
+            charged=float(self.budget * self.w * charged.l2_squared / moved.l2_squared),
             delta=self.delta,
             theorem="Bun and Steinke 2016, proposition 1.6, on the sensitivity of the strategy matrix",
             linked=True,
             may_be_sampled=False,
-            independent=False,
+            dependence="it cancels in sums",
         )
-
-    @property
-    def promised(self) -> float:
-        """The ρ promised for any w successive windows."""
-        return super().budget
-
-    @property
-    def budget(self) -> float:
-        """An upper bound on the ρ of any w successive windows, which is the sum of their charges."""
-        entries = strategy(self.band)
-        charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
-        return float(self.promised * self.w * charged.l2_squared / moved.l2_squared)
 
     def start(self, facts: Facts) -> State:
         """Return the empty state, which also holds the impulse response of the noise."""
@@ -141,7 +132,7 @@ class Correlated(Budgeted):
             window,
             values,
             self.worst_charge(window, state),
-            noise="gaussian",
+            noise=self.family.of_sums,
             scale=scale[..., None] if np.ndim(scale) else float(scale),
         )
         after = {"counts": counted, "released": values}
@@ -157,17 +148,17 @@ class Correlated(Budgeted):
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
-    def measured(self, facts: Facts) -> tuple[Array, None, float]:
-        """Return the mixtures of windows to which noise is added (see `core.contract.Measured`)."""
+    def measured(self, facts: Facts) -> Measured:
+        """Return the mixtures of windows to which noise is added."""
         entries = np.append(strategy(self.band), 0.0) / GRID
         lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
         mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]
-        return mixed, None, self._sigma(self.start(facts)) / GRID
+        return Measured(mixed, scale=self._sigma(self.start(facts)) / GRID)
 
     def _sigma(self, state: State) -> float:
         """Return the standard deviation of the noise, in units of 1/GRID."""
         moved = of_mixtures(strategy(self.band), self.w, state["max_cells"])
-        return float(self.family.scale(self.promised, moved))
+        return float(self.family.scale(self.budget, moved))
 
 
 def strategy(band: int) -> Array:

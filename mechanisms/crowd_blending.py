@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Interpretation, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Exact
 from penstock.mechanisms.core.guarantee import CROWD_THEOREM, Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import parameter
+from penstock.mechanisms.core.sensitivity import of_cells
 from penstock.mechanisms.core.state import State
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrowdBlending(Mechanism):
+class CrowdBlending(Mechanism, Interpretation):
     """Release the counts of a crowd exactly; suppress smaller ones, or perturb them if there is a budget.
 
     Parameters
@@ -66,8 +67,9 @@ class CrowdBlending(Mechanism):
         """Publish one window."""
         if self.epsilon is None:
             return [Release.of(window, self.without_noise(counts), (Exact(),))], state
-        scale = 1 / self.epsilon
-        values = np.where(counts < self.threshold, NOISE_FAMILIES[self.noise].add(noise, counts, scale), counts)
+        family = NOISE_FAMILIES[self.noise]
+        scale = float(family.scale(self.epsilon, of_cells(1)))
+        values = np.where(counts < self.threshold, family.add(noise, counts, scale), counts)
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.laplace import Laplace
+from penstock.mechanisms.core.schedules import EveryWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiscreteLaplace(Laplace):
+class DiscreteLaplace(EveryWindow):
     """Add integer noise P(z) ∝ exp(−abs(z)·ε/C) to every count of every window.
 
     Parameters

@@ -1,18 +1,4 @@
-"""Fourier perturbation: noise on the low frequencies of a block of windows.
-
-One user's part of a block of n windows is a 0/1 matrix B with at most C ones in a row, ones in at most W rows and U
-columns. With F the first k rows of the orthonormal real Fourier basis (constant, cosine 1, sine 1, …), all
-coefficients of all cells together move by at most
-
-    ‖FB‖₁ ≤ min( √(k·U·C·W),   C · Σ over the W largest ‖F e_t‖₁,
-                 U · max over signs s of Σ over the W largest (sᵀF)_t⁺ )
-    ‖FB‖₂ ≤ √(C·W)
-
-*Proof.* First: ‖X‖₁ ≤ √(number of entries)·‖X‖₂ on the k·U entries that can differ from 0, and an orthonormal F does
-not lengthen B, whose norm is at most √(C·W). Second: FB is a sum of at most C columns F e_t for each of at most W
-windows. Third: each of at most U columns b is a 0/1 series with at most W ones, and ‖Fb‖₁ = max over s of sᵀFb. The
-maximum over signs is found by trying them for k ≤ 12; beyond, Σ(x)⁺ = (Σx + Σ|x|)/2 bounds it from above. ∎
-"""
+"""Fourier perturbation: noise on the low frequencies of a block of windows."""
 
 from __future__ import annotations
 
@@ -26,14 +12,14 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core import events
 from penstock.mechanisms.core.blocks import BlockMechanism
-from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.contract import Facts, Interpretation, Measured
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.noise_family import NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import in_order
 from penstock.mechanisms.core.schedules import Budgeted
-from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.sensitivity import Sensitivity, of_transform
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -41,14 +27,12 @@ Matrix = NDArray[np.float64]
 #: C, W and U: how many cells of a window, windows of a block and cells of a block one user counts in.
 Bounds = tuple[int, int, int]
 
-#: Up to this many coefficients all their signs are tried.
-MAX_SIGNS = 12
 #: Coefficients of integer noise are whole multiples of this: far below any noise, far above the rounding of doubles.
 RESOLUTION = 2.0**-20
 
 
 @dataclass(frozen=True, kw_only=True)
-class FourierMechanism(BlockMechanism):
+class FourierMechanism(BlockMechanism, Interpretation):
     """Base class for mechanisms that add noise to the low frequencies of each cell over a block.
 
     Discrete noise is on a lattice of `RESOLUTION`: transforms, coefficients and scales count steps of it.
@@ -77,18 +61,7 @@ class FourierMechanism(BlockMechanism):
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
         """Return the scale of the noise on each coefficient, in units of `step_size`."""
-        moved = sensitivity_of(self, n_windows, bounds)
-        if self.family.is_concentrated:
-            return float(moved / np.sqrt(2 * self.budget))
-        return float(self.family.scale(self.budget, Sensitivity(moved, np.inf)))
-
-    def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Return the privacy event of the noise on all coefficients."""
-        if self.family.is_integer and not self.family.is_concentrated:
-            # Priced as pure: shifts of a fine lattice are too many steps for the exact Rényi curve.
-            return events.PureDP(self.budget)
-        moved = sensitivity_of(self, n_windows, bounds)
-        return events.Additive(self.family.name, moved, self.scale(n_windows, bounds))
+        return float(self.family.scale_of_norm(self.budget, sensitivity_of(self, n_windows, bounds)))
 
     def empty(self, facts: Facts) -> State:
         """Return coefficients that are all zero, and the bounds C, W and U."""
@@ -115,12 +88,13 @@ class FourierMechanism(BlockMechanism):
         exact, scale = state["coefficients"][..., : len(basis), :], self.scale(n_windows, _bounds(state))
         noisy = np.asarray(exact + self.family.draw(noise, scale, exact.shape), np.float64)
         values = in_order(inverse, noisy) * self.step_size
-        shown = "gaussian" if self.family.is_concentrated else "laplace"
-        return values, {"noise": shown, "scale": scale * self.step_size}
+        return values, {"noise": self.family.of_sums, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
         """Return the charge of a block, which depends on its length alone."""
-        return (self.noise_event(n_windows, _bounds(state)),)
+        bounds = _bounds(state)
+        moved = sensitivity_of(self, n_windows, bounds)
+        return (self.family.event_on_lattice(self.budget, moved, self.scale(n_windows, bounds)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
         """Return the low-pass projection of the counts, block by block."""
@@ -173,48 +147,9 @@ def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None)
 
 
 @lru_cache(maxsize=256)
-def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> float:
-    """Return the sensitivity of all coefficients of a block to one user, in the norm that the noise family requires."""
-    basis = mechanism.matrices(n_windows)[0]
-    return l2_sensitivity(basis, *bounds[:2]) if mechanism.family.is_concentrated else l1_sensitivity(basis, *bounds)
-
-
-def l1_sensitivity(basis: Matrix, max_cells: int, max_windows: int, max_block_cells: int) -> float:
-    """Return a bound on the joint L1 sensitivity of the coefficients ``basis @ counts`` of all cells to one user."""
-    # The user adds 1 in at most C cells of a window, in at most W windows and U cells of the block. The result is the
-    # smallest of three sound bounds: by Cauchy-Schwarz √(Σ|FFᵀ|·U·C·W), which is √(k·U·C·W) for orthonormal rows;
-    # window by window, C times the sum of the W largest ‖F e_t‖₁; and cell by cell, U times the largest ‖F b‖₁ of a 0/1
-    # series b in W windows, found by trying all signs up to k = 12 and bounded from above beyond. O(k · n), or O(2^k ·
-    # n) for small k; once a run.
-    max_windows = min(max_windows, basis.shape[1])
-    max_block_cells = min(max_block_cells, max_cells * max_windows)
-    # The largest ‖Fᵀs‖ over signs s; equal to √k for orthonormal rows.
-    norm = float(np.sqrt(np.abs(basis @ basis.T).sum()))
-    overall = norm * np.sqrt(float(max_block_cells) * max_cells * max_windows)
-    by_window = max_cells * _largest(np.abs(basis).sum(axis=0), max_windows).sum()
-    by_cell = max_block_cells * _largest_series(basis, norm, max_windows)
-    return float(min(overall, by_window, by_cell))
-
-
-def l2_sensitivity(basis: Matrix, max_cells: int, max_windows: int) -> float:
-    """Return the joint L2 sensitivity of all coefficients to one user: √(C·W) for any number of orthonormal rows."""
-    return float(np.linalg.norm(basis, 2) * np.sqrt(float(max_cells) * min(max_windows, basis.shape[1])))
-
-
-def _largest_series(basis: Matrix, norm: float, max_windows: int) -> float:
-    """Return an upper bound on the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
-    n_rows, n_windows = basis.shape
-    if n_rows <= MAX_SIGNS:
-        signs = 1.0 - 2.0 * ((np.arange(2**n_rows)[:, None] >> np.arange(n_rows)) & 1)
-        return float(_largest(np.maximum(signs @ basis, 0.0), max_windows).sum(axis=1).max())
-    # Σ(x)⁺ = (Σx + Σ|x|)/2 with x = sᵀF: the first is at most ‖F1‖₁, the second √n·‖x‖; or take W terms at once.
-    both = (np.abs(basis.sum(axis=1)).sum() + np.sqrt(n_windows) * norm) / 2
-    return float(min(both, np.sqrt(max_windows) * norm))
-
-
-def _largest(values: Matrix, n: int) -> Matrix:
-    """Return the n largest values along the last axis."""
-    return np.sort(values, axis=-1)[..., -n:]
+def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> Sensitivity:
+    """Return the sensitivity of all coefficients of a block, in units of `step_size`, to one user."""
+    return of_transform(mechanism.matrices(n_windows)[0], *bounds)
 
 
 def frozen(matrix: Matrix) -> Matrix:
@@ -243,8 +178,9 @@ class Fpa(Budgeted, FourierMechanism):
 
     **Privacy.** ε-differential privacy, or ρ-zCDP, of each block: unit all of one user's events in a block, neighbours
     add or remove it, with C, W and U as contribution bounding enforces them. Laplace scale L1/ε with L1 the smallest
-    of three bounds (proved above), σ = √(C·W/(2ρ)). Rastogi and Nath 2010, theorem 4.1, with the sensitivity of
-    a real transform; Bun and Steinke 2016, proposition 1.6. A user seen in several blocks adds up their budgets.
+    of three bounds (`core.sensitivity.of_transform`), σ = √(C·W/(2ρ)). Rastogi and Nath 2010, theorem 4.1, with the
+    sensitivity of a real transform; Bun and Steinke 2016, proposition 1.6. A user seen in several blocks adds up their
+    budgets.
 
     Notes
     -----
@@ -293,12 +229,12 @@ class Fpa(Budgeted, FourierMechanism):
         """Return the transform of a block and its inverse, with at most as many coefficients as windows."""
         return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
 
-    def measured(self, facts: Facts) -> tuple[Matrix, None, None]:
-        """Return the coefficients, stored in the first windows of their blocks (see `core.contract.Measured`)."""
+    def measured(self, facts: Facts) -> Measured:
+        """Return the coefficients, stored in the first windows of their blocks."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
         for first in range(0, n_windows, self.block):
             length = min(self.block, n_windows - first)
             basis = real_basis(length, min(self.coefficients, length))
             mixed[first : first + len(basis), first : first + length] = basis
-        return mixed, None, None
+        return Measured(mixed)

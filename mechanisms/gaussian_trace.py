@@ -15,6 +15,7 @@ from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
 from penstock.mechanisms.core.schedules import Offer, Scheduled
+from penstock.mechanisms.core.sensitivity import of_point
 from penstock.mechanisms.core.state import State
 
 KERNELS = ("rbf", "matern12", "matern32", "periodic")
@@ -180,9 +181,9 @@ class GaussianTrace(Scheduled):
         """The guarantee: ρ for each point, or the largest privacy loss of the secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
-            independent = not self.is_designed
-            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem, independent=independent)
-        return replace(super().guarantee, amount=self.metres**2 / (2 * self.sigma**2) if self.sigma else math.inf)
+            dependence = "it is designed for the times of a trace" if self.is_designed else ""
+            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem, dependence=dependence)
+        return replace(super().guarantee, amount=float(self._spent(self.sigma)))
 
     @property
     def budget(self) -> float:
@@ -226,9 +227,10 @@ class GaussianTrace(Scheduled):
 
     def amount(self, window: Window, state: State) -> Any:
         """Return the ρ of the noise. For designed noise, it is that of the direction with the least noise."""
-        sigma = np.asarray(self._sigma(window, state), np.float64)
-        with np.errstate(divide="ignore"):
-            return np.broadcast_to(self.metres**2 / (2 * sigma * sigma), state["last_window"].shape)
+        return np.broadcast_to(self._spent(self._sigma(window, state)), state["last_window"].shape)
+
+    def _spent(self, sigma: Any) -> Any:
+        return self.family.spends(sigma, of_point(self.metres))
 
     def _offer(self, window: Window, state: State) -> Offer:
         # The scale is stated, not worked out from what it costs.

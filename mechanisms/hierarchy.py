@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Facts, Interpretation, Measured, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
-from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily
 from penstock.mechanisms.core.plugin import check_one_of, parameter
 from penstock.mechanisms.core.sensitivity import Sensitivity, of_tree
 from penstock.mechanisms.core.state import State
@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hierarchy(Mechanism):
+class Hierarchy(Mechanism, Interpretation):
     """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and make them consistent.
 
     Parameters
@@ -66,6 +66,11 @@ class Hierarchy(Mechanism):
         check_one_of({"rho": self.rho, "sigma": self.sigma})
 
     @property
+    def family(self) -> NoiseFamily:
+        """The noise family at every node."""
+        return NOISE_FAMILIES[self.noise]
+
+    @property
     def guarantee(self) -> Guarantee:
         """The guarantee: ρ-zCDP for each window, jointly over all levels of the tree."""
         theorem = "Bun and Steinke 2016, proposition 1.6"
@@ -87,20 +92,21 @@ class Hierarchy(Mechanism):
         levels = self._levels(counts if window.active is None else np.where(window.active, counts, 0))
         nodes = np.concatenate(levels, -1)
         ends = np.cumsum([level.shape[-1] for level in levels])[:-1]
-        measured = np.split(NOISE_FAMILIES[self.noise].add(noise, nodes, sigma), ends, -1)
+        measured = np.split(self.family.add(noise, nodes, sigma), ends, -1)
         values, relative = reconciled(measured, self.fan_out)
         scale = np.broadcast_to(sigma * np.sqrt(relative), values.shape)
-        return [Release.of(window, values, self.worst_charge(window, state), noise="gaussian", scale=scale)], state
+        return [
+            Release.of(window, values, self.worst_charge(window, state), noise=self.family.of_sums, scale=scale)
+        ], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
         """Return the charge of a window, which is the same for all windows."""
-        moved = Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
-        return (NOISE_FAMILIES[self.noise].event(moved, self._sigma(state)),)
+        return (self.family.event(self._moved(state), self._sigma(state)),)
 
-    def measured(self, facts: Facts) -> tuple[None, Array, float]:
-        """Return the counts of all nodes, as sums of cells (see `core.contract.Measured`)."""
+    def measured(self, facts: Facts) -> Measured:
+        """Return the counts of all nodes, as sums of cells."""
         nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
-        return None, nodes, self._sigma(self.start(facts))
+        return Measured(cells=nodes, scale=self._sigma(self.start(facts)))
 
     def _levels(self, counts: NDArray[Any]) -> list[NDArray[Any]]:
         """Return the counts of the nodes at each level, cells first."""
@@ -109,10 +115,13 @@ class Hierarchy(Mechanism):
             levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
         return levels
 
+    def _moved(self, state: State) -> Sensitivity:
+        return Sensitivity(np.inf, float(state["sensitivity"].max()))  # no pure noise is added
+
     def _sigma(self, state: State) -> float:
         if self.sigma is not None:
             return self.sigma
-        return float(np.sqrt(state["sensitivity"].max() / (2 * (self.rho or 0.0))))
+        return float(self.family.scale(self.rho, self._moved(state)))
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:

@@ -18,6 +18,8 @@ Array = NDArray[np.float64]
 
 #: Publications that the drift sampler looks back on.
 HISTORY = 64
+#: Shares by which the sampling rate falls and rises if nothing is stated, on counts and on points of traces.
+RATES = {"counts": (0.5, 0.5), "points": (0.1, 0.9)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         # What is unset is written out here, so that a configuration and its digest say which rate it is.
-        for name, usual in zip(("decrease", "increase"), (0.1, 0.9) if self.on_points else (0.5, 0.5)):
+        for name, usual in zip(("decrease", "increase"), RATES[self.family.on]):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, usual)
 

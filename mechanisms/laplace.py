@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import EveryWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Laplace(Scheduled):
+class Laplace(EveryWindow):
     """Add real Laplace noise of scale C/ε to every count of every window.
 
     Parameters
@@ -36,11 +36,5 @@ class Laplace(Scheduled):
     4.0
     """
 
-    epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
     noise: str = parameter("laplace", doc="noise family", choices=("laplace",))
     theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1"
-
-    @property
-    def budget(self) -> float:
-        """The ε of each window."""
-        return self.epsilon

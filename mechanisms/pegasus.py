@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Facts, Interpretation, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Event, Linked
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
@@ -23,7 +24,7 @@ GRID = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pegasus(Mechanism):
+class Pegasus(Mechanism, Interpretation):
     """Add Laplace noise to every count, group windows with similar counts, and smooth over each group.
 
     Parameters
@@ -97,12 +98,8 @@ class Pegasus(Mechanism):
             theorem="Chen, Machanavajjhala, Hay, Miklau 2017, theorems 3 and 5",
             linked=True,
             may_be_sampled=False,
+            dependence="" if self.smoothing == "none" else "counts are smoothed; smoothing: none leaves them",
         )
-
-    @property
-    def budget(self) -> float:
-        """The ε of any w successive windows."""
-        return self.epsilon
 
     def start(self, facts: Facts) -> State:
         """Return the initial state, which has no open group."""
@@ -122,7 +119,7 @@ class Pegasus(Mechanism):
         """Publish one window, and extend or close the open groups."""
         (_, scale), (_, asked) = self._counts(window, state), self._deviation_query(state)
         values = self._family.add(noise, counts, scale)
-        size, draw = state["size"], getattr(noise, self.noise)
+        size, draw = state["size"], partial(self._family.draw, noise)
         # A user in C cells is in C groups. The scales are those of a group's first window, whatever is active later.
         fresh = self.threshold * GRID * (asked / 2) + draw(2 * GRID * asked, counts.shape)
         limit = np.where(size == 0, fresh, state["limit"])

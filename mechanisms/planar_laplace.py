@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.mechanisms.core.plugin import parameter
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import EveryWindow
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanarLaplace(Scheduled):
+class PlanarLaplace(EveryWindow):
     """Move every point of every trace by planar Laplace noise.
 
     Parameters
@@ -44,8 +44,3 @@ class PlanarLaplace(Scheduled):
     radius: float | None = parameter(None, doc="distance of two points that epsilon is about; unset: 1", above=0)
     law: ClassVar[str] = "planar_laplace"
     theorem: ClassVar[str] = "Andrés, Bordenabe, Chatzikokolakis, Palamidessi 2013, section 4.1"
-
-    @property
-    def budget(self) -> float:
-        """The ε of each point."""
-        return self.epsilon

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Window
+from penstock.mechanisms.core.contract import Facts, Interpretation, Window
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import parameter
@@ -28,7 +28,7 @@ SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class RescueDp(WEventSchedule):
+class RescueDp(WEventSchedule, Interpretation):
     """Publish sooner if releases change, with a share of the remaining budget; release small counts as group means.
 
     Parameters

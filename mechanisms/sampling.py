@@ -47,6 +47,11 @@ class Sampling(EventStep):
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
     unit: str = parameter("membership", doc="unit that is kept or dropped", choices=UNITS)
 
+    @property
+    def draws_users(self) -> bool:
+        """Return whether all that a user contributes to a window or block is kept or dropped together."""
+        return self.unit == "user"
+
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:

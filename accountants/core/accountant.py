@@ -5,15 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Release, Window
 from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, typical
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
+
+if TYPE_CHECKING:
+    from penstock.mechanisms.core.run import ReleasedTraces
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ class Accountant(Checked, ABC):
     ) -> tuple[Rows, State]:
         """Account for one release. An unknown event is rejected before anything changes."""
 
-    def account_traces(self, view: TraceView) -> Rows:
+    def account_traces(self, released: ReleasedTraces) -> Rows:
         """Account for the released traces of some users. Each user's figures depend on that user's trace only."""
         raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 

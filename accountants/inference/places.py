@@ -26,11 +26,11 @@ from penstock.mechanisms.core.contract import (
     ChainStep,
     Facts,
     Generalization,
+    Interpretation,
     Mechanism,
     Postprocess,
     Release,
     Window,
-    adds_noise_only,
 )
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import NoiseSource
@@ -128,7 +128,7 @@ class Releasing:
         """Return whether releases are counts plus noise."""
         if self.mechanism is None or len(self.steps) > 1:
             return False
-        return adds_noise_only(self.mechanism)
+        return Interpretation.of(self.mechanism).adds_noise_only
 
     @property
     def is_coarse(self) -> bool:

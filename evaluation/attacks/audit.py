@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.evaluation.attacks.one_run import Guesses, LowerBound, log_ratio, lower_bound
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.concentrated import epsilon_of
-from penstock.mechanisms.core.contract import Facts, Window, measured, shows_single_counts
+from penstock.mechanisms.core.contract import Facts, Interpretation, Window
 from penstock.mechanisms.core.guarantee import DELTA
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.unit import PERIOD, RUN
@@ -306,7 +306,7 @@ def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
     facts, reader, promised = run.facts, run.chain.reader, run.chain.guarantee
     n_windows, n_cells = counts.shape
     n_own = min(facts.max_cells, n_cells, facts.max_per_period or n_cells)
-    mixed = measured(reader, replace(facts, n_windows=n_windows))
+    mixed = Interpretation.of(reader).measured(replace(facts, n_windows=n_windows))
     # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
     # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.
     is_linked = promised.linked and promised.concentrated
@@ -360,7 +360,7 @@ def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
         unit=f"one person in {'one cell' if n_own == 1 else f'{n_own} cells'} of {windows}",
         charged=charged,
         promised=promised.amount,
-        single_counts=shows_single_counts(reader),
+        single_counts=Interpretation.of(reader).releases_single_counts,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.contract import Facts, Interpretation, Mechanism, Release, Window
 from penstock.mechanisms.core.events import FREE, Event, Exact
 from penstock.mechanisms.core.events import Block as BlockEvent
 from penstock.mechanisms.core.noise import Noise
@@ -151,7 +151,7 @@ class BlockMechanism(Mechanism):
     kept: ClassVar[tuple[str, ...]] = ("n_windows",)
 
 
-class CountsOfBlock(BlockMechanism):
+class CountsOfBlock(BlockMechanism, Interpretation):
     """Base class for noise-free block mechanisms that need all counts of a block together."""
 
     @abstractmethod

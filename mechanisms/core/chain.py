@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.blocks import release_windows, seen, waiting
+from penstock.mechanisms.core.blocks import BlockMechanism, release_windows, seen, waiting
 from penstock.mechanisms.core.contract import (
     MECHANISMS,
     ChainStep,
@@ -25,6 +25,7 @@ from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import ParameterError, PluginError, place_of
+from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -291,18 +292,16 @@ def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> 
         return f"directly after {_name(reader)}: it has to know the noise of what it reads"
     if reader.unit.n_bounded > 1:
         return f"left out: the noise of {_name(reader)} is that of a block, not of single counts"
-    if getattr(reader, "smoothing", "none") != "none":
-        return f"left out, or with smoothing: none before it: {_name(reader)} releases smoothed counts"
-    if not reader.guarantee.independent:
-        return f"left out: the noise of {_name(reader)} is not independent from window to window"
+    if reason := reader.guarantee.dependence:
+        return f"left out: the noise of {_name(reader)} is not independent from window to window ({reason})"
     return None
 
 
 def _unreadable_input(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str]:
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
-    if longer and (isinstance(getattr(reader, "block", None), int) or reader.unit.has_periods):
+    if longer and (isinstance(reader, BlockMechanism) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
-    if longer and reader.guarantee.concentrated and getattr(reader, "query_budget", False):
+    if longer and isinstance(reader, Scheduled) and reader.query_budget and reader.guarantee.concentrated:
         # A part of a longer window counts as a replacement, at twice the ρ of Gaussian noise, but four times that of
         # the question's, which is pure.
         yield "with noise in ε, or a mechanism without dissimilarity queries, after temporal_generalization"

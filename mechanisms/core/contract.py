@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -13,8 +13,9 @@ from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.intervals import LEAST, deviation_of, margin
 from penstock.mechanisms.core.noise import Noise
-from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry
+from penstock.mechanisms.core.plugin import Checked, ParameterError, Registry, check_whole
 from penstock.mechanisms.core.portable import millionths
+from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import Unit
 
@@ -94,20 +95,15 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(Bounds):
     """Public facts about a run, known before the first window.
 
     Parameters
     ----------
     n_cells
         Length of every count vector.
-    max_cells
-        C: cells of one window that one user can add 1 to, as enforced by contribution bounding; hence an L1
-        sensitivity of C and an L2 sensitivity of sqrt(C) under add/remove.
-    max_windows, max_block_cells
-        W and U: windows, and cells over all windows, that one user counts in within a block; None: no such bound.
-    max_per_period
-        n: memberships that one user has in a budget period; None: no such bound.
+    max_cells, max_windows, max_block_cells, max_per_period
+        Contribution bounds, as in `Bounds`.
     n_windows
         Windows in the run; None on an endless stream.
     landmarks
@@ -132,10 +128,6 @@ class Facts:
     """
 
     n_cells: int
-    max_cells: int = 1
-    max_windows: int | None = None
-    max_block_cells: int | None = None
-    max_per_period: int | None = None
     n_windows: int | None = None
     landmarks: tuple[int, ...] = ()
     budget_period: int | None = None
@@ -145,13 +137,10 @@ class Facts:
     cells: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        minimum = {field.name: 1 for field in fields(self) if field.name not in ("landmarks", "cells")} | {
-            "max_landmarks": 0
-        }
-        for name, smallest in minimum.items():
-            value = getattr(self, name)
-            if value is not None and not (hasattr(value, "__index__") and value >= smallest):
-                raise ParameterError(name, value, f"a whole number of at least {smallest}")
+        super().__post_init__()
+        numbers = ("n_cells", "n_windows", "budget_period", "windows_per_day", "n_replicas")
+        check_whole({name: getattr(self, name) for name in numbers})
+        check_whole({"max_landmarks": self.max_landmarks}, at_least=0)
         object.__setattr__(self, "landmarks", tuple(sorted({int(i) for i in self.landmarks})))
         if self.landmarks and (self.landmarks[0] < 1 or self.landmarks[-1] > (self.n_windows or np.inf)):
             raise ParameterError("landmarks", self.landmarks, f"window indices from 1 to {self.n_windows}")
@@ -182,32 +171,29 @@ class Facts:
         length = self.budget_period or n
         period = np.arange(n) // length
         columns = in_periods(landmark, period, self.max_landmarks)
+        rows = zip(*(column.tolist() for column in columns.values()))
         return [
             Window(
                 index=i + 1,
                 start=i * hour,
                 end=(i + 1) * hour,
                 landmark=bool(landmark[i]),
-                landmarks_to_come=left,
-                regulars_to_come=regulars_left,
                 period=i // length,
-                n_landmarks=n_landmarks,
-                n_windows=n_windows,
                 period_last=min((i // length + 1) * length, n),
                 time_of_day=i * hour % DAY,
+                **dict(zip(columns, row)),
             )
-            for i, (left, regulars_left, n_landmarks, n_windows) in enumerate(np.stack(columns, 1).tolist())
+            for i, row in enumerate(rows)
         ]
 
 
-def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> tuple[Integers, ...]:
-    """Return how many landmarks and regular windows are left in each window's period, and how many landmarks and
-    windows it has.
+def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
+    """Return the facts of each `Window` about its period: the landmarks and regular windows left, and those it has.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
-    >>> [column.tolist() for column in in_periods(np.array([True, False, True]), np.array([0, 0, 1]), None)]
-    [[0, 0, 0], [1, 0, 0], [1, 1, 1], [2, 2, 1]]
+    >>> in_periods(np.array([True, False, True]), np.array([0, 0, 1]), None)["n_windows"].tolist()
+    [2, 2, 1]
     """
     counted = []
     for mask in (landmark, ~landmark):
@@ -218,7 +204,8 @@ def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> t
     if max_landmarks is not None:
         left = np.maximum(max_landmarks - (landmarks - left), 0)
         landmarks = np.full_like(landmarks, max_landmarks)
-    return left, regulars_left, landmarks, n_windows
+    to_come = {"landmarks_to_come": left, "regulars_to_come": regulars_left}
+    return to_come | {"n_landmarks": landmarks, "n_windows": n_windows}
 
 
 #: What is done in a window, best first.
@@ -392,6 +379,11 @@ MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", C
 class EventStep(ChainStep):
     """Base class for steps that act on events, before counting."""
 
+    @property
+    def draws_users(self) -> bool:
+        """Return whether a user's memberships of a window or block share one hash. The base class hashes each."""
+        return False
+
     @abstractmethod
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
@@ -466,31 +458,57 @@ class Measured(NamedTuple):
     scale: float | None = None
 
 
-def measured(mechanism: Mechanism, facts: Facts) -> Measured:
-    """Return the noise-free quantities to which a mechanism adds noise. By default, these are the counts."""
-    method = getattr(mechanism, "measured", None)
-    return Measured() if method is None else Measured(*method(facts))
+class Interpretation:
+    """What published values say of the counts: read by conformance checks, audits, attacks and accountants.
+
+    As it stands it is that of a mechanism that adds noise to every count. A mechanism of which something else holds
+    derives from this class, too, and overrides what differs.
+    """
+
+    @classmethod
+    def of(cls, step: Any) -> Interpretation:
+        """Return the interpretation of a step's releases: its methods, or else those of a noisy count."""
+        return step if isinstance(step, Interpretation) else Interpretation()
+
+    @property
+    def releases_single_counts(self) -> bool:
+        """Return whether a published value is the noisy count of its cell alone."""
+        return True
+
+    @property
+    def adds_noise_only(self) -> bool:
+        """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
+        given = (type(self).without_noise, type(self).noise_in)
+        return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
+
+    def measured(self, facts: Facts) -> Measured:
+        """Return the noise-free quantities to which noise is added, which are the counts in the base class."""
+        return Measured()
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """Return what would be released without noise, shape (n_windows, n_cells): the counts in the base class."""
+        return counts
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
+        return np.asarray(published - self.without_noise(counts))
 
 
-def without_noise(mechanism: Mechanism, counts: NDArray[Any]) -> NDArray[Any]:
-    """Return what a mechanism would release without noise, shape (n_windows, n_cells). By default, it is the counts."""
-    method = getattr(mechanism, "without_noise", None)
-    return counts if method is None else np.asarray(method(counts))
+#: Parameters that say how much noise a step adds, with their values if it adds none. They are read by these names from
+#: any step that declares them, as is ``noise``, the name of a family of noise.
+NOISELESS: dict[str, float] = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
-def noise_in(mechanism: Mechanism, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
-    method = getattr(mechanism, "noise_in", None)
-    return np.asarray(published - without_noise(mechanism, counts) if method is None else method(published, counts))
+def amounts(step: ChainStep) -> dict[str, Any]:
+    """Return the parameters in `NOISELESS` that a step has, if they are set.
+
+    >>> from penstock.mechanisms import get
+    >>> amounts(get("gaussian")(rho=0.5)), amounts(get("raw")())
+    ({'rho': 0.5}, {})
+    """
+    return {name: vars(step)[name] for name in NOISELESS if vars(step).get(name) is not None}
 
 
-def shows_single_counts(step: Any) -> bool:
-    """Return whether a published value is the noisy count of its cell alone, as it is by default."""
-    return bool(getattr(step, "releases_single_counts", True))
-
-
-def adds_noise_only(mechanism: Mechanism) -> bool:
-    """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
-    return shows_single_counts(mechanism) and not (
-        hasattr(mechanism, "without_noise") or hasattr(mechanism, "noise_in")
-    )
+def noise_of(step: ChainStep) -> str:
+    """Return the value of a step's parameter ``noise``, or the name of a step without one, such as ``gaussian``."""
+    return str(vars(step).get("noise") or MECHANISMS.name_of(type(step)))

@@ -60,14 +60,21 @@ class Guarantee:
     crowd: tuple[int, float] | None = None  # k and ε of the crowd that a user in one count blends with
     # Amounts that are spent depend on earlier outputs, so that no accounting may take them for fixed in advance.
     adaptive: bool = False
+    charged: float | None = None  # what the charges of a unit may add up to, where it is more than the amount
     linked: bool = False  # charges link windows (`events.Linked`): the loss of one is not that of its release alone
     may_be_sampled: bool = True  # each membership is in one noisy number, so that sampling before makes a sampled event
-    independent: bool = True  # noise of different windows is, as steps that weigh it against predictions take it to be
+    # Why the noise of different windows is not independent, as steps that weigh it against predictions take it to be.
+    dependence: str = ""
 
     @property
     def exists(self) -> bool:
         """Return whether there is any guarantee: a goal, or a finite amount."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
+
+    @property
+    def independent(self) -> bool:
+        """Return whether the noise of different windows is independent."""
+        return not self.dependence
 
     @property
     def concentrated(self) -> bool:

@@ -41,6 +41,11 @@ class NoiseFamily:
         """Return whether budgets are in ρ, whichever way they are converted to ε."""
         return self.measure != "epsilon"
 
+    @property
+    def of_sums(self) -> str:
+        """The name of the real-valued family by which a weighted sum of draws is published."""
+        return self.name.removeprefix("discrete_")
+
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
         """Return the scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
 
@@ -55,10 +60,37 @@ class NoiseFamily:
             variance = np.where(variance > 0, variance + SMOOTHING, 0.0)
         return np.sqrt(variance)
 
+    def spends(self, scale: Any, sensitivity: Sensitivity) -> Any:
+        """Return the budget that noise of the given scale spends: l1/b, or l2²/(2σ²). Without noise it is infinite."""
+        with np.errstate(divide="ignore"):
+            if not self.is_concentrated:
+                return sensitivity.l1 / np.asarray(scale, np.float64)
+            return sensitivity.l2_squared / (2 * np.square(np.asarray(scale, np.float64)))
+
+    def norm(self, sensitivity: Sensitivity) -> Any:
+        """Return the sensitivity in the norm that the noise hides: L2 for Gaussian noise, otherwise L1."""
+        return np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
+
+    def pure(self, budget: Any) -> Any:
+        """Return the ε of a pure step that spends a budget: ε itself, or √(2ρ), since a pure ε costs ε²/2 in ρ."""
+        return np.sqrt(2 * np.asarray(budget, np.float64)) if self.is_concentrated else budget
+
+    def scale_of_norm(self, budget: Any, sensitivity: Sensitivity) -> Any:
+        """Return the scale as the quotient of `norm` and `pure`. Unlike `scale`, it takes no root of a quotient."""
+        return self.norm(sensitivity) / self.pure(budget)
+
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
         """Return the privacy event of one vector released with noise of the given scale."""
-        moved = np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
-        return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in (moved, scale)))
+        given = self.norm(sensitivity), scale
+        return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
+
+    def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
+        """Return the privacy event of a vector on a fine lattice, with a sensitivity and a scale of many steps.
+
+        Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
+        """
+        is_pure = self.is_integer and not self.is_concentrated
+        return self.spent(float(budget)) if is_pure else self.event(sensitivity, scale)
 
     def spent(self, amount: Any) -> events.Event:
         """Return the privacy event of a step that spends the given amount of the budget."""

@@ -16,7 +16,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
@@ -226,6 +226,11 @@ class Checked:
     add conditions between fields by extending ``__post_init__`` and raising `ParameterError`.
     """
 
+    @classmethod
+    def examples(cls) -> tuple[Any, ...]:
+        """Return typical instances, for checks and tables: by default those of `typical`."""
+        return typical(cls)
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             declared = field.metadata.get("parameter")
@@ -253,6 +258,13 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
         raise ParameterError(first, given[first], f"given, unless there is {' or '.join(others)}")
 
 
+def check_whole(given: Mapping[str, Any], at_least: int = 1) -> None:
+    """Raise `ParameterError` unless each value is None or a whole number of at least ``at_least``."""
+    for name, value in given.items():
+        if value is not None and not (hasattr(value, "__index__") and value >= at_least):
+            raise ParameterError(name, value, f"a whole number of at least {at_least}")
+
+
 CheckedT = TypeVar("CheckedT", bound=Checked)
 
 #: Tried in this order for a parameter without a default.
@@ -261,9 +273,8 @@ NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Return typical instances of a plug-in: those of its class method ``examples`` if any, or `typical` ones."""
-    method = getattr(cls, "examples", None)
-    return typical(cls) if method is None else tuple(method())
+    """Return typical instances of a plug-in."""
+    return cls.examples()
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:

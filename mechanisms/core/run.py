@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from penstock.mechanisms.core.guarantee import EPSILON, GAUSSIAN, RHO
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
+from penstock.mechanisms.core.schedules import BudgetSchedule
 from penstock.mechanisms.core.state import State
 
 
@@ -164,22 +164,6 @@ def step_through(
     yield mechanism.finish(state, noise), state
 
 
-@dataclass(frozen=True)
-class ReleasedTraces:
-    """The releases of all points in trace order: arrays as in `Release`, and the privacy cost of each point.
-
-    ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an ε.
-    """
-
-    values: Points
-    action: NDArray[np.str_]
-    scale: NDArray[np.float64]
-    epsilon: NDArray[np.float64]
-    rho: NDArray[np.float64]
-    repeats: Integers
-    noise: str = "none"
-
-
 def release_traces(
     mechanism: Mechanism,
     schedule: PointSchedule,
@@ -193,7 +177,7 @@ def release_traces(
     In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
     for each step and 5 µs for each point. A user's releases depend on that user's trace only.
     """
-    if not (isinstance(mechanism, Scheduled) and mechanism.on_points):
+    if not mechanism.guarantee.on_points:
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
     traces = schedule.traces
     order = np.argsort(-traces.lengths, kind="stable")
@@ -211,8 +195,15 @@ def release_traces(
         yield rows, release
 
 
-def collect(steps: Iterator[tuple[Integers, Release]], n_points: int) -> ReleasedTraces:
-    """Collect the releases of all steps in trace order."""
+def collect(
+    mechanism: Mechanism,
+    schedule: PointSchedule,
+    source: NoiseSource,
+    *watch: Callable[[Integers, Window, State], object],
+) -> ReleasedTraces:
+    """Release all points as `release_traces` does, and collect their releases in trace order."""
+    traces = schedule.traces
+    n_points = len(traces.times)
     columns: dict[str, NDArray[Any]] = {
         "values": np.full((n_points, 2), np.nan),
         "action": np.full(n_points, "absent", "U9"),
@@ -222,7 +213,7 @@ def collect(steps: Iterator[tuple[Integers, Release]], n_points: int) -> Release
         "repeats": np.full(n_points, -1, np.int64),
     }
     noise = "none"
-    for rows, release in steps:
+    for rows, release in release_traces(mechanism, schedule, source, *watch):
         noise, (spent,) = release.noise, release.charge
         shown = {name: getattr(release, name) for name in ("values", "action", "repeats")}
         shown["scale"] = np.where(release.action == "published", np.ravel(release.scale), 0.0)
@@ -232,7 +223,8 @@ def collect(steps: Iterator[tuple[Integers, Release]], n_points: int) -> Release
             shown |= {"epsilon": spent.epsilon, "rho": np.square(spent.epsilon) / 2}
         for name, column in columns.items():
             column[rows] = shown[name]
-    return ReleasedTraces(**columns, noise=noise)
+    public = {field.name: getattr(traces, field.name) for field in fields(TraceFacts)}
+    return ReleasedTraces(**public, **columns, noise=noise, mechanism=mechanism, factors=schedule.factors)
 
 
 def run_traces(
@@ -256,26 +248,18 @@ def run_traces(
     >>> released.action.tolist(), released.values[0].tolist()
     (['repeated', 'published', 'repeated'], [40.0, 116.0])
     """
-    flat = traces_of(traces, landmarks, users)
-    schedule = PointSchedule(flat, origin, deviations=deviations, factors=factors)
-    steps = release_traces(mechanism, schedule, NoiseSource(NoiseKey.from_seed(seed), configuration=b""))
-    released = collect(steps, len(flat.times))
-    cuts = flat.starts[1:]
-    columns = {name: np.split(column, cuts) for name, column in vars(released).items() if name != "noise"}
-    return [
-        ReleasedTraces(**{name: parts[user] for name, parts in columns.items()}, noise=released.noise)
-        for user in range(len(traces))
-    ]
+    schedule = PointSchedule(traces_of(traces, landmarks, users), origin, deviations=deviations, factors=factors)
+    released = collect(mechanism, schedule, NoiseSource(NoiseKey.from_seed(seed), configuration=b""))
+    return [released.of_user(user) for user in range(len(traces))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traces:
-    """The points of some users, ordered by user and then by time."""
+class TraceFacts:
+    """Facts about the points of some users but for their positions, ordered by user and then by time."""
 
-    users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, is never released
+    users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, and the pseudonym
     starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
     times: Integers  # milliseconds since 1970 UTC, shape (n_points,)
-    points: Points  # latitude and longitude in degrees, shape (n_points, 2)
     landmarks: Mask  # which points are landmarks, shape (n_points,)
     periods: Integers  # budget period of each point, shape (n_points,); never falls along a trace
 
@@ -288,6 +272,73 @@ class Traces:
     def user_of(self) -> Integers:
         """The user of each point, as an index into ``users``."""
         return np.repeat(np.arange(len(self.starts)), self.lengths)
+
+    @cached_property
+    def pseudonyms(self) -> list[str]:
+        """The pseudonym of each user: the hexadecimal digits of the identity."""
+        return [user.astype(">i8").tobytes().hex() for user in np.ascontiguousarray(self.users)]
+
+    @cached_property
+    def begins_period(self) -> Mask:
+        """Whether each point is the first of its user in a budget period."""
+        is_first = np.zeros(len(self.times), bool)
+        is_first[self.starts] = True
+        is_first[1:] |= np.diff(self.periods) != 0
+        return is_first
+
+    def landmark_sums(self, cost: NDArray[np.float64]) -> tuple[Integers, NDArray[np.float64]]:
+        """Return the user of each budget period, by index, and the largest cost over its L ∪ {t}, given each point's.
+
+        >>> facts = traces_of([np.zeros((3, 2))], [np.array([True, False, True])])
+        >>> facts.landmark_sums(np.array([1.0, 5.0, 2.0]))
+        (array([0]), array([8.]))
+        """
+        if not len(self.starts):
+            return np.zeros(0, np.int64), np.zeros(0)
+        first = np.flatnonzero(self.begins_period)
+        landmarks = np.add.reduceat(np.where(self.landmarks, cost, 0.0), first)
+        others = np.maximum.reduceat(np.where(self.landmarks, 0.0, cost), first)
+        return np.searchsorted(self.starts, first, "right") - 1, landmarks + others
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traces(TraceFacts):
+    """The traces of some users."""
+
+    points: Points  # latitude and longitude in degrees, shape (n_points, 2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasedTraces(TraceFacts):
+    """The releases of all points in trace order, with the privacy cost of each, and no true position.
+
+    Arrays are as in `Release`. ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an
+    ε.
+    """
+
+    values: Points
+    action: NDArray[np.str_]
+    scale: NDArray[np.float64]
+    epsilon: NDArray[np.float64]
+    rho: NDArray[np.float64]
+    repeats: Integers
+    noise: str  # noise family of every publication
+    mechanism: Mechanism  # what released them
+    # Cholesky factor of each user's noise covariance, in metres, over the points that are released. None: `scale` says
+    # all there is of the noise, but where ``mechanism.guarantee.independent`` is False: then nothing bounds it.
+    factors: Sequence[NDArray[np.float64]] | None = None
+
+    def of_user(self, user: int) -> ReleasedTraces:
+        """Return the releases of one user, by index."""
+        points = slice(int(self.starts[user]), int(self.starts[user] + self.lengths[user]))
+        columns = ("times", "landmarks", "periods", "values", "action", "scale", "epsilon", "rho", "repeats")
+        return replace(
+            self,
+            users=self.users[user : user + 1],
+            starts=np.zeros(1, np.int64),
+            factors=None if self.factors is None else self.factors[user : user + 1],
+            **{name: getattr(self, name)[points] for name in columns},
+        )
 
 
 @dataclass(frozen=True)
@@ -324,19 +375,15 @@ class PointSchedule:
         return np.hstack([traces.users, np.array(words).reshape(len(times), -1)])
 
     @cached_property
-    def _columns(self) -> tuple[Integers, ...]:
-        """For each point, the number of landmarks and regular points left in its period, and the period's totals."""
-        traces = self.traces
-        is_first = np.zeros(len(traces.times), bool)
-        is_first[traces.starts] = True
-        is_first[1:] |= np.diff(traces.periods) != 0
-        return in_periods(traces.landmarks, np.cumsum(is_first) - 1, self.max_landmarks)
+    def _columns(self) -> dict[str, Integers]:
+        """The facts of each point about its budget period."""
+        return in_periods(self.traces.landmarks, np.cumsum(self.traces.begins_period) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
         """Return the facts about some points, each of which is the ``index``-th of its user."""
         traces = self.traces
-        left, regulars_left, landmarks, n_windows = (column[rows] for column in self._columns)
         times, users = traces.times[rows], traces.user_of[rows]
+        of_period: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
         factor = None
         if self.factors is not None:
             factor = np.zeros((len(users), index))
@@ -348,14 +395,11 @@ class PointSchedule:
             start=times,
             end=times,
             landmark=traces.landmarks[rows],
-            landmarks_to_come=left,
-            regulars_to_come=regulars_left,
-            n_landmarks=landmarks,
-            n_windows=n_windows,
             period=traces.periods[rows],
             origin=np.asarray(self.origin, np.float64),
             deviation=None if self.deviations is None else self.deviations[users],
             factor=factor,
+            **of_period,
         )
 
 

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO, Guarantee
 from penstock.mechanisms.core.noise import LARGEST_SCALE, Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, parameters_of, stretch, typical
-from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells
+from penstock.mechanisms.core.sensitivity import Bounds, Sensitivity, of_cells, of_point
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
@@ -71,13 +71,33 @@ RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow e
 AUTO = "auto"
 #: What is proved of one point, by the noise that moves it; schedules add.
 ONE_POINT = {
-    "planar_laplace": "with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
-    "planar_gaussian": "with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
+    "planar_laplace": ", with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    "planar_gaussian": ", with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
 }
 
 
+class Offer(NamedTuple):
+    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish it."""
+
+    state: State
+    amount: Array
+    scale: Array
+    sensitivity: Sensitivity
+    refused: Mask
+    publish: Mask
+
+
+@dataclass(frozen=True)
 class Counts:
     """A view of released values as count vectors. Their distance is the mean absolute difference over active cells."""
+
+    family: NoiseFamily
+    radius: Any = None  # distance in metres of two points that a budget is about; None on counts
+
+    @property
+    def query_family(self) -> NoiseFamily:
+        """The family of the noise in a dissimilarity query, which is pure."""
+        return NOISE_FAMILIES["discrete_laplace"] if self.family.is_concentrated else self.family
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Return the sensitivity of one window, given that no user contributes to more cells than are active."""
@@ -94,35 +114,49 @@ class Counts:
             differences = differences[..., window.active]
         return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
+    def query(self, budget: float, window: Window, state: State) -> tuple[Sensitivity, Any]:
+        """Return the sensitivity of a dissimilarity query, and the scale of its noise."""
+        moved = self.sensitivity(window, state)
+        return moved, self.query_family.scale(self.family.pure(budget), moved)
+
+    def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
+        """Return the charge of a step: of its query, if it has a budget, and of its publication."""
+        if not (offer.publish.ndim or offer.publish):
+            charge: tuple[Event, ...] = (Repeated(int(offer.state["last_window"])),)
+        else:
+            charge = (self.family.event(offer.sensitivity, np.where(offer.publish, offer.scale, np.inf)),)
+        if not query_budget:
+            return charge
+        moved, scale = self.query(query_budget, window, offer.state)
+        return (self.query_family.event(Sensitivity(*map(np.max, moved)), np.max(scale)), *charge)
+
 
 @dataclass(frozen=True)
-class Points:
+class Points(Counts):
     """A view of released values as positions. Distances are in metres, and a budget is the cost of ``radius``."""
 
-    radius: float
+    @property
+    def query_family(self) -> NoiseFamily:
+        """The family of the noise in a dissimilarity query, which is a distance in metres."""
+        return NOISE_FAMILIES["laplace"]
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
         """Return the sensitivity of one position."""
-        return Sensitivity(self.radius, self.radius**2)
+        return of_point(self.radius)
 
     def last_release(self, window: Window, state: State) -> Array:
         """Return the last release of each user, or the public point before the first one."""
+        if window.origin is None:
+            raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
         """Return the great-circle distance, and 1. The distance changes by at most the displacement of one point."""
         return distance(one, other), 1
 
-
-class Offer(NamedTuple):
-    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish it."""
-
-    state: State
-    amount: Array
-    scale: Array
-    sensitivity: Sensitivity
-    refused: Mask
-    publish: Mask
+    def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
+        """Return one event for the whole step: what it costs to tell two points apart."""
+        return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + query_budget),)
 
 
 class Scheduled(Mechanism):
@@ -160,14 +194,19 @@ class Scheduled(Mechanism):
         """The budget of a unit: ε or ρ."""
 
     @property
-    def metres(self) -> float:
-        """On traces, the distance within which the budget protects a point, which is 1 unless ``radius`` is given."""
-        return float(getattr(self, "radius", None) or 1.0)
+    def radius(self) -> float | None:
+        """On traces, the distance of two points that the budget is about. The base class has no such parameter."""
+        return None
 
     @property
-    def view(self) -> Counts | Points:
+    def metres(self) -> float:
+        """On traces, the distance within which the budget protects a point, which is 1 unless ``radius`` is given."""
+        return float(self.radius or 1.0)
+
+    @property
+    def view(self) -> Counts:
         """The view of the released values."""
-        return Points(self.metres) if self.family.on == "points" else Counts()
+        return Points(self.family, self.metres) if self.family.on == "points" else Counts(self.family)
 
     @property
     def query_budget(self) -> float:
@@ -197,7 +236,7 @@ class Scheduled(Mechanism):
         """The guarantee for each unit of privacy, whose amount is the budget."""
         theorem = self.theorem
         if self.unit != WINDOW:
-            theorem += f", {ONE_POINT[self.family.name]}" if self.on_points else ""
+            theorem += ONE_POINT.get(self.family.name, "")
             if self.family.measure == "gaussian":
                 theorem += f"; {EXACT}"
             elif self.family.is_concentrated:
@@ -207,14 +246,9 @@ class Scheduled(Mechanism):
             measure=self.family.measure,
             amount=self.budget,
             theorem=theorem,
-            radius=self.metres if self.on_points else None,
+            radius=self.view.radius,
             adaptive=self.adaptive,
         )
-
-    @property
-    def on_points(self) -> bool:
-        """Return whether the mechanism releases points of traces."""
-        return self.family.on == "points"
 
     def start(self, facts: Facts) -> State:
         """Return the empty state before the first release."""
@@ -262,24 +296,14 @@ class Scheduled(Mechanism):
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
         """Return the noisy distance between the values and the last release."""
-        family, scale = self._query(window, state)
-        total, n = self.view.distance(values, self.view.last_release(window, state), window)
-        asked = np.floor(total).astype(np.int64) if family.is_integer else total
-        return np.asarray(family.add(noise, asked[..., None], scale)[..., 0] / n)
-
-    def _query(self, window: Window, state: State) -> tuple[NoiseFamily, Any]:
-        """Return the noise family of a dissimilarity query, which is pure, and its scale."""
-        family = NOISE_FAMILIES["laplace"] if self.on_points else self.family
-        epsilon = self.query_budget
-        if self.family.is_concentrated:
-            epsilon = np.sqrt(2 * epsilon)  # pure ε costs ε²/2
-            family = family if self.on_points else NOISE_FAMILIES["discrete_laplace"]
-        return family, family.scale(epsilon, self.view.sensitivity(window, state))
+        view = self.view
+        _, scale = view.query(self.query_budget, window, state)
+        total, n = view.distance(values, view.last_release(window, state), window)
+        asked = np.floor(total).astype(np.int64) if view.query_family.is_integer else total
+        return np.asarray(view.query_family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Release one window, or the next point of every user."""
-        if self.on_points and window.origin is None:
-            raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
         offer = self._offer(window, state)
         state, publish = offer.state, offer.publish
         rate = self.rate(state)
@@ -321,19 +345,19 @@ class Scheduled(Mechanism):
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
         """Return the charge of a step, and the updated state."""
-        if self.on_points:
-            return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + self.query_budget),), after
-        is_repeated = not offer.publish.ndim and not offer.publish
-        charge = (
-            Repeated(int(offer.state["last_window"]))
-            if is_repeated
-            else self.family.event(offer.sensitivity, np.where(offer.publish, offer.scale, np.inf))
-        )
-        if not self.query_budget:
-            return (charge,), after
-        moved = Sensitivity(*map(np.max, self.view.sensitivity(window, offer.state)))
-        family, scale = self._query(window, offer.state)
-        return (family.event(moved, np.max(scale)), charge), after
+        return self.view.charge(window, offer, self.query_budget), after
+
+
+@dataclass(frozen=True, kw_only=True)
+class EveryWindow(Scheduled):
+    """Base class for noise of the same ε in every window, or at every point of a trace."""
+
+    epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
+
+    @property
+    def budget(self) -> float:
+        """The ε of each window, or of each point."""
+        return self.epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,9 +399,14 @@ class BudgetSchedule(Budgeted, Scheduled):
         super().__post_init__()
         if self.accounting is not None and self.delta is None:
             raise ParameterError("accounting", self.accounting, "left out without Gaussian noise and a delta")
-        if self.accounting == GAUSSIAN and (self.adaptive or self.on_points):
+        if self.accounting == GAUSSIAN and not self.is_exact:
             expected = "rho where amounts follow earlier releases, and on traces"
             raise ParameterError("accounting", self.accounting, expected)
+
+    @property
+    def is_exact(self) -> bool:
+        """Return whether the exact measure of Gaussian noise holds: amounts on counts that are fixed beforehand."""
+        return not self.adaptive and self.noise not in families("points")
 
     @property
     def family(self) -> NoiseFamily:
@@ -390,7 +419,7 @@ class BudgetSchedule(Budgeted, Scheduled):
         """The schedule under each possible noise family, pure noise first, or only itself if the choice is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
-        is_open = self.accounting is None and self.delta is not None and not (self.adaptive or self.on_points)
+        is_open = self.accounting is None and self.delta is not None and self.is_exact
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
@@ -417,7 +446,7 @@ class BudgetSchedule(Budgeted, Scheduled):
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
         """Return instances with every noise family for counts, and with a budget in (ε, δ)."""
-        pure = [schedule for schedule in typical(cls, epsilon=1.0) if not schedule.on_points]
+        pure = [schedule for schedule in typical(cls, epsilon=1.0) if schedule.noise in families("counts")]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
             replace(pure[0], epsilon=None, rho=0.5, noise=name) for name in families("counts", "rho") if name in offered
@@ -454,7 +483,7 @@ class PeriodSchedule(BudgetSchedule):
         """Return the sensitivity of all publications of the period together."""
         max_cells, maximum = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
         bounds = Bounds(max_cells=max_cells, max_per_period=maximum or None)
-        return bounds.sensitivity(PERIOD, max_cells, self.windows_together(window))
+        return bounds.of_unit(PERIOD, max_cells, self.windows_together(window))
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
         """Return the charge of a step and the updated state. The first release pays for the whole period."""
@@ -485,7 +514,7 @@ class TraceSchedule(BudgetSchedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.radius is not None and not self.on_points:
+        if self.radius is not None and self.noise not in families("points"):
             raise ParameterError("radius", self.radius, "left out unless noise is " + " or ".join(families("points")))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_whole
 from penstock.mechanisms.core.unit import Unit
 
 
@@ -46,15 +46,13 @@ class Bounds:
     max_per_period: int | None = None  # n: memberships (cell × window) in a budget period, of earlier windows first
 
     def __post_init__(self) -> None:
-        for name, value in self.limits().items():
-            if value is not None and not (hasattr(value, "__index__") and value >= 1):
-                raise ParameterError(name, value, "a whole number of at least 1")
+        check_whole(self.limits())
 
     def limits(self) -> dict[str, Any]:
         """Return the bounds by name."""
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
-    def sensitivity(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
+    def of_unit(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
         """Return the joint sensitivity of all windows to adding or removing one unit.
 
         ``n_cells`` are those of a window whose sensors are active, ``n_windows`` the windows of a budget period, or its
@@ -76,9 +74,9 @@ class Bounds:
         the whole period so covers it at the price of a replacement (`Sensitivity.replaced`); noise is not calibrated
         for it.
 
-        >>> Bounds(max_cells=2, max_per_period=20).sensitivity(Unit("period"), n_cells=9, n_windows=24)
+        >>> Bounds(max_cells=2, max_per_period=20).of_unit(Unit("period"), n_cells=9, n_windows=24)
         Sensitivity(l1=20.0, l2_squared=20.0)
-        >>> Bounds(max_cells=2).sensitivity(Unit.stretch(3), n_cells=9)
+        >>> Bounds(max_cells=2).of_unit(Unit.stretch(3), n_cells=9)
         Sensitivity(l1=6.0, l2_squared=6.0)
 
         Raises `ParameterError` if there is a bound on a budget period and the unit is smaller.
@@ -97,6 +95,11 @@ class Bounds:
         else:
             n_ones = min(n_ones * n_windows, self.max_per_period or n_ones * n_windows)
         return Sensitivity(float(n_ones), float(n_ones))
+
+
+def of_point(radius: Any) -> Sensitivity:
+    """Return the sensitivity of one position in the plane to moving it by ``radius`` metres."""
+    return Sensitivity(radius, radius**2)
 
 
 # Of what a window is released as, where one person is in at most ``max_cells`` cells once each.
@@ -171,3 +174,54 @@ def of_deviations(max_cells: ArrayLike) -> Sensitivity:
     """
     n = np.asarray(max_cells, np.float64)
     return Sensitivity(2 * n, 4 * n)
+
+
+#: Up to this many rows of a transform, all signs of its coefficients are tried.
+MAX_SIGNS = 12
+
+
+def of_transform(basis: NDArray[np.float64], max_cells: int, max_windows: int, max_block_cells: int) -> Sensitivity:
+    """Return the joint sensitivity of ``basis @ counts`` of all cells of a block, for a basis of shape (k, n).
+
+    One user's part of a block of n windows is a 0/1 matrix B with at most C ones in a row, ones in at most W rows and U
+    columns. With F the basis, all coefficients of all cells together move by at most
+
+        ‖FB‖₁ ≤ min( √(Σ|FFᵀ|·U·C·W),   C · Σ over the W largest ‖F e_t‖₁,
+                     U · max over signs s of Σ over the W largest (sᵀF)_t⁺ )
+        ‖FB‖₂ ≤ ‖F‖₂·√(C·W)
+
+    *Proof.* First: ‖X‖₁ ≤ √(number of entries)·‖X‖₂ on the k·U entries that can differ from 0, and an orthonormal F,
+    for which the root is √(k·U·C·W), does not lengthen B, whose norm is at most √(C·W); in general ‖Fᵀs‖² ≤ Σ|FFᵀ| over
+    signs s. Second: FB is a sum of at most C columns F e_t for each of at most W windows. Third: each of at most U
+    columns b is a 0/1 series with at most W ones, and ‖Fb‖₁ = max over s of sᵀFb. The maximum over signs is found by
+    trying them for k ≤ 12; beyond, Σ(x)⁺ = (Σx + Σ|x|)/2 bounds it from above. ∎
+
+    O(k · n), or O(2^k · n) for small k.
+
+    >>> of_transform(np.full((1, 4), 0.5), 2, 4, 2).l1  # half the sum of four windows, in each of two cells
+    4.0
+    """
+    max_windows = min(max_windows, basis.shape[1])
+    max_block_cells = min(max_block_cells, max_cells * max_windows)
+    norm = float(np.sqrt(np.abs(basis @ basis.T).sum()))
+    overall = norm * np.sqrt(float(max_block_cells) * max_cells * max_windows)
+    by_window = max_cells * _largest(np.abs(basis).sum(axis=0), max_windows).sum()
+    by_cell = max_block_cells * _largest_series(basis, norm, max_windows)
+    l2 = float(np.linalg.norm(basis, 2) * np.sqrt(float(max_cells) * max_windows))
+    return Sensitivity(float(min(overall, by_window, by_cell)), l2 * l2)
+
+
+def _largest_series(basis: NDArray[np.float64], norm: float, max_windows: int) -> float:
+    """Return an upper bound on the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
+    n_rows, n_windows = basis.shape
+    if n_rows <= MAX_SIGNS:
+        signs = 1.0 - 2.0 * ((np.arange(2**n_rows)[:, None] >> np.arange(n_rows)) & 1)
+        return float(_largest(np.maximum(signs @ basis, 0.0), max_windows).sum(axis=1).max())
+    # Σ(x)⁺ = (Σx + Σ|x|)/2 with x = sᵀF: the first is at most ‖F1‖₁, the second √n·‖x‖; or take W terms at once.
+    both = (np.abs(basis.sum(axis=1)).sum() + np.sqrt(n_windows) * norm) / 2
+    return float(min(both, np.sqrt(max_windows) * norm))
+
+
+def _largest(values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Return the n largest values along the last axis."""
+    return np.sort(values, axis=-1)[..., -n:]

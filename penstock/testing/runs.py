@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
-from penstock.mechanisms.core.contract import Facts, Mechanism, Release, Window
+from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import NOISELESS, Facts, Mechanism, Release, Window, amounts
 from penstock.mechanisms.core.noise import Noise, NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import step_through
@@ -30,14 +31,9 @@ class Subject:
     source: Any = field(default=SOURCE)
 
 
-#: Parameters that stand for the amount of privacy, and their value without any.
-UNLIMITED = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
-
-
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism with no noise, and with every parameter named in `UNLIMITED` set to its unlimited value."""
-    given = {f.name: UNLIMITED[f.name] for f in fields(mechanism) if f.name in UNLIMITED}
-    return replace(mechanism, **{name: value for name, value in given.items() if getattr(mechanism, name) is not None})
+    """Return the mechanism with no noise, by the parameters in `NOISELESS`."""
+    return replace(mechanism, **{name: NOISELESS[name] for name in amounts(mechanism)})
 
 
 def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
@@ -52,7 +48,7 @@ def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:
         yield (facts := facts_for(budget_period=6, max_per_period=5)), facts.windows()
-    if getattr(subject.mechanism, "reshapes", False):
+    if isinstance(subject.mechanism, Chain) and subject.mechanism.reshapes:
         return  # where people are generalized all sensors are active
     masks = np.random.default_rng(2).random((12, 5)) < 0.6
     masks[6] = False

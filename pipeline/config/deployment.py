@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 
-from penstock.mechanisms.core.contract import MECHANISMS, EventStep
+from penstock.mechanisms.core.contract import MECHANISMS, NOISELESS, EventStep, amounts, noise_of
+from penstock.mechanisms.core.schedules import AUTO
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.rules import Accountants, Finding, Findings, Rule, Steps, on_points
 from penstock.pipeline.config.sections import Output
@@ -33,7 +34,7 @@ def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
-    if output.ledger_budget is not None and any(getattr(step, "noise", "") == "auto" for step in mechanism):
+    if output.ledger_budget is not None and any(noise_of(step) == AUTO for step in mechanism):
         expected = "left out with noise: auto, since it is in ε or ρ as the noise is; or the noise must be named"
         yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
 
@@ -92,14 +93,14 @@ def deployed_noise_protects(mechanism: Steps) -> Findings:
     """Reject mechanisms without noise, and floating-point noise, since it reveals parts of the count (Mironov 2012)."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
-        family = getattr(step, "noise", name)
+        family = noise_of(step)
         if family in ("laplace", "gaussian"):
             key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")
-        for amount, nothing in (("epsilon", math.inf), ("rho", math.inf), ("sigma", 0)):
-            if getattr(step, amount, None) == nothing:
-                expected = "finite in a deployment" if nothing else "above 0 in a deployment"
-                yield Finding(("mechanism", i, amount), nothing, expected)
+        for amount, value in amounts(step).items():
+            if value == NOISELESS[amount]:
+                expected = "finite in a deployment" if value else "above 0 in a deployment"
+                yield Finding(("mechanism", i, amount), value, expected)
 
 
 #: All rules of a deployment, in the order in which findings on one line are reported.

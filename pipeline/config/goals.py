@@ -55,7 +55,7 @@ def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
     noisy_steps = [
         i
         for i, step in enumerate(config.mechanism)
-        if isinstance(step, Scheduled) and getattr(step, "noise", None) in families("counts", "epsilon")
+        if isinstance(step, Scheduled) and step.family.name in families("counts", "epsilon")
     ]
     if not noisy_steps:
         raise _unplannable(config, "one that spends epsilon, such as laplace")
@@ -117,16 +117,16 @@ def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
         section=f"mechanism[{len(config.mechanism) - 1}]",
         key="sigma",
         value={"conditional_goal": {"goal": goal, **changed}},
-        promise=f"no secret point has a loss above {goal:g}{_example(config, planned, prior.radius)}",
+        promise=f"no secret point has a loss above {goal:g}{_example(config, step, planned)}",
     )
 
 
-def _example(config: RunConfig, goal: ConditionalGoal, radius: float) -> str:
+def _example(config: RunConfig, step: GaussianTrace, goal: ConditionalGoal) -> str:
     if not (gap := getattr(config.windows, "gap", None)):
         return ""
-    sigma, worst = planned_for_worst(goal, radius, np.arange(goal.n_points) * gap / 1000)
+    sigma, worst = planned_for_worst(goal, step.metres, np.arange(goal.n_points) * gap / 1000)
     noise = f"{sigma:.0f} m" if math.isfinite(sigma) else "no noise is enough"
-    if math.isfinite(sigma) and getattr(config.mechanism[-1], "covariance", None) == "designed":
+    if math.isfinite(sigma) and step.is_designed:
         noise += " or less as root mean square,"
     is_class = goal.length_scales.at_most is not None
     at = f", most lost at a length scale of {worst:.3g}" if is_class and math.isfinite(sigma) else ""

@@ -257,7 +257,7 @@ def ledger_path(plan: Plan) -> Path:
 def _traces(config: RunConfig) -> TraceSpec | None:
     """Return the terms of a release of traces, or None for counts."""
     for step in config.mechanism:
-        if isinstance(step, Scheduled) and step.on_points:
+        if isinstance(step, Scheduled) and step.guarantee.on_points:
             from penstock.pipeline.releasing.traces import TraceSpec
 
             gap = getattr(config.windows, "gap", None)

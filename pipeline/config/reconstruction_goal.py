@@ -21,6 +21,7 @@ from penstock.accountants.inference.targets import KnownTargets, known_targets
 from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction, check_one_place
 from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.contract import amounts
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.goals import PlannedLine
@@ -233,7 +234,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
     ``minimum``: the fraction of people retraced without a release.
     """
     reader = plan.chain.reader
-    key = next((key for key in _KEYS if getattr(reader, key, None) is not None), None)
+    key = next(iter(amounts(reader)), None)
     if key is None:
         return None
     position, sign = plan.config.mechanism.index(reader), _KEYS[key]

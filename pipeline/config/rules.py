@@ -16,7 +16,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.landmark_budget import LandmarkBudget
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
-from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, Generalization
+from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, Generalization, amounts
 from penstock.mechanisms.core.noise import LARGEST_SCALE, SMALLEST_SCALE
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.schedules import LandmarkSchedule
@@ -421,9 +421,8 @@ def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Fi
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
-        for name, scale_of in _SCALES.items():
-            amount = getattr(step, name, None)
-            scale = scale_of(amount, moved) if isinstance(amount, int | float) and amount > 0 else 0.0
+        for name, amount in amounts(step).items():
+            scale = _SCALES[name](amount, moved) if isinstance(amount, int | float) and amount > 0 else 0.0
             if scale and not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
                 cure = "smaller" if (scale > 1) == (name == "sigma") else "larger"
                 yield Finding(("mechanism", i, name), amount, f"{cure}: noise has a scale of 2**-100 to 2**40 people")

@@ -210,7 +210,7 @@ def _keep_mask(
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
-    if getattr(step, "unit", "membership") == "user":
+    if step.draws_users:
         begins = _starts((window - 1) // length * length + 1, grid)
         hashes = noise.membership_hashes(*identity(memberships), begins)
     else:

@@ -13,9 +13,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
+from penstock.mechanisms.core.run import TraceFacts
 from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest
@@ -181,21 +181,14 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
         return Check("budget", True, "the mechanism promises no landmark budget")
     names, times = points["pseudonym"], points["time"].to_numpy()
     starts = np.flatnonzero(names.ne_missing(names.shift(1)).to_numpy())
-    seen = TraceView(
-        subjects=names.gather(starts).to_list(),
+    seen = TraceFacts(
+        users=np.arange(len(starts))[:, None],
         starts=starts,
         times=times,
         landmarks=points["landmark"].to_numpy(),
         periods=budget_periods(plan.traces, plan.grid.calendar.start(1), times),
-        epsilon=points["epsilon"].to_numpy(),
-        rho=points["rho"].to_numpy(),
-        scale=np.zeros(len(points)),
-        action=points["action"].to_numpy(),
-        noise="",
-        mechanism=plan.traces.mechanism,
     )
-    concentrated = plan.traces.mechanism.guarantee.concentrated
-    largest = float(seen.landmark_sums(concentrated)[1].max(initial=0.0))
-    unit = " zCDP rho" if concentrated else ""
+    measure, unit = ("rho", " zCDP rho") if plan.traces.mechanism.guarantee.concentrated else ("epsilon", "")
+    largest = float(seen.landmark_sums(points[measure].to_numpy())[1].max(initial=0.0))
     detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"
     return Check("budget", largest <= budget * (1 + ROUNDING), detail)

@@ -88,7 +88,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
 def trace_promise(plan: Plan) -> float:
     """Return the ε or ρ that a run of traces promises for its unit."""
     mechanism = plan.traces.mechanism
-    return float(getattr(mechanism, "budget", getattr(mechanism, "epsilon", math.inf)))
+    return mechanism.budget
 
 
 def _of_counts(plan: Plan) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
     elif promised.unit.kind == "stretch":
         # No stretch of so many windows meets more than w of the longer ones that are counted as one. What linked
         # windows cost together is charged window by window, which may add up to more than is promised.
-        budget = float(getattr(reader, "budget", amount))
+        budget = promised.charged or amount
         unit = {"length": (promised.unit.length - 1) * together + 1}
     else:
         worst = _worst(plan)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.accountants.core.charges import charges_shown, concentrated_rho, pure_epsilon
-from penstock.mechanisms.core.contract import Postprocess, Release, Window, shows_single_counts
+from penstock.mechanisms.core.contract import Interpretation, Postprocess, Release, Window
 from penstock.mechanisms.core.guarantee import EPSILON, RHO
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
@@ -137,7 +137,9 @@ def noise_warning(config: RunConfig, noise: float) -> str | None:
 
 
 def _is_smoothed(config: RunConfig) -> bool:
-    return any(isinstance(step, Postprocess) or not shows_single_counts(step) for step in config.mechanism)
+    return any(
+        isinstance(step, Postprocess) or not Interpretation.of(step).releases_single_counts for step in config.mechanism
+    )
 
 
 def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:

@@ -17,7 +17,7 @@ from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.pipeline.counting.spec import STREAM
 
 if TYPE_CHECKING:
-    from penstock.mechanisms.core.run import ReleasedTraces, Traces
+    from penstock.mechanisms.core.run import ReleasedTraces, TraceFacts, Traces
 
 TIME = pa.timestamp("ms", tz="UTC")
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -102,15 +102,15 @@ def truth_table(
     return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
 
 
-def traces_table(traces: Traces, released: ReleasedTraces) -> pa.Table:
+def traces_table(released: ReleasedTraces) -> pa.Table:
     """Return a table with one row per released point, ordered by pseudonym and time."""
     codes = np.select([released.action == action for action in ACTIONS], range(len(ACTIONS))).astype(np.int32)
-    columns = _user_and_time(traces) | {
+    columns = _user_and_time(released) | {
         "latitude": released.values[:, 0],
         "longitude": released.values[:, 1],
         "epsilon": released.epsilon,
         "rho": released.rho,
-        "landmark": traces.landmarks,
+        "landmark": released.landmarks,
         "action": _dictionary(codes, ACTIONS),
     }
     return pa.table([columns[name] for name in TRACES.names], schema=TRACES)
@@ -122,10 +122,8 @@ def true_traces_table(traces: Traces) -> pa.Table:
     return pa.table([columns[name] for name in TRUE_TRACES.names], schema=TRUE_TRACES)
 
 
-def _user_and_time(traces: Traces) -> dict[str, Any]:
-    from penstock.pipeline.releasing.traces import pseudonyms  # loads what a release of counts needs not
-
-    names = _dictionary(traces.user_of.astype(np.int32), pseudonyms(traces.users))
+def _user_and_time(traces: TraceFacts) -> dict[str, Any]:
+    names = _dictionary(traces.user_of.astype(np.int32), traces.pseudonyms)
     return {"pseudonym": names, "time": _times(traces.times)}
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from penstock.evaluation.utility import METRICS, skills
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.usual_days import UsualCounts
+from penstock.mechanisms.filter import Filter
 from penstock.pipeline import atomic
 from penstock.pipeline.config.kinds import parse_time
 from penstock.pipeline.config.rules import METRIC
@@ -135,7 +136,7 @@ def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, 
     """Return the counts expected by the filter's profile, or else by an accountant's `penstock learn` file, and the
     facts of that file, or None if no file covers the cells of the run.
     """
-    profiles = (getattr(step, "profile", None) for step in plan.config.mechanism)
+    profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     if (profile := next(filter(None, profiles), None)) is not None:
         usual = UsualCounts.read(profile.file)
         return usual.at([plan.grid.window(int(window)) for window in windows], plan.space.cells), usual.facts

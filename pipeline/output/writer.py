@@ -88,7 +88,7 @@ class RunWriter:
     def traces(self, batch: TraceBatch) -> None:
         """Write the charged traces of one shard of users, together with the operator's records of them."""
         plan, name = self.plan, f"{batch.shard:06d}"
-        files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.traces, batch.released))
+        files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.released))
         if has_truth(plan):
             files.write_part(parts_folder(plan, "truth"), name, true_traces_table(batch.traces))
         for number, rows in enumerate(batch.accounts):

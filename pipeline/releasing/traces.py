@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import Accountant, Rows
-from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.contract import Window
 from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean_points, stay_points, within
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
-from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, collect, release_traces
+from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, collect
 from penstock.mechanisms.core.schedules import Scheduled
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS
@@ -196,39 +195,6 @@ def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
     return np.asarray(kept, np.int64)
 
 
-def pseudonyms(users: Integers) -> list[str]:
-    """Format each row of ``users`` as a pseudonym of 32 hexadecimal digits.
-
-    >>> pseudonyms(np.array([[1, 255]]))
-    ['000000000000000100000000000000ff']
-    """
-    digits = np.ascontiguousarray(users).astype(">i8").tobytes().hex()
-    return [digits[i : i + 32] for i in range(0, len(digits), 32)]
-
-
-def view(
-    mechanism: Scheduled,
-    traces: Traces,
-    released: ReleasedTraces,
-    factors: Sequence[NDArray[np.float64]] | None = None,
-) -> TraceView:
-    """Return the part of a release that accountants may see, which contains no true position."""
-    return TraceView(
-        subjects=pseudonyms(traces.users),
-        starts=traces.starts,
-        times=traces.times,
-        landmarks=traces.landmarks,
-        periods=traces.periods,
-        epsilon=released.epsilon,
-        rho=released.rho,
-        scale=released.scale,
-        action=released.action,
-        noise=released.noise,
-        mechanism=mechanism,
-        factors=factors,
-    )
-
-
 # The release of one shard of traces: every user's points in order, each once, nothing beyond the budget.
 
 
@@ -269,10 +235,9 @@ class TraceLoop:
         mechanism, landmarks = self.terms.mechanism, self.terms.landmarks
         origin, max_landmarks = area_of(self.space).centre, landmarks.declared if landmarks else None
         schedule = PointSchedule(traces, origin, max_landmarks, **planned_noise(mechanism, traces))
-        released = collect(release_traces(mechanism, schedule, self.noise, *watch), len(traces.times))
-        seen = view(mechanism, traces, released, schedule.factors)
-        check_budget(seen, mechanism)
-        accounts = tuple(accountant.account_traces(seen) for accountant in self.accountants)
+        released = collect(mechanism, schedule, self.noise, *watch)
+        check_budget(released)
+        accounts = tuple(accountant.account_traces(released) for accountant in self.accountants)
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
@@ -296,13 +261,13 @@ def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
     return {"deviations": deviations, "factors": factors}
 
 
-def check_budget(seen: TraceView, mechanism: Scheduled) -> None:
+def check_budget(released: ReleasedTraces) -> None:
     """Raise `BudgetExceeded` if a user's landmarks and one more point of a budget period exceed the budget."""
-    budget = mechanism.guarantee.amount_of(LANDMARKS)
+    promised = released.mechanism.guarantee
+    budget = promised.amount_of(LANDMARKS)
     if budget is None:
         return
-    users, sums = seen.landmark_sums(mechanism.guarantee.concentrated)
+    users, sums = released.landmark_sums(released.rho if promised.concentrated else released.epsilon)
     if (sums > budget * (1 + ROUNDING)).any():
         worst = int(sums.argmax())
-        last = int(np.append(seen.starts[1:], len(seen.times))[users[worst]])
-        raise BudgetExceeded(last - int(seen.starts[users[worst]]), 0.0, float(sums[worst]), budget)
+        raise BudgetExceeded(int(released.lengths[users[worst]]), 0.0, float(sums[worst]), budget)

@@ -10,9 +10,10 @@ import pytest
 from penstock import mechanisms
 from penstock.mechanisms.core.events import Additive
 from penstock.mechanisms.core.plugin import examples_of
+from penstock.mechanisms.core.sensitivity import of_transform
 from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
-from penstock.mechanisms.fpa import Fpa, l1_sensitivity, real_basis
+from penstock.mechanisms.fpa import Fpa, real_basis
 from penstock.mechanisms.sampling import Sampling
 from penstock.mechanisms.suppress_unpopular import SuppressUnpopular
 from penstock.testing import Subject, checks_for
@@ -127,8 +128,8 @@ def test_a_sensitivity_of_one_coefficient_too_few_is_caught():
     """The bound of k − 1 coefficients is below what one user does to k: the brute force would notice."""
     worst = np.abs(real_basis(4, 3) @ np.ones((4, 1))).sum()
     signs = [np.abs(real_basis(4, 3) @ np.array(bits)[:, None]).sum() for bits in np.ndindex(2, 2, 2, 2)]
-    assert max(signs) > l1_sensitivity(real_basis(4, 2), 1, 4, 1)
-    assert worst <= l1_sensitivity(real_basis(4, 3), 1, 4, 1)
+    assert max(signs) > of_transform(real_basis(4, 2), 1, 4, 1).l1
+    assert worst <= of_transform(real_basis(4, 3), 1, 4, 1).l1
 
 
 def shifted(mechanism):

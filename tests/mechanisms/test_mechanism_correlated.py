@@ -115,7 +115,7 @@ def figures(mechanism, w, n_windows=6):
 def test_composition_states_the_promise_for_its_own_stretch_and_sums_for_others():
     mechanism = Correlated(epsilon=2.0, delta=1e-6, w=3, band=5)
     rho = rho_of(2.0, 1e-6)
-    charged = mechanism.budget / 3
+    charged = mechanism.guarantee.charged / 3
     matching, longer = figures(mechanism, 3), figures(mechanism, 4)
     assert matching["w_event_rho"] == pytest.approx(rho)
     assert matching["w_event_epsilon_rdp"] == pytest.approx(2.0, rel=1e-3)
@@ -147,7 +147,7 @@ class OneWindowAtATime(Correlated):
     __doc__ = Correlated.__doc__
 
     def _sigma(self, state):
-        return float(np.sqrt(self.w * of_mixtures(strategy(self.band), 1).l2_squared / (2 * self.promised)))
+        return float(np.sqrt(self.w * of_mixtures(strategy(self.band), 1).l2_squared / (2 * self.budget)))
 
 
 @pytest.mark.slow

@@ -221,7 +221,7 @@ def test_smoothing_helps_where_counts_hardly_change():
 
 
 def test_smoothed_counts_are_not_filtered_as_noisy_ones():
-    with pytest.raises(ParameterError, match="smoothing: none before it"):
+    with pytest.raises(ParameterError, match="smoothing: none leaves them"):
         Chain.of([Pegasus(epsilon=1.0, smoothing="mean"), get("filter")()])
     assert Chain.of([Pegasus(epsilon=1.0), get("filter")()]).after
 

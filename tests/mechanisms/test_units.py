@@ -122,34 +122,34 @@ def test_sensitivity_without_a_bound_on_periods(max_cells):
     bounds = Bounds(max_cells=max_cells)
     lengths = {"window": None, "stretch": None, "landmarks": 2, "period": 3}
     for unit in (WINDOW, Unit.stretch(2), Unit.stretch(3), LANDMARKS, PERIOD):
-        moved = bounds.sensitivity(unit, WIDTH, lengths[unit.kind])
+        moved = bounds.of_unit(unit, WIDTH, lengths[unit.kind])
         assert moved.l1 == moved.l2_squared == largest_change(unit, max_cells, None, LANDMARK)
 
 
 @pytest.mark.parametrize(("max_cells", "most"), [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (2, 9)])
 def test_a_period_costs_n_and_its_parts_a_replacement(max_cells, most):
     bounds = Bounds(max_cells=max_cells, max_per_period=most)
-    whole = bounds.sensitivity(PERIOD, WIDTH, 3)
+    whole = bounds.of_unit(PERIOD, WIDTH, 3)
     assert whole.l1 == whole.l2_squared == largest_change(PERIOD, max_cells, most, LANDMARK)
     # A charge of a period, for noise of scale 1, against what any other unit really changes.
-    charges, first, last = [whole.l1, bounds.sensitivity(PERIOD, WIDTH, 1).l1], [0, 3], [2, 3]
+    charges, first, last = [whole.l1, bounds.of_unit(PERIOD, WIDTH, 1).l1], [0, 3], [2, 3]
     part = [whole.replaced.l1, charges[1]]
     for unit in (WINDOW, Unit.stretch(2), Unit.stretch(3), Unit.stretch(4), LANDMARKS, PERIOD):
         paid = unit.cost(charges, LANDMARK, PERIODS, first=first, last=last, part=part)
         assert paid >= largest_change(unit, max_cells, most, LANDMARK)
         if unit != PERIOD:
             with pytest.raises(ParameterError, match="period_uniform"):
-                bounds.sensitivity(unit, WIDTH, 2)
+                bounds.of_unit(unit, WIDTH, 2)
 
 
 def test_a_part_of_a_period_may_cost_twice_the_period():
     """One event of one window makes room for another: a charge in full would be too little."""
-    assert largest_change(WINDOW, 1, 1, LANDMARK) == 2 * Bounds(max_per_period=1).sensitivity(PERIOD, WIDTH, 3).l1
+    assert largest_change(WINDOW, 1, 1, LANDMARK) == 2 * Bounds(max_per_period=1).of_unit(PERIOD, WIDTH, 3).l1
 
 
 def test_blocks():
-    assert Bounds(max_cells=3, max_windows=4, max_block_cells=2).sensitivity(Unit.block(6), 9).l1 == 8
-    assert Bounds(max_cells=3).sensitivity(Unit.block(6), 2).l2_squared == 12
+    assert Bounds(max_cells=3, max_windows=4, max_block_cells=2).of_unit(Unit.block(6), 9).l1 == 8
+    assert Bounds(max_cells=3).of_unit(Unit.block(6), 2).l2_squared == 12
 
 
 def test_functions_of_counts_move_by_no_more_than_their_sensitivity():

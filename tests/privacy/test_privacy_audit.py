@@ -12,7 +12,7 @@ from penstock import mechanisms
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.accountants.core.renyi import from_renyi, renyi
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.contract import Facts, without_noise
+from penstock.mechanisms.core.contract import Facts, Interpretation
 from penstock.mechanisms.core.events import Additive, Block
 from penstock.mechanisms.core.plugin import examples_of, parameters_of
 from penstock.mechanisms.core.run import run_mechanism
@@ -105,7 +105,7 @@ def test_no_test_finds_more_than_the_epsilon_of_a_block(noise):
     inputs = neighbours(unit)
     runs = [run_mechanism(mechanism, counts, facts, seed=9) for counts in inputs]
     # What the user adds, as far as the released frequencies show it.
-    added = without_noise(mechanism, inputs[1][0]) - without_noise(mechanism, inputs[0][0])
+    added = np.subtract(*map(Interpretation.of(mechanism).without_noise, (inputs[1][0], inputs[0][0])))
     scores = [sum((release.values * added[release.window - 1]).sum(axis=1) for release in run) for run in runs]
     [block] = [event for release in runs[0] for event in release.charge if isinstance(event, Block)]
     actual = max(

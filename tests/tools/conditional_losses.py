@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from penstock.accountants.core.trace_view import TraceView
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
+from penstock.mechanisms.core.run import ReleasedTraces
 
 RADIUS, LONGEST = 40.0, 300.0
 #: A class of priors, with the keys of a goal.
@@ -41,8 +41,8 @@ def rows_of(rows, name):
 def view(mechanism, scale):
     """Two traces as they leave a mechanism; the noise is called what the mechanism calls it."""
     n = len(scale)
-    return TraceView(
-        subjects=["a", "b"],
+    return ReleasedTraces(
+        users=np.array([[10], [11]]),
         starts=np.array([0, 4]),
         times=60_000 * np.arange(n),
         landmarks=np.zeros(n, bool),
@@ -51,6 +51,8 @@ def view(mechanism, scale):
         rho=np.full(n, np.inf),
         scale=scale,
         action=np.full(n, "published"),
+        values=np.zeros((n, 2)),
+        repeats=np.full(n, -1),
         noise=mechanism.family.name,
         mechanism=mechanism,
     )

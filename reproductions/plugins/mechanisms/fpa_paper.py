@@ -45,7 +45,7 @@ class FpaPaper(FourierMechanism):
         m: counts are rounded and held in [0, m]; unset: shown as they come.
 
     **Privacy.** None that it states: no guarantee, since its ε is that of a single series and transform. It is charged
-    at what it is worth by the L1 sensitivity of the complex transform under C, W and U (`mechanisms.fpa`): ε for one
+    at what it is worth by the L1 sensitivity of the complex transform under C, W and U (`core.sensitivity`): ε for one
     cell, up to √U times as much over U cells, √n times as much unnormalised; infinite where Δ₂ was measured.
 
     Notes
@@ -106,9 +106,9 @@ class FpaPaper(FourierMechanism):
         scale = np.sqrt(self._n_kept(n_windows)) * delta_2 / self.epsilon
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
-    def noise_event(self, n_windows: int, bounds: Bounds) -> events.Event:
-        """Return the privacy event of the noise on all coefficients, with its true cost."""
-        return events.Exact() if self.measured_sensitivity is not None else super().noise_event(n_windows, bounds)
+    def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
+        """Return the charge of a block at its true cost."""
+        return (events.Exact(),) if self.measured_sensitivity is not None else super().block_charge(n_windows, state)
 
     def _n_kept(self, n_windows: int) -> int:
         return min(self.coefficients, n_windows // 2 + 1)

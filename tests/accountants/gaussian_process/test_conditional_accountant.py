@@ -19,7 +19,7 @@ from penstock.mechanisms.core.events import Additive, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
-from penstock.mechanisms.core.run import PointSchedule, collect, release_traces, run_traces, traces_of
+from penstock.mechanisms.core.run import PointSchedule, collect, run_traces, traces_of
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.gaussian_trace import ConditionalGoal, LengthScales, PlannedNoise
 from tests.tools.conditional_losses import rows_of, view
@@ -73,7 +73,7 @@ def test_figures_depend_on_no_position_and_repetitions_add_nothing():
 
 def test_every_trace_has_books_of_its_own():
     rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), np.full(7, SIGMA)))
-    assert [(row.subject, row.window) for row in rows if row.name == "loss"] == [("a", 4), ("b", 3)]
+    assert [(row.subject, row.window) for row in rows if row.name == "loss"] == [(f"{10:016x}", 4), (f"{11:016x}", 3)]
     assert rows_of(rows, "loss") == pytest.approx(
         [max(exact(60.0 * np.arange(n), [secret])[0] for secret in range(n)) for n in (4, 3)], rel=1e-6
     )
@@ -175,7 +175,7 @@ def test_no_gaps_that_a_trace_may_have_break_the_goal(name):
     deviations = planned_deviations(goal, RADIUS, flat)
     noise = NoiseSource(NoiseKey.from_seed(1), configuration=b"")
     schedule = PointSchedule(flat, (39.9, 116.4), deviations=deviations)
-    released = collect(release_traces(mechanism, schedule, noise), len(flat.times))
+    released = collect(mechanism, schedule, noise)
     assert released.noise == mechanism.family.name == "planar_gaussian"  # what the accountant has a theorem for
     kernel = (goal.length_scales.longest, RADIUS, goal.order, goal.kernel, goal.variance, goal.period)
     for first, times in zip(flat.starts, every):
@@ -214,12 +214,9 @@ def test_what_no_noise_can_keep_to_the_goal_is_refused():
     flat = replace(flat, times=flat.times // 60)
     assert planned_deviations(close, RADIUS, flat).tolist() == [math.inf]
     nothing = collect(
-        release_traces(
-            get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=close), radius=RADIUS),
-            PointSchedule(flat, (40.0, 116.0), deviations=np.array([math.inf])),
-            NoiseSource(NoiseKey.from_seed(1), configuration=b""),
-        ),
-        12,
+        get("gaussian_trace")(sigma=PlannedNoise(conditional_goal=close), radius=RADIUS),
+        PointSchedule(flat, (40.0, 116.0), deviations=np.array([math.inf])),
+        NoiseSource(NoiseKey.from_seed(1), configuration=b""),
     )
     assert (nothing.action == "refused").all()
     assert (nothing.values == (40.0, 116.0)).all()

@@ -10,18 +10,17 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.accountants.core.trace_view import TraceView
 from penstock.mechanisms.core.geometry import distance
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import BudgetExceeded, ConfigError
-from penstock.mechanisms.core.run import PointSchedule, collect, release_traces
+from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, collect
 from penstock.pipeline.cli.run import summary
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import Ledger
-from penstock.pipeline.releasing.traces import area_of, check_budget, gather, points_of, pseudonyms
+from penstock.pipeline.releasing.traces import area_of, check_budget, gather, points_of
 from tests.tools.checkout import ROOT
 from tests.tools.small_configuration import run_locally as run
 from tests.tools.small_configuration import walk_source
@@ -118,12 +117,10 @@ def test_releases_are_those_of_the_plain_loop(events, tmp_path):
     traces = gather(points, plan.traces, plan.grid, plan.space)
     noise = NoiseSource(plan.keys.noise_key, configuration=plan.keys.configuration)
     schedule = PointSchedule(traces, area_of(plan.space).centre)
-    expected = collect(release_traces(plan.traces.mechanism, schedule, noise), len(traces.times))
+    expected = collect(plan.traces.mechanism, schedule, noise)
     released = pl.read_parquet(tmp_path / "out/public/traces.parquet")
     assert np.array_equal(released.select("latitude", "longitude").to_numpy(), expected.values)
-    assert (
-        released["pseudonym"].cast(pl.String).to_list() == np.array(pseudonyms(traces.users))[traces.user_of].tolist()
-    )
+    assert released["pseudonym"].cast(pl.String).to_list() == np.array(traces.pseudonyms)[traces.user_of].tolist()
 
 
 def test_order_of_arrival_and_shards_change_nothing(events, tmp_path):
@@ -184,8 +181,8 @@ def test_traces_that_cost_more_than_the_budget_do_not_leave(events, tmp_path, ex
     """Two users: the second's landmarks and dearest other point cost the budget, and then some."""
     plan = make_plan(config(events, tmp_path / "out"))
     epsilon = np.array([2.0, 0.5, 1.0 + excess, 0.5, 0.25])
-    seen = TraceView(
-        subjects=["a", "b"],
+    seen = ReleasedTraces(
+        users=np.array([[10], [11]]),
         starts=np.array([0, 1]),
         times=np.arange(5),
         landmarks=np.array([False, True, False, True, False]),
@@ -194,11 +191,13 @@ def test_traces_that_cost_more_than_the_budget_do_not_leave(events, tmp_path, ex
         rho=np.zeros(5),
         scale=np.ones(5),
         action=np.full(5, "published"),
+        values=np.zeros((5, 2)),
+        repeats=np.full(5, -1),
         noise="planar_laplace",
         mechanism=plan.traces.mechanism,
     )
     with pytest.raises(BudgetExceeded, match="window 4") if is_refused else nullcontext():
-        check_budget(seen, plan.traces.mechanism)
+        check_budget(seen)
 
 
 def test_budget_periods_renew_the_budget(events, tmp_path):
