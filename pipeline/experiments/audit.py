@@ -154,8 +154,10 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
     step = max((min(until, calendar.from_ms + (spec.budget_period or A_DAY)) - calendar.from_ms) // n_points, 1)
     times = calendar.from_ms + max(step, spec.gap or 0) * np.arange(n_points)
     users, starts, times = np.arange(N_TRACES)[:, None], n_points * np.arange(N_TRACES), np.tile(times, N_TRACES)
-    # Far from the point before, so that what follows changes is released.
-    there = np.column_stack([np.zeros(len(times)), min(1000 * apart, FAR) * np.tile(np.arange(n_points) % 2, N_TRACES)])
+    # Far from the point before, and the first one from the public point, so that what follows changes is released.
+    there = np.column_stack(
+        [np.zeros(len(times)), min(1000 * apart, FAR) * np.tile(1 - np.arange(n_points) % 2, N_TRACES)]
+    )
     first = moved(np.asarray(area_of(plan.space).centre), there)
     marked = landmark_mask(spec.landmarks, spec.time_zone, times, first, starts, users)
     present = random.random(len(times)) < 0.5
@@ -177,11 +179,13 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
     released = TraceLoop(spec, plan.space, plan.keys, plan.config.accountants, 1).release(1, traces, watch).released
     charges = released.rho if concentrated else released.epsilon
     facts = zip(*(np.split(column, starts[1:]) for column in (charges, marked, traces.periods)))
+    # Where a publication would cost less than the question whether to make it, its noise tells little of the claim.
+    kept = claims >= 2 * spec.mechanism.query_budget
     return TraceRun(
-        offsets=np.nan_to_num(offsets_between(traces.points, released.values)),
-        scale=np.where(released.action == "published", released.scale, 0.0),
-        present=present,
-        claims=claims * (factor if amount else 1.0),
+        offsets=np.nan_to_num(offsets_between(traces.points, released.values))[kept],
+        scale=np.where(released.action == "published", released.scale, 0.0)[kept],
+        present=present[kept],
+        claims=claims[kept] * factor,
         apart=float(apart),
         family=released.noise,
         concentrated=concentrated,
