@@ -152,13 +152,13 @@ def test_a_savepoint_changes_no_release(broker, topics, tmp_path, undisturbed):
 def half_of(source, number: int):
     """A source of a day with the events before noon alone (0), or those after it (1)."""
 
-    def read(span):
-        for block in source.read(span):
+    def all_blocks():
+        for block in source.all_blocks():
             later = pl.col("time") >= (source.from_ + source.until) // 2
             half = block.frame.filter(later if number else ~later)
             yield EventBlock(half, half.height)
 
-    return SimpleNamespace(spans_from=source.spans_from, read=read, until=source.until)
+    return SimpleNamespace(all_blocks=all_blocks, until=source.until)
 
 
 @contextmanager
