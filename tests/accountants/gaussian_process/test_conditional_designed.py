@@ -175,7 +175,7 @@ def test_the_account_is_exact_under_the_covariance_at_every_point():
     rows = account.account_traces(seen(goal, factors))
     losses = {(row.subject, row.window): row.value for row in rows if row.name == "loss"}
     assert len(losses) == 7
-    for subject, factor in zip("ab", factors):
+    for subject, factor in zip((f"{10:016x}", f"{11:016x}"), factors):
         covariance = factor @ factor.T
         for n in range(1, len(factor) + 1):
             exact = largest_loss(60.0 * np.arange(n), named_family("every_other", n), covariance=covariance[:n, :n])
