@@ -304,6 +304,55 @@ class Release:
         return replace(self, **changes)
 
 
+class Measured(NamedTuple):
+    """The linear functions of counts x, shape (n_windows, n_cells), to which noise is added: ``windows`` @ x @
+    ``cells``.
+
+    A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
+    does. None in place of a matrix: the identity. ``scale``: of their noise; None: that of the releases.
+    """
+
+    windows: NDArray[np.float64] | None = None
+    cells: NDArray[np.float64] | None = None
+    scale: float | None = None
+
+
+class Interpretation:
+    """What published values say of the counts: read by conformance checks, audits, attacks and accountants.
+
+    As it stands it is that of a mechanism that adds noise to every count. A mechanism of which something else holds
+    derives from this class, too, and overrides what differs.
+    """
+
+    @classmethod
+    def of(cls, step: Any) -> Interpretation:
+        """Return the interpretation of a step's releases: its methods, or else those of a noisy count."""
+        return step if isinstance(step, Interpretation) else Interpretation()
+
+    @property
+    def releases_single_counts(self) -> bool:
+        """Return whether a published value is the noisy count of its cell alone."""
+        return True
+
+    @property
+    def adds_noise_only(self) -> bool:
+        """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
+        given = (type(self).without_noise, type(self).noise_in)
+        return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
+
+    def measured(self, facts: Facts) -> Measured:
+        """Return the noise-free quantities to which noise is added, which are the counts in the base class."""
+        return Measured()
+
+    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
+        """Return what would be released without noise, shape (n_windows, n_cells): the counts in the base class."""
+        return counts
+
+    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
+        return np.asarray(published - self.without_noise(counts))
+
+
 class ChainStep(Checked, ABC):
     """One entry of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
 
@@ -311,6 +360,12 @@ class ChainStep(Checked, ABC):
     """
 
     version: ClassVar[int] = 1
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        public = {name for name in vars(Interpretation) if not name.startswith("_")} - {"of"}
+        if not issubclass(cls, Interpretation) and (names := sorted(public & vars(cls).keys())):
+            raise TypeError(f"{cls.__name__} has {', '.join(names)}: it must derive from Interpretation, too")
 
     @property
     def guarantee(self) -> Guarantee:
@@ -443,55 +498,6 @@ class Postprocess(ChainStep):
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the transformed values, shape (..., n_cells). NaN marks inactive sensors and stays NaN."""
         raise NotImplementedError(f"{type(self).__name__} does not map values one by one")
-
-
-class Measured(NamedTuple):
-    """The linear functions of counts x, shape (n_windows, n_cells), to which noise is added: ``windows`` @ x @
-    ``cells``.
-
-    A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
-    does. None in place of a matrix: the identity. ``scale``: of their noise; None: that of the releases.
-    """
-
-    windows: NDArray[np.float64] | None = None
-    cells: NDArray[np.float64] | None = None
-    scale: float | None = None
-
-
-class Interpretation:
-    """What published values say of the counts: read by conformance checks, audits, attacks and accountants.
-
-    As it stands it is that of a mechanism that adds noise to every count. A mechanism of which something else holds
-    derives from this class, too, and overrides what differs.
-    """
-
-    @classmethod
-    def of(cls, step: Any) -> Interpretation:
-        """Return the interpretation of a step's releases: its methods, or else those of a noisy count."""
-        return step if isinstance(step, Interpretation) else Interpretation()
-
-    @property
-    def releases_single_counts(self) -> bool:
-        """Return whether a published value is the noisy count of its cell alone."""
-        return True
-
-    @property
-    def adds_noise_only(self) -> bool:
-        """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
-        given = (type(self).without_noise, type(self).noise_in)
-        return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
-
-    def measured(self, facts: Facts) -> Measured:
-        """Return the noise-free quantities to which noise is added, which are the counts in the base class."""
-        return Measured()
-
-    def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return what would be released without noise, shape (n_windows, n_cells): the counts in the base class."""
-        return counts
-
-    def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
-        return np.asarray(published - self.without_noise(counts))
 
 
 #: Parameters that say how much noise a step adds, with their values if it adds none. They are read by these names from

@@ -70,3 +70,11 @@ def test_a_step_without_an_interpretation_releases_noisy_counts():
     assert not Own().adds_noise_only
     assert Interpretation.of(Own()).noise_in(7, 10) == 2
     assert Own().measured(Facts(n_cells=1)).windows is None
+
+
+def test_an_interpretation_that_would_not_be_read_is_refused():
+    with pytest.raises(TypeError, match=r"Halved has without_noise: it must derive from Interpretation, too"):
+
+        class Halved(Postprocess):
+            def without_noise(self, counts):
+                return counts // 2
