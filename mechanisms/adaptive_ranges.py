@@ -1,4 +1,4 @@
-"""Adaptive ranges: each cell's range is divided into equal parts, and each count is replaced by its part's midpoint."""
+"""Adaptive ranges: bin each cell's counts into equal-width bins over that cell's range and release bin midpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveRanges(CountsOfBlock):
-    """Divide each cell's range of counts into equal parts, and release the midpoint of each count's part.
+    """Divide each cell's range of counts into equal-width bins, and release each count as the midpoint of its bin.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class AdaptiveRanges(CountsOfBlock):
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Replace each count by the midpoint of the part of its cell's range in which it falls."""
+        """Replace each count with the midpoint of its bin."""
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)

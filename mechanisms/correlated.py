@@ -1,4 +1,4 @@
-"""Gaussian noise that is correlated over time, so that it cancels in sums over many windows."""
+"""Gaussian noise correlated over time, so that it cancels in sums over many windows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRID = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Correlated(Budgeted, Interpretation):
-    """Add noise that is correlated over time, for accurate sums over many windows.
+    """Add Gaussian noise correlated over time, for accurate sums over many windows.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Correlated(Budgeted, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[Correlated, ...]:
-        """Return instances with each kind of budget and noise, and with one band or several."""
+        """Return instances with each kind of budget and noise, and with one or several bands."""
         return (
             cls(rho=0.5, band=3),
             cls(rho=0.5, w=4, band=5, noise="gaussian"),
@@ -86,7 +86,7 @@ class Correlated(Budgeted, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for any w successive windows, whose charges each hold for any set of windows."""
+        """The guarantee: ρ-zCDP for any w successive windows. Charges add up over any set of windows."""
         entries = strategy(self.band)
         charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return Guarantee(
@@ -102,7 +102,7 @@ class Correlated(Budgeted, Interpretation):
         )
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, which also holds the impulse response of the noise."""
+        """Return the initial state, including the impulse response of the noise."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
         return {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -144,12 +144,12 @@ class Correlated(Budgeted, Interpretation):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window, which holds for every window and within any set of windows."""
+        """Return the charge of a window, the same for all windows and additive over any set of them."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the mixtures of windows to which noise is added."""
+        """Return the linear combinations of windows to which noise is added."""
         entries = np.append(strategy(self.band), 0.0) / GRID
         lag = np.subtract.outer(windows := np.arange(facts.n_windows or 0), windows)
         mixed = entries[np.where((lag >= 0) & (lag < self.band), lag, self.band)]
@@ -162,7 +162,7 @@ class Correlated(Budgeted, Interpretation):
 
 
 def strategy(band: int) -> Array:
-    """Return the entries of a column of C in units of 1/GRID, which are decreasing whole numbers of at least 1.
+    """Return the entries of a column of C in units of 1/GRID: decreasing positive integers.
 
     >>> strategy(4).tolist()
     [1024.0, 512.0, 384.0, 320.0]

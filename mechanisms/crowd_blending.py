@@ -1,4 +1,4 @@
-"""Crowd-blending: small counts are suppressed or, if there is a budget, perturbed."""
+"""Crowd-blending: suppress small counts or, given a budget, perturb them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Mechanism, Interpretation):
-    """Release the counts of a crowd exactly; suppress smaller ones, or perturb them if there is a budget.
+    """Release the counts of crowds exactly, and suppress (or, given a budget, perturb) smaller counts.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class CrowdBlending(Mechanism, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[CrowdBlending, ...]:
-        """Return one instance that suppresses small counts and one that perturbs them."""
+        """Return an instance that suppresses small counts and one that perturbs them."""
         return cls(threshold=5), cls(threshold=5_000, epsilon=1.0)
 
     @property
@@ -77,5 +77,5 @@ class CrowdBlending(Mechanism, Interpretation):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return all counts if there is a budget, or else only counts that are at least as large as a crowd."""
+        """Return all counts given a budget, otherwise only counts of at least the crowd size."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

@@ -1,4 +1,4 @@
-"""FAST: publish when a PID controller calls for it, spending an equal fraction of a period's budget each time."""
+"""FAST: publish when a PID controller says so, spending equal shares of a period's budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROPORTIONAL, INTEGRAL, MEMORY = 0.9, 0.1, 5
 
 @dataclass(frozen=True, kw_only=True)
 class Fast(PeriodSchedule):
-    """Publish a limited number of times in a budget period: sooner after surprising releases, later after others.
+    """Publish a limited number of times per budget period, sooner after surprising releases and later after others.
 
     Parameters
     ----------
@@ -71,17 +71,17 @@ class Fast(PeriodSchedule):
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, in which a publication is due at once and there is no estimate."""
+        """Return the initial state, with a publication due at once and no estimate."""
         shape = (*facts.shape, facts.n_cells)
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the whole budget if a publication is due. Its noise covers all publications of the period together."""
+        """Return the whole budget if a publication is due. The noise covers all publications of the period jointly."""
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Measure the surprise of a publication, and schedule the next one."""
+        """Measure the surprise of a publication, and schedule the next."""
         publish, values = offer.publish, after["last"]
         seen = np.broadcast_to(publish[..., None] & (True if window.active is None else window.active), values.shape)
         predicted, spread = after["estimate"], after["variance"] + self.process_variance

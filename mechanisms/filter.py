@@ -1,4 +1,4 @@
-"""A filter that predicts the next counts from earlier releases, and combines each prediction with the noisy count."""
+"""A filter that predicts counts from earlier releases and combines each prediction with the noisy count."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and update the state. Raise `ParameterError` if the variance of its noise is not known."""
+        """Filter a release, and update the state. Raise `ParameterError` if the noise variance is unknown."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
@@ -197,7 +197,7 @@ class Filter(Postprocess):
 
 
 def noise_variance(family: str, scale: Any) -> Any:
-    """Return the variance of the noise in each cell of a release, or raise `ParameterError` for an unknown family.
+    """Return the noise variance of each cell in a release; raise `ParameterError` for an unknown family.
 
     >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.5, 0.0])).round(3)
     (18.0, array([4.   , 0.215, 0.   ]))
@@ -210,7 +210,7 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Return the variance of single counts around the released means of groups of cells, unchanged where not ``seen``.
+    """Return the variance of counts around the released means of their groups of cells, unchanged where not ``seen``.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
     from it as from 0, and to vary as counts do. A group's scale is smaller, that of the mean, and its cells share a
@@ -237,7 +237,7 @@ def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> 
 
 
 def _features(first: int, slot: int, state: State) -> Array:
-    """Return the features of the prediction, shape (..., n_features, n_cells)."""
+    """Return the regression features, shape (..., n_features, n_cells)."""
     last, totals = state["last"], state["totals"]
     n_slots = state["means"].shape[-2] // len(DAY_TYPES)
     mean = state["patterns"][..., 0, :]
@@ -254,7 +254,7 @@ def _features(first: int, slot: int, state: State) -> Array:
 
 
 def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State) -> tuple[Array, NDArray[np.int64]]:
-    """Return the bias-corrected prediction of each cell, and the level to which it belongs."""
+    """Return each cell's bias-corrected prediction and its level."""
     # A ridge towards the first weights, worth the information of one window with the cells' means.
     ridge = np.maximum((features[..., MEAN, :] ** 2).sum(-1) / np.maximum(state["variance"], TINY), TINY)[..., None]
     information = state["information"] + ridge[..., None] * np.eye(len(PRIOR_WEIGHTS))
@@ -273,7 +273,7 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
-    """Return each prediction's variance (κ·m with its level's κ), its standard error, and what single counts add."""
+    """Return each prediction's variance (κ·m with its level's κ), its standard error, and the within-group variance."""
     # Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
@@ -287,7 +287,7 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
 
 
 def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Estimate a variance from squared errors and weights by level, and return it with its standard error."""
+    """Estimate the variance by level from squared errors and weights, and return it with its standard error."""
     errors, weights = sums[..., 0, :], sums[..., 1, :]
     total = weights.sum(-1, keepdims=True)
     some = np.maximum(total, TINY**2)
@@ -301,7 +301,7 @@ def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.in
 
 
 def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
-    """Return the extra variance of predictions for a time of day at which nothing was ever published."""
+    """Return the extra prediction variance at times of day without any publication so far."""
     # It may be as far from the others as these are from 0, and a cell that is empty at those may be as full as others.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
     return np.asarray((is_new * size.max(-1))[..., None] * np.maximum(size, size.mean(-1)[..., None]))
@@ -310,7 +310,7 @@ def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state
 def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Correct predictions by the error common to all cells; return them, their variances, what that adds, and state."""
+    """Correct predictions for the error common to all cells; return them, both variances and the state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     # Variances are larger at once if the errors of this window clearly are.
     weight = noisy.seen / (spread + noisy.variance)
@@ -325,7 +325,7 @@ def _correct_common_error(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Return the relative error common to all cells, the variance that its uncertainty adds, and the next state."""
+    """Estimate the relative error common to all cells, the variance due to its uncertainty, and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     parts, pulls = weight * predicted**2, weight * predicted * (noisy.values - predicted)
@@ -364,7 +364,7 @@ def _update(
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """Update the regression and the errors of each level with the data of one window."""
+    """Update the regression and each level's errors with one window's data."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted

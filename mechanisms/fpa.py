@@ -1,4 +1,4 @@
-"""Fourier perturbation: noise on the low frequencies of a block of windows."""
+"""Fourier perturbation: noise on a block's low-frequency coefficients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RESOLUTION = 2.0**-20
 
 @dataclass(frozen=True, kw_only=True)
 class FourierMechanism(BlockMechanism, Interpretation):
-    """Base class for mechanisms that add noise to the low frequencies of each cell over a block.
+    """Base class for mechanisms that add noise to each cell's low-frequency coefficients over a block.
 
     Discrete noise is on a lattice of `RESOLUTION`: transforms, coefficients and scales count steps of it.
     """
@@ -52,11 +52,11 @@ class FourierMechanism(BlockMechanism, Interpretation):
 
     @abstractmethod
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Return the transform of a block of ``n_windows``, in units of `step_size`, and its inverse."""
+        """Return the transform of a block of ``n_windows`` in units of `step_size`, and its inverse."""
 
     @property
     def step_size(self) -> float:
-        """The step of the lattice that contains the coefficients, or 1 for real-valued noise."""
+        """The lattice step of the coefficients, or 1 for real-valued noise."""
         return RESOLUTION if self.family.is_integer else 1.0
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
@@ -64,7 +64,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return float(self.family.scale_of_norm(self.budget, sensitivity_of(self, n_windows, bounds)))
 
     def empty(self, facts: Facts) -> State:
-        """Return coefficients that are all zero, and the bounds C, W and U."""
+        """Return zero coefficients and the contribution bounds C, W and U."""
         windows = min(facts.max_windows or self.block, self.block)
         cells = min(facts.max_block_cells or facts.n_cells, facts.n_cells)
         bounds = np.broadcast_to(np.array([facts.sensitivity, windows, cells]), (*facts.shape, 3)).copy()
@@ -83,7 +83,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return {"coefficients": np.add(part, state["coefficients"], out=part)}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Add noise to the coefficients and transform them back."""
+        """Add noise to the coefficients, and apply the inverse transform."""
         basis, inverse = self.matrices(n_windows)
         exact, scale = state["coefficients"][..., : len(basis), :], self.scale(n_windows, _bounds(state))
         noisy = np.asarray(exact + self.family.draw(noise, scale, exact.shape), np.float64)
@@ -91,7 +91,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return values, {"noise": self.family.of_sums, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return the charge of a block, which depends on its length alone."""
+        """Return the charge of a block, which depends only on its length."""
         bounds = _bounds(state)
         moved = sensitivity_of(self, n_windows, bounds)
         return (self.family.event_on_lattice(self.budget, moved, self.scale(n_windows, bounds)),)
@@ -105,7 +105,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the noise of the coefficients, repeated if a block has fewer coefficients than windows."""
+        """Return the noise on the coefficients, repeated if a block has fewer coefficients than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block
@@ -148,7 +148,7 @@ def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None)
 
 @lru_cache(maxsize=256)
 def sensitivity_of(mechanism: FourierMechanism, n_windows: int, bounds: Bounds) -> Sensitivity:
-    """Return the sensitivity of all coefficients of a block, in units of `step_size`, to one user."""
+    """Return the joint sensitivity of a block's coefficients to one user, in units of `step_size`."""
     return of_transform(mechanism.matrices(n_windows)[0], *bounds)
 
 
@@ -160,7 +160,7 @@ def frozen(matrix: Matrix) -> Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class Fpa(Budgeted, FourierMechanism):
-    """Keep the first Fourier coefficients of each cell over a block, add noise to them, and transform back.
+    """Keep each cell's first Fourier coefficients over a block, add noise to them, and transform back.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[Fpa, ...]:
-        """Return instances with each noise family, with few coefficients and with all."""
+        """Return instances with each noise family, and with few or all coefficients."""
         return (
             *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
             *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
@@ -230,7 +230,7 @@ class Fpa(Budgeted, FourierMechanism):
         return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the coefficients, stored in the first windows of their blocks."""
+        """Return the coefficients as linear functions of the counts, stored in the first windows of each block."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
         for first in range(0, n_windows, self.block):

@@ -56,14 +56,14 @@ class Gaussian(Scheduled):
 
     @property
     def budget(self) -> float:
-        """The ρ of each window, or infinity if σ is given."""
+        """The ρ per window, or infinity if σ is given."""
         return float("inf") if self.rho is None else self.rho
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for each window. If σ is given, ρ follows from the bounds of the run."""
+        """The guarantee: ρ-zCDP per window. If σ is given, ρ follows from the contribution bounds of the run."""
         return replace(super().guarantee, amount=self.rho)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """Return σ, either as given or derived from ρ."""
+        """Return σ, as given or derived from ρ."""
         return super().scale(amount, sensitivity) if self.sigma is None else self.sigma

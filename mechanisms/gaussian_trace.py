@@ -1,4 +1,4 @@
-"""Gaussian noise on every point of a trace, either independent or shaped to meet a goal."""
+"""Gaussian noise on every point of a trace, independent or designed to meet a goal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAMILIES = ("singletons", "every_other", "sliding_blocks")
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScales(Checked):
-    """The length scales of the processes that an adversary may know: all up to the longest one, or exactly one."""
+    """The length scales of processes that an adversary may know: all up to a maximum, or a single value."""
 
     at_most: float | None = parameter(None, doc="longest of all length scales above 0", above=0, below=math.inf)
     exactly: float | None = parameter(None, doc="the only length scale", above=0, below=math.inf)
@@ -41,7 +41,7 @@ class LengthScales(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TracePrior(Checked):
-    """The assumed knowledge of an adversary: a Gaussian process on each axis of a trace, and the set of secret points.
+    """An adversary's assumed knowledge: a Gaussian-process prior on each axis of a trace, and the set of secret points.
 
     ``length_scale`` is in seconds, without a unit for a periodic kernel. A number stands for ``at_most``: every length
     scale up to it is protected. The longest is not always the worst.
@@ -69,14 +69,14 @@ class TracePrior(Checked):
 
     @property
     def length_scales(self) -> LengthScales:
-        """The length scales that are protected."""
+        """The length scales to protect against."""
         given = self.length_scale
         return given if isinstance(given, LengthScales) else LengthScales(at_most=float(given))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGoal(TracePrior):
-    """The largest conditional inferential loss allowed for each chosen secret of a trace.
+    """The maximum conditional inferential loss about each chosen secret of a trace.
 
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
@@ -89,7 +89,7 @@ class ConditionalGoal(TracePrior):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedNoise(Checked):
-    """Noise that is planned for each trace to meet a goal."""
+    """Noise planned per trace to meet a goal."""
 
     conditional_goal: ConditionalGoal = parameter(doc="the loss that the noise is to keep to")
 
@@ -100,7 +100,7 @@ MOST_DESIGNED = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrace(Scheduled):
-    """Move every point of every trace by Gaussian noise of a given size, or as a goal requires.
+    """Perturb every point of every trace with Gaussian noise of a given size, or of the size that a goal requires.
 
     Parameters
     ----------
@@ -168,17 +168,17 @@ class GaussianTrace(Scheduled):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """Return an instance with a given σ. Instances with a goal would need traces."""
+        """Return an instance with a given σ; one with a goal would need traces."""
         return (cls(sigma=100.0),)
 
     @property
     def is_designed(self) -> bool:
-        """Return whether the noise of a point depends on that of other points."""
+        """Return whether noise is correlated between points."""
         return self.covariance == "designed"
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ for each point, or the largest privacy loss of the secret points."""
+        """The guarantee: ρ per point, or the largest privacy loss about the secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
             dependence = "it is designed for the times of a trace" if self.is_designed else ""
@@ -187,11 +187,11 @@ class GaussianTrace(Scheduled):
 
     @property
     def budget(self) -> float:
-        """Always infinite: σ is given or follows from the times of the points, and no budget is promised."""
+        """Infinity: σ is given or follows from the times of the points, and no budget is guaranteed."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return which points to reject: those for which no noise meets the goal, or beyond the planned number."""
+        """Return which points to reject: those beyond the planned number, or for which no noise meets the goal."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):
@@ -201,14 +201,14 @@ class GaussianTrace(Scheduled):
         return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state. For designed noise, it has a buffer for the draws."""
+        """Return the initial state, with a buffer for draws if the noise is designed."""
         state = super().start(facts)
         if self.is_designed and isinstance(self.sigma, PlannedNoise):
             state["draws"] = np.zeros((*facts.shape, self.sigma.conditional_goal.n_points, 2))
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release the next point of every user. For designed noise, first draw the variable of that point."""
+        """Release the next point of every user. For designed noise, first draw that point's variable."""
         if self.is_designed and window.index <= state["draws"].shape[1]:
             draws = state["draws"].copy()
             draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)
@@ -226,7 +226,7 @@ class GaussianTrace(Scheduled):
         return published(values, offsets), scale
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the ρ of the noise. For designed noise, it is that of the direction with the least noise."""
+        """Return the ρ of the noise. For designed noise, use the direction with the least noise."""
         return np.broadcast_to(self._spent(self._sigma(window, state)), state["last_window"].shape)
 
     def _spent(self, sigma: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Gaussian noise on a tree of cells, made consistent, for accurate sums over many cells."""
+"""Gaussian noise on a tree of cells with consistency, for accurate sums over many cells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Mechanism, Interpretation):
-    """Add Gaussian noise to the counts of cells, of groups of cells and of groups of groups, and make them consistent.
+    """Add Gaussian noise to the counts at every level of a tree of cells, and make the levels consistent.
 
     Parameters
     ----------
@@ -72,17 +72,17 @@ class Hierarchy(Mechanism, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for each window, jointly over all levels of the tree."""
+        """The guarantee: ρ-zCDP per window, jointly over all levels of the tree."""
         theorem = "Bun and Steinke 2016, proposition 1.6"
         return Guarantee(measure="rho", amount=self.rho, theorem=theorem, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:
-        """Return one instance for each of the two parameters, with a small and a large fan-out."""
+        """Return an instance for each of the two parameters, one with a small and one with a large fan-out."""
         return cls(rho=0.5, fan_out=2), cls(sigma=2.0, noise="gaussian")
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, which holds Δ², the squared L2 sensitivity of all nodes together."""
+        """Return the initial state, with Δ², the squared joint L2 sensitivity of all nodes."""
         return {"sensitivity": facts.constant(of_tree(facts.n_cells, facts.sensitivity, self.fan_out).l2_squared)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -100,16 +100,16 @@ class Hierarchy(Mechanism, Interpretation):
         ], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window, which is the same for all windows."""
+        """Return the charge of a window, the same for every window."""
         return (self.family.event(self._moved(state), self._sigma(state)),)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the counts of all nodes, as sums of cells."""
+        """Return the counts of all nodes as sums of cells."""
         nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
         return Measured(cells=nodes, scale=self._sigma(self.start(facts)))
 
     def _levels(self, counts: NDArray[Any]) -> list[NDArray[Any]]:
-        """Return the counts of the nodes at each level, cells first."""
+        """Return the node counts at each level, cells first."""
         levels = [counts]
         while levels[-1].shape[-1] > 1:
             levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
@@ -125,7 +125,7 @@ class Hierarchy(Mechanism, Interpretation):
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
-    """Return the least-squares estimates of the cells from all nodes of a tree, and their variances per node variance.
+    """Return least-squares estimates of the cells from all nodes of a tree, and their variances relative to a node's.
 
     ``measured``: one array a level, cells first and the root last, shape (..., n_nodes), with equal noise in each node.
 
@@ -158,5 +158,5 @@ def _by_parent(nodes: NDArray[Any], fan_out: int) -> NDArray[Any]:
 
 
 def _of_parent(groups: Array, n_nodes: int, fan_out: int) -> Array:
-    """Return, for each node, the value of its group."""
+    """Return each node's group value."""
     return np.repeat(groups, fan_out, -1)[..., :n_nodes]

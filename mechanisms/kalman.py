@@ -1,4 +1,4 @@
-"""A Kalman filter for each cell, which models the count as a random walk."""
+"""A Kalman filter per cell, with a random-walk model of the count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FADING = 0.998
 
 @dataclass(frozen=True, kw_only=True)
 class Kalman(Postprocess):
-    """Release the mean and standard deviation of each count, modelled as a random walk observed with noise.
+    """Model each count as a random walk observed with noise, and release its filtered mean and standard deviation.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Kalman(Postprocess):
     version: ClassVar[int] = 3
 
     def start(self, facts: Facts) -> State:
-        """Return the state before the first estimate, in which the variance is infinite."""
+        """Return the initial state, with infinite variance."""
         shape = (*facts.shape, facts.n_cells)
         return {
             "estimate": np.zeros(shape),
@@ -71,7 +71,7 @@ class Kalman(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and return it with the next state."""
+        """Filter a release, and return the estimates and next state."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive

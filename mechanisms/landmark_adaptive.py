@@ -24,7 +24,7 @@ RATES = {"counts": (0.5, 0.5), "points": (0.1, 0.9)}
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkAdaptive(LandmarkSchedule):
-    """Publish with a probability that follows the changes between releases; share the budget saved at landmarks.
+    """Adapt the publication probability to changes between releases, and redistribute budget saved at landmarks.
 
     Parameters
     ----------
@@ -98,12 +98,12 @@ class LandmarkAdaptive(LandmarkSchedule):
                 object.__setattr__(self, name, usual)
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with a sampling rate of 1 and no publication."""
+        """Return the initial state, with a sampling rate of 1 and no publications."""
         history = {"history": np.full((*facts.shape, HISTORY), np.nan)} if self.sampler == "drift" else {}
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the window's part of the budget, including what was saved at landmarks."""
+        """Return the window's share of the budget, including savings from landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
@@ -111,7 +111,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return np.asarray(state["rate"])
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Save the unspent budget of a landmark, and adapt the sampling rates."""
+        """Save a landmark's unspent budget, and adapt the sampling rates."""
         before, publish = offer.state, offer.publish
         recorded = super().record(window, offer, after)
         if np.any(window.landmark & ~publish & ~offer.refused):
@@ -158,9 +158,7 @@ class LandmarkAdaptive(LandmarkSchedule):
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return whether a Page-Hinkley test raises an alarm at the end of each history, shape (..., n), with NaN for no
-    value.
-    """
+    """Run a Page-Hinkley test on each history, shape (..., n), NaN if missing, and return the final alarms."""
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
     from river.drift import PageHinkley

@@ -45,9 +45,9 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Always False: landmarks are free, so none is refused."""
+        """Always False: landmarks cost nothing, so none are refused."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return 0 at landmarks, and the whole budget in all other windows."""
+        """Return 0 at landmarks and the whole budget in all other windows."""
         return np.where(window.landmark, 0.0, self.budget)

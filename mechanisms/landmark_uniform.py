@@ -9,7 +9,7 @@ from penstock.mechanisms.core.schedules import LandmarkSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkUniform(LandmarkSchedule):
-    """Give every release ε/n, where n is the number of landmarks plus one.
+    """Spend ε/n on every release, where n is the number of landmarks plus one.
 
     Parameters
     ----------

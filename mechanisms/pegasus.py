@@ -25,7 +25,7 @@ GRID = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Pegasus(Mechanism, Interpretation):
-    """Add Laplace noise to every count, group windows with similar counts, and smooth over each group.
+    """Add Laplace noise to every count, group successive windows with similar counts, and smooth within each group.
 
     Parameters
     ----------
@@ -78,14 +78,12 @@ class Pegasus(Mechanism, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Return unsmoothed instances, so that single counts are released, with both noise families and for one or
-        several windows.
-        """
+        """Return unsmoothed instances, which release single counts, for both noise families and w of 1 or more."""
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether counts are released unsmoothed. A smoothed count combines several counts."""
+        """Return whether counts are released unsmoothed, since a smoothed count combines several."""
         return self.smoothing == "none"
 
     @property
@@ -102,7 +100,7 @@ class Pegasus(Mechanism, Interpretation):
         )
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, which has no open group."""
+        """Return the initial state, without open groups."""
         shape = (*facts.shape, facts.n_cells)
         state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -140,7 +138,7 @@ class Pegasus(Mechanism, Interpretation):
     def _smooth(
         self, window: Window, noisy: NDArray[Any], n_similar: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
-        """Smooth the last ``n_similar`` noisy counts of each cell, and also return the latest counts, newest first."""
+        """Smooth each cell's last ``n_similar`` noisy counts, and also return the latest counts, newest first."""
         if self.smoothing == "none":
             return noisy, {}
         latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
@@ -149,7 +147,7 @@ class Pegasus(Mechanism, Interpretation):
         return middle(latest, n_similar, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window: its noise, a threshold and one sparse-vector query."""
+        """Return the charge of a window: its noise, a threshold, and one sparse-vector query."""
         moved, asked = self._deviation_query(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
@@ -161,21 +159,21 @@ class Pegasus(Mechanism, Interpretation):
         return NOISE_FAMILIES[self.noise]
 
     def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity of a window's counts, and the scale of their noise."""
+        """Return the sensitivity and noise scale of a window's counts."""
         return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity of the deviations, in people, and the scale of the noise of a query about them."""
+        """Return the sensitivity of the deviation, in people, and the noise scale of a query about it."""
         return self._calibrate(self.grouping, of_deviations(state["max_cells"]))
 
     def _calibrate(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
-        """Return the largest sensitivity over all replicas, and the noise scale for a fraction of a window's ε/w."""
+        """Return the largest sensitivity over replicas, and the noise scale for a fraction of a window's ε/w."""
         largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
 
 def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return Σ|count − mean| over each group in units of 1/GRID, rounded down. Groups lie on the second-to-last axis.
+    """Return Σ|count − mean| over each group in units of 1/GRID, rounded down. Groups are on the second-to-last axis.
 
     >>> _deviation(np.array([[4], [5], [9]]), np.ones((3, 1), bool)).tolist()  # 2 + 1 + 3 people
     [96]

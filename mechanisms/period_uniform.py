@@ -1,4 +1,4 @@
-"""Uniform privacy of whole budget periods: the noise in every window covers all that a person does in the period."""
+"""Uniform privacy for whole budget periods: noise in every window covers everything a person does in the period."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.mechanisms.core.schedules import PeriodSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodUniform(PeriodSchedule):
-    """Add the same noise to every window of a budget period, sized for all memberships of a person in it.
+    """Add the same noise to every window of a budget period, calibrated to all memberships of a person in the period.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Perturbation of small counts: noise is added only to counts below the size of a crowd."""
+"""Perturbation of small counts: add noise only to counts below a crowd size."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ class PerturbSmall(CrowdBlending):
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
-        """Return instances with each noise family, and with a threshold that exceeds many counts."""
+        """Return instances with each noise family, with a threshold above many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))

@@ -11,7 +11,7 @@ from penstock.mechanisms.core.schedules import EveryWindow
 
 @dataclass(frozen=True, kw_only=True)
 class PlanarLaplace(EveryWindow):
-    """Move every point of every trace by planar Laplace noise.
+    """Perturb every point of every trace with planar Laplace noise.
 
     Parameters
     ----------

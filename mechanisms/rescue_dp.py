@@ -1,4 +1,4 @@
-"""RescueDP: publish when releases change, spend a fraction of the remaining budget, and group small counts."""
+"""RescueDP: adaptive sampling, a fraction of the remaining budget per publication, and grouping of small counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RescueDp(WEventSchedule, Interpretation):
-    """Publish sooner if releases change, with a share of the remaining budget; release small counts as group means.
+    """Publish sooner if releases change, spending a share of the remaining budget; release small counts as group means.
 
     Parameters
     ----------
@@ -70,31 +70,29 @@ class RescueDp(WEventSchedule, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the schedule. The groups whose sums a membership enters depend on earlier releases alone."""
+        """The guarantee of the schedule. Groups depend only on earlier releases."""
         return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
-        """Return instances with every noise family, ungrouped because a group's mean is not its cells' counts."""
+        """Return ungrouped instances with every noise family, since group means are not counts of cells."""
         every = (example for example in super().examples() if isinstance(example, RescueDp))
         return tuple(replace(example, group_below=0.0) for example in every)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether cells are released ungrouped. A group reveals only its mean."""
+        """Return whether cells are released ungrouped, since a group reveals only its mean."""
         return self.group_below == 0
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state: a publication is due at once, the budget is full, and there are no estimates."""
+        """Return the initial state, with a publication due at once, the full budget and no estimates."""
         return super().start(facts) | {
             "spent": self.unspent(facts),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),
         }
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return a fraction of the remaining budget if a publication is due, or 0 if it is not or too little
-        remains.
-        """
+        """Return a fraction of the remaining budget if a publication is due and enough remains, otherwise 0."""
         is_due = state["due"] <= window.index
         left = np.maximum(self.budget - state["spent"][..., : self.w - 1].sum(-1), 0.0)
         part = np.minimum(SHARE * log(state["interval"] + 1.0), MAX_REMAINING_SHARE)
@@ -103,16 +101,14 @@ class RescueDp(WEventSchedule, Interpretation):
         return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of the group sums: in L1 that of cells, in L2 assuming a user in the largest
-        groups.
-        """
+        """Return the sensitivity of group sums: in L1 as for cells, in L2 for a user in the largest groups."""
         _, sizes = self._groups(_active(window, state), state)
         return of_groups(sizes, self.view.sensitivity(window, state).l1)
 
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
     ) -> tuple[Array, Any]:
-        """Return the noisy group sums as means over their cells, and the noise scale of these means."""
+        """Return noisy group sums as means over their cells, with the noise scale of the means."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
         noisy = self.family.add(noise, _sum_groups(np.where(_active(window, offer.state), values, 0), groups), scale)
@@ -120,7 +116,7 @@ class RescueDp(WEventSchedule, Interpretation):
         return total / size, np.asarray(scale)[..., None] / size
 
     def _groups(self, active: NDArray[np.bool_], state: State) -> tuple[Integers, Integers]:
-        """Return the first cell of each cell's group, and the size of each group, stored at its first cell."""
+        """Return the first cell of each cell's group, and each group's size at its first cell."""
         recent = state["recent"]
         n_known = np.count_nonzero(~np.isnan(recent), -2)
         predicted = np.maximum(np.where(np.isnan(recent), 0.0, recent).sum(-2) / np.maximum(n_known, 1), 0.0)
@@ -163,7 +159,7 @@ def _active(window: Window, state: State) -> NDArray[np.bool_]:
 
 
 def _sum_groups(values: NDArray[Any], groups: Integers) -> Integers:
-    """Return the sum of each group's values at its first cell, and 0 elsewhere.
+    """Return each group's sum at its first cell, and 0 elsewhere.
 
     >>> _sum_groups(np.array([5, 1, 2]), np.array([0, 1, 1])).tolist()
     [5, 3, 0]

@@ -1,4 +1,4 @@
-"""Sampling: only some of the users' contributions are counted."""
+"""Sampling: count only a random subset of users' contributions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS = ("membership", "user")
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling(EventStep):
-    """Count each distinct membership with a given probability, decided by a keyed hash.
+    """Count each distinct membership with a given probability, as decided by a keyed hash.
 
     Parameters
     ----------
@@ -49,18 +49,18 @@ class Sampling(EventStep):
 
     @property
     def draws_users(self) -> bool:
-        """Return whether all that a user contributes to a window or block is kept or dropped together."""
+        """Return whether all contributions of a user to a window or block are kept or dropped together."""
         return self.unit == "user"
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return which memberships have a hash in the lowest fraction ``rate`` of the range of hashes."""
+        """Return a mask of the memberships whose hash lies in the lowest fraction ``rate`` of the range."""
         limit = int(self.rate * 2.0**64)
         return np.ones(len(hashes), bool) if limit >= 2**64 else hashes < np.uint64(limit)
 
     def sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Return the charge of a release from the sample.
+        """Return the charge of a release computed on the sample.
 
         Amplification holds for one event that reads the sample; where a release makes several, they read the same
         one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a

@@ -1,4 +1,4 @@
-"""Spatial generalisation: distinct people are counted in coarser cells."""
+"""Spatial generalisation: count distinct people in coarser cells."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SpatialGeneralization(Generalization):
             raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Return the group of every cell, numbered from 0 without gaps, or raise `ParameterError` if there is none.
+        """Return every cell's group, numbered from 0 without gaps; raise `ParameterError` if cells cannot be grouped.
 
         ``geometry``, which is public, holds for each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each
         its rings) or ``point`` as [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour
@@ -104,7 +104,7 @@ def _halve(points: NDArray[np.float64], size: int) -> NDArray[np.int64]:
 
 
 def _renumber(names: NDArray[Any]) -> NDArray[np.int64]:
-    """Return codes numbered from 0 in order of first appearance."""
+    """Renumber codes from 0 in order of first appearance."""
     _, first, codes = np.unique(names, return_index=True, return_inverse=True)
     rank = np.empty(len(first), np.int64)
     rank[np.argsort(first, kind="stable")] = np.arange(len(first))

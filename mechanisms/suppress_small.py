@@ -1,4 +1,4 @@
-"""Suppression of small counts: those below the size of a crowd are shown as 0."""
+"""Suppression of small counts: release counts below a crowd size as 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Suppression of the less popular cells and windows of a block."""
+"""Suppression of a block's less popular cells and windows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SuppressUnpopular(CountsOfBlock):
     )
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Keep counts of popular cells in popular windows or, with ``both``, in any popular cell or window."""
+        """Keep counts of popular cells in popular windows or, with ``both``, of any popular cell or window."""
         windows, cells = self._popular(counts.sum(axis=-1)), self._popular(counts.sum(axis=-2))
         combined = np.logical_or if self.where == "both" else np.logical_and
         return np.where(combined(windows[..., :, None], cells[..., None, :]), counts, 0)

@@ -1,4 +1,4 @@
-"""Temporal generalisation: distinct people are counted in longer windows."""
+"""Temporal generalisation: count distinct people in longer windows."""
 
 from __future__ import annotations
 

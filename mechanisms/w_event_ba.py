@@ -44,11 +44,11 @@ class WEventBa(DissimilaritySchedule):
     first: ClassVar[dict[str, Any]] = {"pause": 0, "saved": 0}  # no window to pause for, no share absorbed
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return this window's share of the budget plus the saved shares, at most w in all, or 0 during a pause."""
+        """Return this window's share plus the saved shares of the budget (at most w in total), or 0 during a pause."""
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Pause for k − 1 windows after a publication that used k shares. The shares of the paused windows are lost."""
+        """After a publication that used k shares, pause for k − 1 windows, whose shares are forfeited."""
         is_paused = after["pause"] > 0
         pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}

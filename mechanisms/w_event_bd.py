@@ -1,4 +1,4 @@
-"""Budget distribution: a publication gets half of the budget that remains for any w successive windows."""
+"""Budget distribution: each publication gets half of the budget remaining in a sliding window of w windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBd(DissimilaritySchedule):
-    """Publish with half of the publication budget left over by the last w − 1 windows.
+    """Publish with half of the publication budget that the last w − 1 windows left unspent.
 
     Parameters
     ----------

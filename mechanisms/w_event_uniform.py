@@ -9,7 +9,7 @@ from penstock.mechanisms.core.schedules import WEventTraceSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class WEventUniform(WEventTraceSchedule):
-    """Give every release ε/w.
+    """Spend ε/w on every release.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _WORD = 64
 
 
 def waiting(facts: Facts, n_windows: int) -> State:
-    """Return the state of an empty block of at most ``n_windows``, with buffers for the public facts of each window."""
+    """Return the state of an empty block of up to ``n_windows``, with buffers for each window's public facts."""
     words = -(-facts.n_cells // _WORD)
     return {
         "block_first": facts.constant(0, np.int64),
@@ -83,7 +83,7 @@ def release_windows(
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base class for mechanisms that release ``block`` windows at once. Window 1 begins the first block."""
+    """Base class for mechanisms that release ``block`` windows at once. The first block starts at window 1."""
 
     block: int = parameter(doc="windows that are released together", at_least=1)
 
@@ -135,7 +135,7 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Return a window's row in its block (0-based), and the windows of that block, fewer at the end of the run."""
+        """Return a window's row in its block (0-based), and the size of that block (the last may be short)."""
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block
@@ -152,7 +152,7 @@ class BlockMechanism(Mechanism):
 
 
 class CountsOfBlock(BlockMechanism, Interpretation):
-    """Base class for noise-free block mechanisms that need all counts of a block together."""
+    """Base class for noise-free block mechanisms that process all counts of a block together."""
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:

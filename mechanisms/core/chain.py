@@ -1,4 +1,4 @@
-"""Chains of steps that act as one mechanism: coarsen, sample, release once, post-process."""
+"""Chains of steps that act as one mechanism: coarsening, sampling, a single release, and post-processing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Chain(Mechanism):
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps into a chain, which shows counts unchanged if no step reads them, or raise `ParameterError`."""
+        """Arrange steps into a chain (which releases raw counts if no step reads them), or raise `ParameterError`."""
         for position, advice in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
         on_events = [step for step in steps if isinstance(step, EventStep)]
@@ -73,22 +73,22 @@ class Chain(Mechanism):
 
     @property
     def mechanism(self) -> Mechanism:
-        """The chain of steps, or the only step if there is just one."""
+        """The chain, or its only step if it has just one."""
         return self.reader if self.simple else self
 
     @property
     def together(self) -> int:
-        """The number of windows that are counted as one."""
+        """The number of windows merged into one for counting."""
         return self.temporal.windows if self.temporal else 1
 
     @property
     def unit_windows(self) -> int:
-        """The number of windows over which contributions are bounded together, as a block or one longer window."""
+        """The number of windows, merged or in a block, over which contributions are bounded jointly."""
         return max(self.together, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the reading step, converted to the original windows if windows are merged."""
+        """The guarantee of the reading step, restated for the original windows if windows are merged."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -106,11 +106,11 @@ class Chain(Mechanism):
 
     @property
     def reshapes(self) -> bool:
-        """Return whether memberships are changed before they are counted."""
+        """Return whether any step changes memberships before counting."""
         return bool(self.event_steps) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
-        """Return the facts about coarse windows and cells that the reading step needs."""
+        """Return the run's facts in terms of coarse windows and cells, for the reading step."""
         if self.groups is not None:
             facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:
@@ -119,7 +119,7 @@ class Chain(Mechanism):
         return facts
 
     def start(self, facts: Facts) -> State:
-        """Return the initial states of all steps on counts, and an empty longer window."""
+        """Return the initial state of every step on counts, and an empty merged window."""
         state = nested("reader", self.reader.start(self.coarse(facts)))
         shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
@@ -130,7 +130,7 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Run the reading step, and expand its releases to every cell and window that they cover."""
+        """Run the reading step, and copy its releases to every cell and window that they cover."""
         # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
         # are active where people are generalized.
         if self.temporal:
@@ -155,7 +155,7 @@ class Chain(Mechanism):
         return releases, state
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Return the last releases of the reading step, post-processed."""
+        """Return the reading step's final releases after post-processing."""
         releases = []
         for release in self.reader.finish(part("reader", state), noise):
             check_values(self.reader, ("finish",), release, np.shape(release.values))
@@ -164,7 +164,7 @@ class Chain(Mechanism):
         return releases
 
     def noise_state(self, state: State) -> State:
-        """Return the state without its post-processing part, because the noise depends on the reading step alone.
+        """Return the reading step's part of the state, which alone determines the noise.
 
         Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
         processor to another, and a step that is retried there must draw the same noise.
@@ -172,7 +172,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst-case charge of the reading step. A longer window announces it at its start."""
+        """Return the worst-case charge of the reading step, due at the start of a merged window."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -183,7 +183,7 @@ class Chain(Mechanism):
         return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
 
     def _coarse(self, window: Window, state: State) -> Window:
-        """Return the window as the reading step sees it: coarser, and with every group of cells active."""
+        """Return the coarse window that the reading step sees, with every group of cells active."""
         if self.groups is not None:
             window = replace(window, active=None)
         if self.temporal is None:
@@ -193,7 +193,7 @@ class Chain(Mechanism):
         return replace(window, index=index, start=begin, active=None, landmark=False)
 
     def _in_cells(self, release: Release) -> Release:
-        """Expand a release of groups to one of cells."""
+        """Expand a release of groups of cells to individual cells."""
         if self.spatial is None or self.groups is None:
             return release
         entries = {name: getattr(release, name) for name in ("values", "scale", "standard_deviation", "alarm")}
@@ -216,12 +216,12 @@ class Chain(Mechanism):
         return replace(release, charge=charge), state
 
     def _amplify(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Amplify a charge by sampling, except for whole periods, whose windows are sampled independently."""
+        """Amplify a charge by sampling, unless it covers a whole period, whose windows are sampled independently."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
     def _in_windows(self, release: Release, state: State) -> list[Release]:
-        """Expand a release of a longer window to one release for each of its windows."""
+        """Expand a merged window's release to one release per original window."""
         if self.temporal is None:
             return [release]
         first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
@@ -237,7 +237,7 @@ class Chain(Mechanism):
 
 
 def check_values(step: ChainStep, methods: Sequence[str], release: Release, shape: tuple[int, ...]) -> None:
-    """Check that a step released one number for every active sensor; if not, raise an error for one of its methods."""
+    """Check that a step released a number for every active sensor; otherwise, raise an error that names its method."""
     values = np.asarray(release.values)
     if values.shape != shape:
         wrong = f"of shape {values.shape}; they must have that of the counts, {shape}"
@@ -285,7 +285,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """Return advice if a step needs the noise of the reading step but cannot know it, or None if all is well."""
+    """Return advice if a step needs to know the reading step's noise but cannot, otherwise None."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

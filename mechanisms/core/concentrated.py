@@ -1,6 +1,4 @@
-"""Conversion of budgets to (ε, δ) and back: from ρ of zero-concentrated DP via Rényi DP, and exactly for Gaussian
-noise.
-"""
+"""Conversion of budgets to and from (ε, δ): for zero-concentrated DP via Rényi DP, and exactly for Gaussian noise."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1
 
 
 def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: float) -> float:
-    """Return ε at δ for Rényi DP at some orders above 1 (Canonne, Kamath and Steinke 2020, proposition 12).
+    """Return ε at δ for a Rényi DP curve at orders above 1 (Canonne, Kamath and Steinke 2020, proposition 12).
 
     As dp-accounting converts it, bit for bit. That library takes a second to load, and any budget with a δ needs this.
 
@@ -33,7 +31,7 @@ def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: flo
 
 @lru_cache(maxsize=4096)
 def epsilon_of(rho: float, delta: float) -> float:
-    """Return an ε at δ that holds for any ρ-zero-concentrated differentially private release.
+    """Return an ε at δ that holds for every ρ-zCDP release.
 
     >>> [round(epsilon_of(rho, 1e-6), 2) for rho in (0.0, 0.024, 0.46)]
     [0.0, 0.99, 4.98]
@@ -51,7 +49,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest ρ with 32 significant bits that satisfies the given (ε, δ), as the inverse of `epsilon_of`.
+    """Return the largest ρ, to 32 significant bits, that satisfies the given (ε, δ): the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
@@ -125,7 +123,7 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_of(epsilon: float, delta: float) -> float:
-    """Return the largest amount (μ²/2) of Gaussian noise, with 32 significant bits, that satisfies the given (ε, δ).
+    """Return the largest amount μ²/2 of Gaussian noise, to 32 significant bits, that satisfies the given (ε, δ).
 
     >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
     [1.15, 1.14, 1.124]

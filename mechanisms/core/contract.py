@@ -1,4 +1,4 @@
-"""The contract of a mechanism: pure functions of state, with the facts, windows and releases that they use."""
+"""The mechanism interface: pure functions of state, and the facts, windows and releases that they operate on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public facts about one window, known before any data is read (on traces, about the n-th point of many users).
+    """Public facts about one window, known before reading any data (for traces: about the n-th point of many users).
 
     On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
     another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
@@ -152,15 +152,15 @@ class Facts(Bounds):
 
     @property
     def sensitivity(self) -> int:
-        """The L1 sensitivity (add/remove) of one window's count vector. Its square root is the L2 sensitivity."""
+        """The L1 sensitivity of one window's count vector under add/remove, which equals the squared L2 sensitivity."""
         return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
-        """Return a state array filled with one number, with one entry per replica."""
+        """Return a state array with one entry per replica, all set to one number."""
         return np.full(self.shape, value, dtype)
 
     def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
-        """Return windows of one hour each from 1970 for the plain loop, with these landmarks and budget periods."""
+        """Return hourly windows from 1970 with the given landmarks and budget periods, for the plain loop."""
         n = self.n_windows or n_windows
         if n is None:
             raise ParameterError("n_windows", None, "given, to list the windows")
@@ -188,7 +188,7 @@ class Facts(Bounds):
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
-    """Return the facts of each `Window` about its period: the landmarks and regular windows left, and those it has.
+    """Return each `Window`'s facts about its period: the remaining and total numbers of landmarks and regular windows.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
@@ -214,7 +214,7 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """The public vector of one window and its provenance (on traces, the points of many users at one timestamp).
+    """The published vector of one window and its provenance (for traces: the points of many users at one timestamp).
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Build the release of one window, with inactive sensors masked. ``further`` are its other fields."""
+        """Build the release of one window with inactive sensors masked. ``further`` holds the remaining fields."""
         if not all(isinstance(event, Event) for event in charge):
             raise TypeError(f"charge: {charge} is not allowed; it must be a tuple of privacy events")
         public = np.asarray(values, np.float64)
@@ -278,10 +278,10 @@ class Release:
         )
 
     def replica(self, number: int) -> Release:
-        """Return the release of one replica, which is identical to that of a run without the other replicas."""
+        """Return one replica's release, identical to that of a run with this replica alone."""
 
         def entry_of(value: Any) -> Any:
-            """Return the replica's entry of a value. In an event, replace every field by its entry."""
+            """Return the replica's entry of a value, or the event with every field reduced to that entry."""
             if isinstance(value, Event):
                 return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
@@ -326,35 +326,35 @@ class Interpretation:
 
     @classmethod
     def of(cls, step: Any) -> Interpretation:
-        """Return the interpretation of a step's releases: its methods, or else those of a noisy count."""
+        """Return how to interpret a step's releases, as noisy counts unless the step defines otherwise."""
         return step if isinstance(step, Interpretation) else Interpretation()
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether a published value is the noisy count of its cell alone."""
+        """Return whether each published value is the noisy count of its cell alone."""
         return True
 
     @property
     def adds_noise_only(self) -> bool:
-        """Return whether publications are counts plus noise, so that they have the likelihood of the noise."""
+        """Return whether published values are counts plus noise, so that the noise gives their likelihood."""
         given = (type(self).without_noise, type(self).noise_in)
         return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the noise-free quantities to which noise is added, which are the counts in the base class."""
+        """Return the quantities to which noise is added: by default, the counts."""
         return Measured()
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return what would be released without noise, shape (n_windows, n_cells): the counts in the base class."""
+        """Return the release without its noise, shape (n_windows, n_cells): by default, the counts."""
         return counts
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
+        """Recover the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
         return np.asarray(published - self.without_noise(counts))
 
 
 class ChainStep(Checked, ABC):
-    """One entry of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
+    """One step of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
 
     It is an `EventStep`, a `Mechanism` or a `Postprocess`.
     """
@@ -369,13 +369,13 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under these parameters. The base class has none."""
+        """The guarantee under these parameters; none by default."""
         return Guarantee()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism(ChainStep):
-    """Base class for mechanisms, which read counts and release them.
+    """Base class for mechanisms that turn counts into releases.
 
     It implements `start`, `step` and `worst_charge`, and says what it promises. Most are a `schedules.Scheduled`, which
     leaves only amounts to be said. State is a flat dict of arrays whose leading axes are those of `Facts.shape`.
@@ -392,7 +392,7 @@ class Mechanism(ChainStep):
 
     @abstractmethod
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Process one window, and return the releases that are ready with the next state.
+        """Process one window, and return the releases that are ready and the next state.
 
         Parameters
         ----------
@@ -412,16 +412,16 @@ class Mechanism(ChainStep):
         """
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Return the releases that are still pending when a finite run ends, such as a short last block."""
+        """Return the releases still pending at the end of a finite run, such as a short last block."""
         return []
 
     def noise_state(self, state: State) -> State:
-        """Return the part of a state that determines the noise and charge of a step: all that depends on counts."""
+        """Return the count-dependent part of a state, which determines the noise and charge of a step."""
         return state
 
     @abstractmethod
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return an upper bound on the charge of the next step that depends on earlier releases alone.
+        """Return an upper bound on the next step's charge that depends only on earlier releases.
 
         A block announces its charge at its first window, after which nothing may be in its way.
         """
@@ -432,32 +432,32 @@ MECHANISMS: Registry[ChainStep] = Registry("penstock.mechanisms", "mechanism", C
 
 
 class EventStep(ChainStep):
-    """Base class for steps that act on events, before counting."""
+    """Base class for steps that act on events before counting."""
 
     @property
     def draws_users(self) -> bool:
-        """Return whether a user's memberships of a window or block share one hash. The base class hashes each."""
+        """Return whether a user's memberships in a window or block share one hash. By default, each has its own."""
         return False
 
     @abstractmethod
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return which distinct (user, cell) memberships of the window to keep, given keyed and uniform ``hashes``."""
+        """Return a mask of the distinct (user, cell) memberships to keep, given keyed, uniform ``hashes``."""
 
 
 class Generalization(EventStep):
-    """Base class for the two steps that coarsen memberships before counting, without dropping any."""
+    """Base class for the two steps that coarsen memberships before counting and drop none."""
 
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Keep every membership. Duplicates among coarse memberships are merged."""
+        """Keep every membership, merging coarse duplicates."""
         return np.ones(len(cells), bool)
 
 
 class Postprocess(ChainStep):
-    """Base class for post-processing: functions of releases alone, which use no privacy budget.
+    """Base class for post-processing steps: functions of releases alone, which spend no privacy budget.
 
     One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
     """
@@ -471,7 +471,7 @@ class Postprocess(ChainStep):
 
     @classmethod
     def lacks(cls) -> str:
-        """Return the methods of which a step must have one, if it has none of them."""
+        """Return the alternative methods if a step implements none of them."""
         is_bare = cls.process is Postprocess.process and cls.transform is Postprocess.transform
         return "transform or process" if is_bare else ""
 
@@ -480,7 +480,7 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform a release of the previous step, and return it with the next state.
+        """Transform the previous step's release, and return it with the next state.
 
         A stated standard deviation grows, so that the interval still holds what it held.
         """
@@ -506,7 +506,7 @@ NOISELESS: dict[str, float] = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
 
 
 def amounts(step: ChainStep) -> dict[str, Any]:
-    """Return the parameters in `NOISELESS` that a step has, if they are set.
+    """Return the step's parameters in `NOISELESS` that are set.
 
     >>> from penstock.mechanisms import get
     >>> amounts(get("gaussian")(rho=0.5)), amounts(get("raw")())
@@ -516,5 +516,5 @@ def amounts(step: ChainStep) -> dict[str, Any]:
 
 
 def noise_of(step: ChainStep) -> str:
-    """Return the value of a step's parameter ``noise``, or the name of a step without one, such as ``gaussian``."""
+    """Return a step's ``noise`` parameter, or the step's name, such as ``gaussian``, if it has none."""
     return str(vars(step).get("noise") or MECHANISMS.name_of(type(step)))

@@ -1,4 +1,4 @@
-"""Privacy events: descriptions of releases that do not depend on the mechanism, for accountants to price.
+"""Privacy events: mechanism-independent descriptions of releases, from which accountants compute privacy costs.
 
 The family is closed. An event states the mechanism's noise and the sensitivity to *adding or removing* one unit; it
 does not state an ε, because accountants compare different neighbours. An L2 sensitivity holds for contributions that
@@ -49,7 +49,7 @@ class Additive(Event):
 
     @property
     def is_gaussian(self) -> bool:
-        """Return whether the noise is Gaussian, so that the sensitivity is in L2 and the privacy loss is unbounded."""
+        """Return whether the noise is Gaussian, which means L2 sensitivity and unbounded privacy loss."""
         return self.family.endswith("gaussian")
 
 
@@ -69,9 +69,7 @@ class ConcentratedDP(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """A step, ``inner``, on a sample that keeps each membership (or person, if ``unit`` is "user") with probability
-    ``rate``.
-    """
+    """A step ``inner`` on a sample of memberships (or people if ``unit`` is "user"), kept with probability ``rate``."""
 
     inner: Event
     rate: float
@@ -80,7 +78,7 @@ class Sampled(Event):
 
 @dataclass(frozen=True)
 class Block(Event):
-    """One release of a whole block: ``inner`` covers all windows from ``first`` to ``last`` at once."""
+    """A single release of a block: ``inner`` covers all windows from ``first`` to ``last``."""
 
     inner: Event
     first: int
@@ -89,7 +87,7 @@ class Block(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """This window's part, ``inner``, of the releases of several windows that all read its data.
+    """The share ``inner`` of one window in the releases of several windows that all read its data.
 
     What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
     by itself: losses that concern one draw add up before they are squared.
@@ -101,21 +99,21 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """The repetition of an earlier release. A ``window`` of 0 stands for a public constant shown before any release."""
+    """A repeat of an earlier release. A ``window`` of 0 is the public constant shown before the first release."""
 
     window: int
 
 
 @dataclass(frozen=True)
 class Covered(Event):
-    """Noise whose cost the `Block` of window ``first`` has already charged."""
+    """Noise whose cost was already charged by the `Block` that starts at window ``first``."""
 
     first: int
 
 
 @dataclass(frozen=True)
 class Exact(Event):
-    """A release of unprotected input, with no guarantee."""
+    """A release of unprotected input, without any guarantee."""
 
 
 #: Events that cost nothing of their own.

@@ -45,7 +45,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points along great circles by offsets in metres to the east and to the north, each as far as it is long.
+    """Move points along great circles by offsets (east, north) in metres, over a distance equal to the offset's length.
 
     ``points``: degrees, shape (..., 2). Returns latitudes in [−90, 90] and longitudes in [−180, 180).
 
@@ -85,7 +85,7 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
-    """Map points into a circle on the sphere by a contraction, which increases no distance between two points.
+    """Map points into a circle on the sphere by a contraction, so that no distance between two points grows.
 
     Points in the circle stay, as all do if the ``radius`` in metres is a quarter of the way round the sphere or more;
     others go to its edge, in the direction in which they lie. A contraction of the whole sphere, so that noise which
@@ -109,7 +109,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Return the mean of each group of points. It moves no further than the point of the group that moves most.
+    """Return the mean of each group of points. Its displacement is at most the largest displacement in the group.
 
     Points are given group after group, ``starts`` is the first of each, shape (n_groups,). No mean on a sphere has this
     property by itself. So points are projected straight onto the plane that touches the sphere at the centre, and their
@@ -130,7 +130,7 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
 
 
 def published(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points by noise as `moved` does, and round them to `DECIMALS` for publication."""
+    """Move points by noise (see `moved`), and round them to `DECIMALS` for publication."""
     # With planar Laplace noise ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On
     # the sphere the step is taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε
     # per metre: 1e-9 at 100 km. With Gaussian noise they differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for
@@ -159,7 +159,7 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the points in some traces that belong to a stay.
+    """Return a mask of the points that belong to a stay, for several traces.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
@@ -187,7 +187,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """Return the index of the first later point further than ``max_distance`` from each point, or its trace's end."""
+    """For each point, return the index of the first later point beyond ``max_distance``, or the end of its trace."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

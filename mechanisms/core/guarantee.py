@@ -1,4 +1,4 @@
-"""The guarantee of a mechanism under its parameters, as numbers and in words."""
+"""Privacy guarantees of mechanisms under given parameters, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether there is any guarantee: a goal, or a finite amount."""
+        """Return whether the guarantee is not vacuous: it has a goal or a finite amount."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
@@ -78,7 +78,7 @@ class Guarantee:
 
     @property
     def concentrated(self) -> bool:
-        """Return whether the amount is in ρ or in μ²/2."""
+        """Return whether the amount is stated in ρ or μ²/2."""
         return self.measure in (RHO, GAUSSIAN)
 
     @property
@@ -92,7 +92,7 @@ class Guarantee:
 
     @property
     def words(self) -> UnitPhrases:
-        """The guarantee in words, with its numbers."""
+        """The guarantee in words, with parameter values."""
         sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
         figure = self._figure() if self.exists else ""
         return self._said(*sizes, f", with {figure}" if figure else "")

@@ -1,4 +1,4 @@
-"""Intervals of counts: from a stated standard deviation to the shortest 95 % interval, and back."""
+"""Intervals of counts: conversion between a stated standard deviation and the shortest 95 % interval."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def deviation_of(value: Array, half: Array) -> Array:
-    """Return the standard deviation of which `margin` gives the half-width.
+    """Return the standard deviation for a given half-width: the inverse of `margin`.
 
     >>> deviation_of(np.array([9.0, 1.0, 0.0]), np.array([2.04, 1.803, 2.04])).round(2).tolist()
     [1.0, 1.0, 1.0]
@@ -58,13 +58,13 @@ def deviation_of(value: Array, half: Array) -> Array:
 
 @cache
 def _half_widths() -> tuple[Array, Array]:
-    """Return distances of a value from 0 in standard deviations, and the half-width of the interval by the value."""
+    """Return a grid of values in standard deviations, and the ratio of half-width to value at each."""
     distances = np.geomspace(1e-2, 10.0, 20_000)
     return distances, _quantile(distances) / distances
 
 
 def _quantile(distance: Array) -> Array:
-    """Return the half-width of an interval in standard deviations, of which the value is so many away from 0."""
+    """Return an interval's half-width in standard deviations, given the value's distance from 0 in the same unit."""
     from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
 
     below = ndtr(-distance)

@@ -1,4 +1,4 @@
-"""Keyed noise for counts and traces that is safe to retry.
+"""Keyed noise for counts and traces: a retry draws the same noise again.
 
 The same step on the same input draws the same noise, any other step independent noise. Fresh noise on a retry would let
 retries be averaged until the noise is gone; noise keyed by name alone would be reused for different data, whose
@@ -33,7 +33,7 @@ SMALLEST_SCALE = 2.0**-100
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """The source of all noise in one configuration and stream.
+    """The source of all noise for one configuration and stream.
 
     >>> import numpy as np
     >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
@@ -60,7 +60,7 @@ class NoiseSource:
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Return the noise of one step, named such as ``"step"`` or ``"finish"``, between two times in milliseconds.
+        """Return the noise of one step (such as ``"step"`` or ``"finish"``) between two times in milliseconds.
 
         ``counts`` and ``state`` are the input of the step and the state before it, which include everything else that
         the release depends on; with ``n_replicas`` their leading axis is the replica. Replica r's noise depends on r
@@ -89,7 +89,7 @@ class NoiseSource:
         points: NDArray[np.float64],
         state: Mapping[str, NDArray[Any]],
     ) -> Noise:
-        """Return the noise of one timestamp of many users' traces, with one row per user.
+        """Return the noise for many users' traces at one timestamp, with one row per user.
 
         A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
         other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too;
@@ -137,7 +137,7 @@ def draw_seeds(
     state: Mapping[str, NDArray[Any]],
     n_replicas: int | None,
 ) -> tuple[bytes, ...]:
-    """Return the HMAC-SHA256 of context, input and state: 32 bytes per replica (for None, those of replica 0)."""
+    """Return the HMAC-SHA256 of context, input and state: 32 bytes per replica (None: replica 0 alone)."""
     # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
@@ -152,7 +152,7 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the start of each row's message: context, shapes and types, which tell arrays with equal bytes apart."""
+    """Return the prefix of every row's message: context, shapes and types, to distinguish arrays with equal bytes."""
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 
@@ -168,7 +168,7 @@ def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """Return a canonical array for hashing. Integers of any width become equal; text and datetimes keep their bytes."""
+    """Return an array in canonical form for hashing: integers become one width; text and datetimes keep their bytes."""
     array = np.asarray(value)
     if array.dtype in (np.dtype("<i8"), np.dtype("<f8")):  # as they are
         return array
@@ -178,7 +178,7 @@ def _canonical(value: Any) -> NDArray[Any]:
 
 
 class Noise:
-    """The noise of one step. Each call draws from its own sub-stream, numbered in the order of calls.
+    """The noise of one step. Each call draws from a separate sub-stream, numbered in call order.
 
     Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
     a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
@@ -280,12 +280,12 @@ class Noise:
 
 
 def _exponential(words: Words) -> NDArray[np.float64]:
-    """Return standard exponential variables, of midpoints of 2**53 equal parts of (0, 1): never infinite."""
+    """Draw standard exponential variables by inverting midpoints of 2**53 equal parts of (0, 1); always finite."""
     return np.asarray(-np.log((leading_bits(words, 53) + 0.5) * 2.0**-53))
 
 
 def _scales(name: str, scale: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the scales as a flat array with one scale for all values, shape (1,), or one scale per value."""
+    """Flatten scales to shape (1,) if all values share one scale, otherwise to one scale per value."""
     array = np.asarray(scale, dtype=np.float64)
     if not ((array >= 0) & (array < np.inf)).all():
         raise ParameterError(name, scale, "finite and not negative")

@@ -1,4 +1,4 @@
-"""Families of additive noise: privacy cost, sampling, and size at a given scale."""
+"""Families of additive noise: privacy cost, sampling, variance and expected difference at a given scale."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are in ρ, whichever way they are converted to ε."""
+        """Return whether budgets are in ρ, regardless of how they are converted to ε."""
         return self.measure != "epsilon"
 
     @property
     def of_sums(self) -> str:
-        """The name of the real-valued family by which a weighted sum of draws is published."""
+        """The name of the real-valued family used for weighted sums of draws."""
         return self.name.removeprefix("discrete_")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
@@ -61,18 +61,18 @@ class NoiseFamily:
         return np.sqrt(variance)
 
     def spends(self, scale: Any, sensitivity: Sensitivity) -> Any:
-        """Return the budget that noise of the given scale spends: l1/b, or l2²/(2σ²). Without noise it is infinite."""
+        """Return the budget spent by noise of the given scale: l1/b, or l2²/(2σ²). Without noise, it is infinite."""
         with np.errstate(divide="ignore"):
             if not self.is_concentrated:
                 return sensitivity.l1 / np.asarray(scale, np.float64)
             return sensitivity.l2_squared / (2 * np.square(np.asarray(scale, np.float64)))
 
     def norm(self, sensitivity: Sensitivity) -> Any:
-        """Return the sensitivity in the norm that the noise hides: L2 for Gaussian noise, otherwise L1."""
+        """Return the sensitivity in the norm that calibrates the noise: L2 for Gaussian noise, otherwise L1."""
         return np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
 
     def pure(self, budget: Any) -> Any:
-        """Return the ε of a pure step that spends a budget: ε itself, or √(2ρ), since a pure ε costs ε²/2 in ρ."""
+        """Return the ε of a pure step with the given budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
         return np.sqrt(2 * np.asarray(budget, np.float64)) if self.is_concentrated else budget
 
     def scale_of_norm(self, budget: Any, sensitivity: Sensitivity) -> Any:
@@ -85,7 +85,7 @@ class NoiseFamily:
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
 
     def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event of a vector on a fine lattice, with a sensitivity and a scale of many steps.
+        """Return the privacy event of a vector on a fine lattice, where sensitivity and scale span many lattice steps.
 
         Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
         """
@@ -93,7 +93,7 @@ class NoiseFamily:
         return self.spent(float(budget)) if is_pure else self.event(sensitivity, scale)
 
     def spent(self, amount: Any) -> events.Event:
-        """Return the privacy event of a step that spends the given amount of the budget."""
+        """Return the privacy event of a step that spends the given amount."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
@@ -102,7 +102,7 @@ class NoiseFamily:
         return drawn
 
     def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
-        """Add noise with one scale, or one per row of the leading axes. Points are in degrees and are rounded."""
+        """Add noise with a single scale or one per row of the leading axes. Points are in degrees and get rounded."""
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
@@ -137,7 +137,7 @@ class NoiseFamily:
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Return E|Z₁ − Z₂| for independent noise of two scales b and c; for points, the mean distance.
+        """Return E|Z₁ − Z₂| for independent noise at scales b and c; for points, the mean distance.
 
         √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.
@@ -155,7 +155,7 @@ class NoiseFamily:
 
 
 def _quotient(sensitivity: Any, budget: Any) -> Any:
-    """Divide a sensitivity by a budget. The result is 0 if the sensitivity is 0, and infinite if the budget is 0."""
+    """Divide a sensitivity by a budget. A zero sensitivity gives 0; otherwise, a zero budget gives infinity."""
     if not getattr(sensitivity, "ndim", 0) and not getattr(budget, "ndim", 0) and budget > 0:
         return np.float64(sensitivity) / np.float64(budget)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -180,8 +180,7 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Return the names of the noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``, where
-    None means any.
+    """Return the names of noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None: any.
 
     >>> families("counts", "epsilon"), families("points")
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))

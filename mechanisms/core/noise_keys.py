@@ -28,7 +28,7 @@ MAX_BYTES = 1 << 20
 
 
 class NoiseKeyError(PenstockError):
-    """Raised if a key is missing, malformed or readable by other users. The message never contains any part of it."""
+    """Raised if a key is missing, malformed or readable by other users. The message never contains any key material."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -62,7 +62,7 @@ class NoiseKey:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> NoiseKey:
-        """Read a deployment's key from a file that `new_key_file` wrote and that only its owner can read."""
+        """Read a deployment's key from an owner-only file written by `new_key_file`."""
         return cls._from_text(read_private(path), str(path))
 
     @classmethod
@@ -74,7 +74,7 @@ class NoiseKey:
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Return an independent 32-byte key for one purpose, such as "noise", and for one run if there is a nonce.
+        """Derive an independent 32-byte key for one purpose, such as "noise", and for one run if a nonce is set.
 
         The start of the window in milliseconds chooses the epoch; None: the first one, for what must not change with
         it. Raises `NoiseKeyError` if the window starts before the first epoch.
@@ -91,7 +91,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Derive the key of one run from its nonce: random bytes, drawn once and read again wherever the run goes on.
+        """Derive the key of one run from its nonce: random bytes, drawn once and reused whenever the run resumes.
 
         They need not be secret, but must never serve two runs: equal noise on data that differ in one person shows
         where that person was. Subkeys under different nonces are independent.
@@ -105,7 +105,7 @@ class NoiseKey:
 
     @property
     def fingerprint(self) -> str:
-        """A fingerprint of 16 hexadecimal digits that identifies the key and its epochs without revealing them."""
+        """A 16-digit hexadecimal fingerprint that identifies the key and its epochs without revealing them."""
         return hashlib.sha256("".join(self.fingerprints).encode()).hexdigest()[:16]
 
     @property
@@ -115,11 +115,11 @@ class NoiseKey:
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Return whether the key's fingerprints begin with the given ones. Later epochs may follow."""
+        """Return whether the key's fingerprints start with the given list, possibly followed by later epochs."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key with the epochs of these fingerprints; raise `NoiseKeyError` if they belong to another key."""
+        """Return the key restricted to these epoch fingerprints; raise `NoiseKeyError` if they are of another key."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -156,7 +156,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a new secret to a key file for all windows that start at ``start_ms``, after the last epoch, or later."""
+    """Add a secret to a key file for all windows from ``start_ms`` on, which must lie after the last epoch."""
     key = NoiseKey.from_file(path)
     if start_ms <= key.epochs[-1]:
         raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")
@@ -227,7 +227,7 @@ def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 
 def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write and fsync a file of mode 0600. Fail if the file exists, unless ``replace`` allows to replace it."""
+    """Write and fsync a file of mode 0600. Fail if the file exists and ``replace`` is not set."""
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:

@@ -92,7 +92,7 @@ class MissingLibrary(PenstockError):
 
 
 class RowEquationError(PenstockError):
-    """Raised if the rows read and accounted for, or the windows due and released, differ in number."""
+    """Raised on a mismatch between rows read and rows accounted for, or between windows due and windows released."""
 
 
 class BudgetExceeded(PenstockError):
@@ -112,7 +112,7 @@ class UnsupportedEvent(PenstockError):
 
 
 class StateVersionError(PenstockError):
-    """Raised if encoded state was written by a version that this code cannot read."""
+    """Raised if encoded state comes from a version that this code cannot read."""
 
 
 # Parameters.
@@ -148,12 +148,12 @@ class Parameter:
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def limits_in_words(self, show: Callable[[Any], str]) -> str:
-        """Format the limits, for instance as "at least 1 and at most 9", or as an empty string if there are none."""
+        """Format the limits, such as "at least 1 and at most 9". Without limits, return an empty string."""
         return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
 
     @property
     def limits(self) -> dict[str, float]:
-        """The declared limits, by their names in `LIMITS`."""
+        """The declared limits by name (see `LIMITS`)."""
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
     def allows(self, value: Any) -> bool:
@@ -168,7 +168,7 @@ class Parameter:
 
 
 def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **limits: Any) -> Any:
-    """Declare a dataclass field together with its meaning and limits.
+    """Declare a dataclass field with its meaning and limits.
 
     Parameters
     ----------
@@ -205,12 +205,12 @@ def duration(default: Any = MISSING, **declared: Any) -> Any:
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ, which is below 1, and at least 1e-100 so that logarithms can be summed."""
+    """Declare a `parameter` δ below 1, and of at least 1e-100 so that sums of logarithms stay finite."""
     return parameter(default, doc=doc, at_least=1e-100, below=1)
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w: the number of windows over which a schedule bounds its spending."""
+    """Declare a `parameter` w: the number of successive windows whose total spending a schedule bounds."""
     return parameter(default, doc=doc, at_least=1, at_most=1_000_000, unit="windows")
 
 
@@ -228,7 +228,7 @@ class Checked:
 
     @classmethod
     def examples(cls) -> tuple[Any, ...]:
-        """Return typical instances, for checks and tables: by default those of `typical`."""
+        """Return typical instances for checks and tables, by default from `typical`."""
         return typical(cls)
 
     def __post_init__(self) -> None:
@@ -278,7 +278,7 @@ def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
-    """Return an instance with small allowed numbers, followed by one instance for every other choice of a parameter.
+    """Return an instance with small valid numbers, then one instance per alternative choice of a parameter.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out. Raises
     `ParameterError` if a parameter without a default has neither choices nor a number that suits its bounds.
@@ -381,12 +381,12 @@ class Registry(Generic[T]):
         return plugin
 
     def name_of(self, plugin: type) -> str:
-        """Return the name by which a plug-in class is known, which is the name of the file that defines it."""
+        """Return the registered name of a plug-in class, which is that of its file."""
         return plugin.__module__.rpartition(".")[2]
 
 
 def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
-    """Return the file and line of a class or function, or of a method of the class that one of the names is.
+    """Return the file and line of a class or function, or of the first of the named methods that the class defines.
 
     Without a file, as in a notebook, it is the module.
     """
@@ -402,7 +402,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import the file of a plug-in, and turn any error into a `PluginError` that names the line."""
+    """Import a plug-in's file, converting any error to a `PluginError` that names the line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)
@@ -435,7 +435,7 @@ def raised_outside(error: BaseException) -> str | None:
 
 
 def _in_use(error: BaseException) -> list[str]:
-    """Return the places of the third-party plug-ins of which the innermost such line calls a method, or of all."""
+    """Return the locations of the third-party plug-ins called by the innermost such line, or else of all of them."""
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in OUTSIDE]
     kinds = [kind for module in modules for kind in vars(module).values() if _is_of(kind, module)]
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -446,13 +446,13 @@ def _in_use(error: BaseException) -> list[str]:
 
 
 def _is_of(kind: Any, module: ModuleType) -> bool:
-    """Return whether a class or function is defined by a module."""
+    """Return whether a class or function is defined in a module."""
     return (inspect.isclass(kind) or inspect.isfunction(kind)) and kind.__module__ == module.__name__
 
 
 @cache
 def _entry_points() -> Any:
-    """Return the entry points of all installed packages, which are read once."""
+    """Return the entry points of all installed packages (cached)."""
     from importlib.metadata import entry_points  # loads a dozen modules
 
     return entry_points()
@@ -472,14 +472,14 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 @cache
 def _is_extended() -> bool:
-    """Return whether installed packages may have entry points of penstock, which an archive on the path may hide."""
+    """Return whether installed packages may declare penstock entry points. An archive on the path always may."""
     files = (file for folder in sys.path for file in Path(folder).glob("*-[iI][nN][fF][oO]/entry_points.txt"))
     declared = (re.search(rb"^\s*\[penstock\.", file.read_bytes(), re.MULTILINE) for file in files)
     return any(map(os.path.isfile, sys.path)) or any(declared)
 
 
 def load_entry(entry: EntryPoint, attribute: str) -> ModuleType:
-    """Import the file of an entry point that names the plug-in as it must."""
+    """Import an entry point's file after checking that the entry point names the plug-in class correctly."""
     folder, _, file = entry.module.rpartition(".")
     if (file, entry.attr) != (entry.name, attribute):
         text = f"{folder or 'package'}.{entry.name}:{attribute}"
@@ -488,7 +488,7 @@ def load_entry(entry: EntryPoint, attribute: str) -> ModuleType:
 
 
 def taken(entry: EntryPoint, owner: object) -> PluginError:
-    """Return the error of an entry point whose name is that of another plug-in."""
+    """Return the error for an entry point whose name is already taken."""
     text = f"its name is that of {owner}; rename it with its file"
     return PluginError(f"entry point {entry.name} = {entry.value} of {entry.group}: {text}")
 
@@ -499,13 +499,13 @@ def class_name(name: str) -> str:
 
 
 def refresh() -> None:
-    """Discover plug-ins again after a folder has been added to a package."""
+    """Rediscover plug-ins after adding a folder to a package."""
     _module_names.cache_clear()
     importlib.invalidate_caches()
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the closest match among some names, or None if none is close.
+    """Return the closest match among the names, or None if nothing is close.
 
     Examples
     --------
@@ -522,7 +522,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 @cache
 def _module_names(package: str) -> tuple[str, ...]:
-    """Return the files that define the class that their name calls for. They are read as text and not imported."""
+    """Return the modules that define the class named after their file, reading the source without importing it."""
     names = []
     for name in sorted(_files(package)):
         spec = importlib.util.find_spec(f"{package}.{name}")

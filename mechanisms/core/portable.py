@@ -64,7 +64,7 @@ def log(x: Any) -> Array:
 
 
 def in_order(matrix: Array, columns: Array) -> Array:
-    """Multiply a matrix (n, k) by columns (..., k, m), summing in the order of k so that results are reproducible.
+    """Multiply a matrix (n, k) by columns (..., k, m), summing over k in a fixed order for reproducible results.
 
     >>> in_order(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([[3.0], [4.0]])).tolist()
     [[11.0], [4.0]]
@@ -76,7 +76,7 @@ def in_order(matrix: Array, columns: Array) -> Array:
 
 
 def millionths(values: Any) -> Array:
-    """Round values computed by other functions to a millionth, before they enter a release or a state.
+    """Round values from non-portable functions to a millionth before they enter a release or state.
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 

@@ -1,5 +1,5 @@
-"""Plain loops, without Beam, that run a mechanism over a matrix of counts or over the traces of one shard, and the
-choice of noise that a schedule leaves open.
+"""Plain loops without Beam that run a mechanism on a matrix of counts or one shard's traces, and automatic noise
+selection.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN
 
 
 class NoiseChoice(NamedTuple):
-    """An automatically chosen noise family, with the reason for the choice."""
+    """An automatically chosen noise family and the reason for the choice."""
 
     schedule: BudgetSchedule  # with that noise; without a δ where it is pure
     deviations: dict[BudgetSchedule, float]  # standard deviation in a count, by candidate
@@ -99,7 +99,7 @@ class NoiseChoice(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The choice, described in one line."""
+        """A one-line description of the choice."""
         chosen, delta = self.schedule.family, self.schedule.delta
         others = [
             f"{deviation:.3g} with {LAWS_OF_NOISE[one.family.measure]}"
@@ -115,7 +115,7 @@ class NoiseChoice(NamedTuple):
 def choose_noise(
     schedule: BudgetSchedule, facts: Facts, windows: Sequence[Window], measure: str | None = None
 ) -> NoiseChoice:
-    """Choose the noise family with the smaller standard deviation. If they are equal, choose pure noise.
+    """Choose the noise family with the smaller standard deviation, preferring pure noise in a tie.
 
     Noise is compared as it is for the first publication of a unit in each window. ``measure`` is that of a ledger, to
     which the noise must keep. **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by
@@ -133,7 +133,7 @@ def choose_noise(
 
 
 def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
-    """Return the mechanism with its noise chosen, if its schedule leaves the choice open."""
+    """Resolve ``noise: auto`` in a mechanism's schedule, and return the resulting mechanism."""
     if isinstance(mechanism, Chain):
         return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
@@ -149,7 +149,7 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Yield the releases of each step and the state after it. The last step is `Mechanism.finish`."""
+    """Yield each step's releases and the resulting state, ending with `Mechanism.finish`."""
     # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):
@@ -170,7 +170,7 @@ def release_traces(
     source: NoiseSource,
     watch: Callable[[Integers, Window, State], object] = lambda rows, window, state: None,
 ) -> Iterator[tuple[Integers, Release]]:
-    """Yield the rows of the traces' arrays that a step covers, and its release, for as many steps as the longest has.
+    """Step through traces in parallel up to the length of the longest, yielding each step's array rows and release.
 
     ``watch`` is called before each step.
 
@@ -201,7 +201,7 @@ def collect(
     source: NoiseSource,
     *watch: Callable[[Integers, Window, State], object],
 ) -> ReleasedTraces:
-    """Release all points as `release_traces` does, and collect their releases in trace order."""
+    """Release all points (see `release_traces`), and collect the releases in trace order."""
     traces = schedule.traces
     n_points = len(traces.times)
     columns: dict[str, NDArray[Any]] = {
@@ -237,7 +237,7 @@ def run_traces(
     deviations: NDArray[np.float64] | None = None,
     factors: Sequence[NDArray[np.float64]] | None = None,
 ) -> list[ReleasedTraces]:
-    """Release some traces, each given as an array of shape (n_points, 2) in degrees.
+    """Release traces given as arrays of shape (n_points, 2) in degrees.
 
     ``deviations``, ``factors``: noise that was planned for each, as in `PointSchedule`.
 
@@ -255,7 +255,7 @@ def run_traces(
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """Facts about the points of some users but for their positions, ordered by user and then by time."""
+    """Facts about users' points other than their positions, ordered by user, then time."""
 
     users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, and the pseudonym
     starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
@@ -287,7 +287,7 @@ class TraceFacts:
         return is_first
 
     def landmark_sums(self, cost: NDArray[np.float64]) -> tuple[Integers, NDArray[np.float64]]:
-        """Return the user of each budget period, by index, and the largest cost over its L ∪ {t}, given each point's.
+        """Return each budget period's user index and largest total cost over L ∪ {t}, given the cost of every point.
 
         >>> facts = traces_of([np.zeros((3, 2))], [np.array([True, False, True])])
         >>> facts.landmark_sums(np.array([1.0, 5.0, 2.0]))
@@ -303,14 +303,14 @@ class TraceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(TraceFacts):
-    """The traces of some users."""
+    """Traces of several users."""
 
     points: Points  # latitude and longitude in degrees, shape (n_points, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedTraces(TraceFacts):
-    """The releases of all points in trace order, with the privacy cost of each, and no true position.
+    """Releases of all points in trace order, with the privacy cost of each but without true positions.
 
     Arrays are as in `Release`. ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an
     ε.
@@ -329,7 +329,7 @@ class ReleasedTraces(TraceFacts):
     factors: Sequence[NDArray[np.float64]] | None = None
 
     def of_user(self, user: int) -> ReleasedTraces:
-        """Return the releases of one user, by index."""
+        """Return the releases of the user at an index."""
         points = slice(int(self.starts[user]), int(self.starts[user] + self.lengths[user]))
         columns = ("times", "landmarks", "periods", "values", "action", "scale", "epsilon", "rho", "repeats")
         return replace(
@@ -343,7 +343,7 @@ class ReleasedTraces(TraceFacts):
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public facts about every point of some traces.
+    """Public facts about every point of a set of traces.
 
     >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
     >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
@@ -363,7 +363,7 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """The words that key each user's noise. If noise is planned, they also depend on the times that the plan uses.
+        """The words that key each user's noise. For planned noise, they also depend on the times used in planning.
 
         So no two plans scale the same draws, whose difference would show the point.
         """
@@ -376,11 +376,11 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> dict[str, Integers]:
-        """The facts of each point about its budget period."""
+        """Each point's facts about its budget period."""
         return in_periods(self.traces.landmarks, np.cumsum(self.traces.begins_period) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
-        """Return the facts about some points, each of which is the ``index``-th of its user."""
+        """Return the facts about the given points, each the ``index``-th of its user."""
         traces = self.traces
         times, users = traces.times[rows], traces.user_of[rows]
         of_period: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
@@ -406,7 +406,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Build traces one minute apart, in one budget period, from an array (n_points, 2) and a landmark mask per user."""
+    """Build traces with one point a minute in one budget period, from each user's points (n_points, 2) and mask."""
     lengths = np.array([len(trace) for trace in traces], np.int64)
     starts = np.cumsum(lengths) - lengths
     n_points = int(lengths.sum())

@@ -1,4 +1,4 @@
-"""Schedules: how a budget is allocated over time, for replicas of counts and for users of traces."""
+"""Schedules: budget allocation over time, for replicas of counts and users of traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Mechanism):
-    """Base class for mechanisms with a choice of noise, and a budget of their unit in ε, in ρ or in (ε, δ)."""
+    """Base class for mechanisms with a choice of noise and a budget per unit of privacy in ε, ρ or (ε, δ)."""
 
     epsilon: float | None = parameter(None, doc="budget of the unit", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
@@ -54,7 +54,7 @@ class Budgeted(Mechanism):
 
     @property
     def budget(self) -> float:
-        """The budget of a unit: ε, or ρ with Gaussian noise."""
+        """The budget per unit of privacy: ε, or ρ with Gaussian noise."""
         if self.rho is not None:
             return self.rho
         epsilon = self.epsilon or 0.0
@@ -77,7 +77,7 @@ ONE_POINT = {
 
 
 class Offer(NamedTuple):
-    """A potential publication of a window: initial state, budget, scale, and the decision whether to publish it."""
+    """A candidate publication of a window: initial state, budget, scale, and whether to publish."""
 
     state: State
     amount: Array
@@ -89,18 +89,18 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """A view of released values as count vectors. Their distance is the mean absolute difference over active cells."""
+    """Released values as count vectors, whose distance is the mean absolute difference over active cells."""
 
     family: NoiseFamily
     radius: Any = None  # distance in metres of two points that a budget is about; None on counts
 
     @property
     def query_family(self) -> NoiseFamily:
-        """The family of the noise in a dissimilarity query, which is pure."""
+        """The pure noise family for dissimilarity queries."""
         return NOISE_FAMILIES["discrete_laplace"] if self.family.is_concentrated else self.family
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of one window, given that no user contributes to more cells than are active."""
+        """Return the sensitivity of one window, where no user can contribute to more cells than are active."""
         return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
@@ -108,19 +108,19 @@ class Counts:
         return np.asarray(state["last"])
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return n times the distance, and the number n of active cells. One unit changes the former by at most L1."""
+        """Return n times the distance, and the number n of active cells. One unit changes the product by at most L1."""
         differences = np.abs(one - other)
         if window.active is not None:
             differences = differences[..., window.active]
         return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
     def query(self, budget: float, window: Window, state: State) -> tuple[Sensitivity, Any]:
-        """Return the sensitivity of a dissimilarity query, and the scale of its noise."""
+        """Return the sensitivity and noise scale of a dissimilarity query."""
         moved = self.sensitivity(window, state)
         return moved, self.query_family.scale(self.family.pure(budget), moved)
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return the charge of a step: of its query, if it has a budget, and of its publication."""
+        """Return the charge of a step: its query, if that has a budget, plus its publication."""
         if not (offer.publish.ndim or offer.publish):
             charge: tuple[Event, ...] = (Repeated(int(offer.state["last_window"])),)
         else:
@@ -133,11 +133,11 @@ class Counts:
 
 @dataclass(frozen=True)
 class Points(Counts):
-    """A view of released values as positions. Distances are in metres, and a budget is the cost of ``radius``."""
+    """Released values as positions, with distances in metres and budgets stated per ``radius``."""
 
     @property
     def query_family(self) -> NoiseFamily:
-        """The family of the noise in a dissimilarity query, which is a distance in metres."""
+        """The noise family for dissimilarity queries, which measure a distance in metres."""
         return NOISE_FAMILIES["laplace"]
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
@@ -155,7 +155,7 @@ class Points(Counts):
         return distance(one, other), 1
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return one event for the whole step: what it costs to tell two points apart."""
+        """Return a single event for the whole step: the cost of distinguishing two points."""
         return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + query_budget),)
 
 
@@ -180,7 +180,7 @@ class Scheduled(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy, which is one window in the base class."""
+        """The unit of privacy: one window by default."""
         return WINDOW
 
     @property
@@ -195,12 +195,12 @@ class Scheduled(Mechanism):
 
     @property
     def radius(self) -> float | None:
-        """On traces, the distance of two points that the budget is about. The base class has no such parameter."""
+        """For traces, the distance between two points to which the budget applies; None by default."""
         return None
 
     @property
     def metres(self) -> float:
-        """On traces, the distance within which the budget protects a point, which is 1 unless ``radius`` is given."""
+        """For traces, the distance within which the budget protects a point: ``radius``, or 1 if that is not set."""
         return float(self.radius or 1.0)
 
     @property
@@ -210,30 +210,30 @@ class Scheduled(Mechanism):
 
     @property
     def query_budget(self) -> float:
-        """The privacy cost of the dissimilarity query in each window, or 0 if there is none."""
+        """The privacy cost of each window's dissimilarity query, or 0 without queries."""
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget of this publication, by default the whole budget, or 0 to repeat the last publication."""
+        """Return the budget for this publication (by default, all of it), or 0 to repeat the last publication."""
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether publication in the window is refused because the window was not declared."""
+        """Return whether to refuse publication because the window exceeds the declared number."""
         return False
 
     def rate(self, state: State) -> Array | None:
-        """Return the probability that a due publication is made, or None if it is 1."""
+        """Return the sampling probability of a due publication, or None if it is always made."""
         return None
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Return the entries of the state that change. The new last release is already in ``after``."""
+        """Return the state entries to update; ``after`` already holds the new last release."""
         return {}
 
     # What it is made of.
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee for each unit of privacy, whose amount is the budget."""
+        """The guarantee: the budget for each unit of privacy."""
         theorem = self.theorem
         if self.unit != WINDOW:
             theorem += ONE_POINT.get(self.family.name, "")
@@ -265,19 +265,19 @@ class Scheduled(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity that an amount pays for: a window's, or that of the whole period if it is the unit."""
+        """Return the sensitivity that an amount covers: one window's, or the whole period's if that is the unit."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """Return the scale of the noise if the given amount is spent."""
+        """Return the noise scale for an amount of budget."""
         return self.family.scale(amount, sensitivity)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to the values, and return them with the published scale."""
+        """Add noise to the values, and return the result with the published scale."""
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
-        """Return what may be published, from a state that is reset where a new budget period starts."""
+        """Prepare a candidate publication, from a state that is reset at the start of each budget period."""
         if "period" in state and (is_new := state["period"] != window.period).any():
             fresh = {}
             for name in self.per_period:
@@ -295,7 +295,7 @@ class Scheduled(Mechanism):
         return Offer(state, amount, scale, moved, refused, is_served)
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
-        """Return the noisy distance between the values and the last release."""
+        """Answer the dissimilarity query: the noisy distance between the values and the last release."""
         view = self.view
         _, scale = view.query(self.query_budget, window, state)
         total, n = view.distance(values, view.last_release(window, state), window)
@@ -339,7 +339,7 @@ class Scheduled(Mechanism):
         return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst-case charge: that of the query, and of a publication that spends the whole amount."""
+        """Return the worst-case charge: the query plus a publication that spends the full amount."""
         offer = self._offer(window, state)
         return self._charge_step(window, offer, offer.state)[0]
 
@@ -350,19 +350,19 @@ class Scheduled(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class EveryWindow(Scheduled):
-    """Base class for noise of the same ε in every window, or at every point of a trace."""
+    """Base class for mechanisms with the same ε in every window or at every point of a trace."""
 
     epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
 
     @property
     def budget(self) -> float:
-        """The ε of each window, or of each point."""
+        """The ε of each window or point."""
         return self.epsilon
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSchedule(Budgeted, Scheduled):
-    """Base class for schedules with a choice of noise and a budget in ε, in ρ or in (ε, δ).
+    """Base class for schedules with a choice of noise and a budget in ε, ρ or (ε, δ).
 
     Parameters
     ----------
@@ -405,7 +405,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether the exact measure of Gaussian noise holds: amounts on counts that are fixed beforehand."""
+        """Return whether exact Gaussian accounting applies: amounts on counts, all fixed in advance."""
         return not self.adaptive and self.noise not in families("points")
 
     @property
@@ -416,14 +416,14 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def candidates(self) -> tuple[Self, ...]:
-        """The schedule under each possible noise family, pure noise first, or only itself if the choice is fixed."""
+        """The schedule under each candidate noise family, pure noise first, or just itself if the noise is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and self.is_exact
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
-        """Return the standard deviation of a publication's noise, averaged over windows that each begin a unit."""
+        """Return the standard deviation of a publication's noise, averaged over windows that each start a unit."""
         state = self.start(facts)
         offers = (self._offer(window, state) for window in windows)
         scales = [np.ravel(offer.scale) for offer in offers if np.all(offer.amount > 0)]
@@ -440,12 +440,12 @@ class BudgetSchedule(Budgeted, Scheduled):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee, stated at the given δ."""
+        """The guarantee at the configured δ."""
         return replace(super().guarantee, delta=self.delta)
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
-        """Return instances with every noise family for counts, and with a budget in (ε, δ)."""
+        """Return instances with every noise family for counts and one with a budget in (ε, δ)."""
         pure = [schedule for schedule in typical(cls, epsilon=1.0) if schedule.noise in families("counts")]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
@@ -456,7 +456,7 @@ class BudgetSchedule(Budgeted, Scheduled):
 
 
 class PeriodSchedule(BudgetSchedule):
-    """Base class for mechanisms whose noise covers all of a person's memberships in a budget period, their unit."""
+    """Base class for mechanisms whose unit of privacy is everything about a person in a budget period."""
 
     theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1, on all windows of the period"
 
@@ -466,7 +466,7 @@ class PeriodSchedule(BudgetSchedule):
         return PERIOD
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state, which also records when the period was charged and which windows it covers."""
+        """Return the initial state, which also tracks when the period was charged and which windows it covers."""
         return super().start(facts) | {
             "charged": facts.constant(0, np.int64),
             "covered": facts.constant(0, np.int64),
@@ -474,19 +474,19 @@ class PeriodSchedule(BudgetSchedule):
         }
 
     def windows_together(self, window: Window) -> int:
-        """Return the maximum number of windows of a period that are published."""
+        """Return the maximum number of windows published per period."""
         if window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         return int(window.n_windows)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of all publications of the period together."""
+        """Return the joint sensitivity of all publications in a period."""
         max_cells, maximum = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
         bounds = Bounds(max_cells=max_cells, max_per_period=maximum or None)
         return bounds.of_unit(PERIOD, max_cells, self.windows_together(window))
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Return the charge of a step and the updated state. The first release pays for the whole period."""
+        """Return a step's charge and the updated state. The first release pays for the whole period."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         if window.index <= int(np.max(after["covered"])):
@@ -501,7 +501,7 @@ class PeriodSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(BudgetSchedule):
-    """Base class for schedules on counts or traces, whose points d metres apart cost ε·d/radius, or ρ·(d/radius)²."""
+    """Base class for schedules on counts or traces. Points d metres apart cost ε·d/radius, or ρ·(d/radius)²."""
 
     noise: str = parameter(
         AUTO,
@@ -519,7 +519,7 @@ class TraceSchedule(BudgetSchedule):
 
 
 class LandmarkSchedule(TraceSchedule):
-    """Base class for landmark mechanisms, which count a period's landmarks and reject those over the maximum."""
+    """Base class for landmark mechanisms, which count each period's landmarks and reject any beyond the maximum."""
 
     theorem: ClassVar[str] = "Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy"
     first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
@@ -527,17 +527,17 @@ class LandmarkSchedule(TraceSchedule):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: all landmarks of a period and any one other window."""
+        """The unit of privacy: a period's landmarks plus any one other window."""
         return LANDMARKS
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether the window is a landmark over the declared maximum of its period."""
+        """Return whether the window is a landmark beyond its period's declared maximum."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget divided by the period's landmarks plus one, or by its windows if there are fewer."""
+        """Return the budget divided by the period's landmarks plus one, or by its number of windows if smaller."""
         n_together = window.n_landmarks + 1
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
@@ -548,7 +548,7 @@ class LandmarkSchedule(TraceSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
-    """Base class for w-event mechanisms, with the parameters of `BudgetSchedule` for any ``w`` successive windows."""
+    """Base class for w-event mechanisms, whose budget holds for any ``w`` successive windows."""
 
     w: int = stretch()
     theorem: ClassVar[str] = "Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3"
@@ -563,16 +563,16 @@ class WEventSchedule(BudgetSchedule):
         return self.budget / self.w
 
     def unspent(self, facts: Facts) -> NDArray[np.float64]:
-        """Return the initial spending of the last w windows (fewer in a shorter run), which is all zero."""
+        """Return zero spending for the last w windows (fewer in a shorter run)."""
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 
 class WEventTraceSchedule(TraceSchedule, WEventSchedule):
-    """Base class for w-event mechanisms on counts and on traces."""
+    """Base class for w-event mechanisms on counts and traces."""
 
 
 class DissimilaritySchedule(WEventTraceSchedule):
-    """Base class for the two schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
+    """Base class for schedules that spend half their budget on dissimilarity queries (Kellaris et al. 2014).
 
     The other half serves the publications of any w windows; a schedule says their `amount`. A query is the distance
     from the last release, compared with the mean error of a new one: on counts the mean absolute difference, of which
@@ -584,5 +584,5 @@ class DissimilaritySchedule(WEventTraceSchedule):
 
     @property
     def query_budget(self) -> float:
-        """The budget of one dissimilarity query, B/(2w), which is also the unit of publication budgets."""
+        """The budget of one dissimilarity query, B/(2w), also used as the unit of publication budgets."""
         return self.budget / (2 * self.w)

@@ -1,4 +1,4 @@
-"""Sensitivity of counts, and of functions of counts, to one unit of privacy under contribution bounds."""
+"""Sensitivity of counts and functions of counts to one unit of privacy, under contribution bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mechanisms.core.unit import Unit
 
 
 class Sensitivity(NamedTuple):
-    """The largest change of a vector between neighbours, in L1 and as the square of L2.
+    """The L1 and squared L2 sensitivity of a vector: its largest change between adjacent inputs.
 
     >>> Sensitivity(2.0, 2.0).replaced
     Sensitivity(l1=4.0, l2_squared=4.0)
@@ -24,7 +24,7 @@ class Sensitivity(NamedTuple):
 
     @property
     def replaced(self) -> Sensitivity:
-        """The sensitivity to replacing one part of a person's contributions by another.
+        """The sensitivity to replacing part of a person's contributions with others.
 
         Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart. In L2 the square of their
         distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are not negative.
@@ -32,13 +32,13 @@ class Sensitivity(NamedTuple):
         return Sensitivity(2 * self.l1, 2 * self.l2_squared)
 
     def times(self, factor: float) -> Sensitivity:
-        """Return the sensitivity of the vector multiplied by a factor."""
+        """Return the sensitivity of the vector scaled by a factor."""
         return Sensitivity(factor * self.l1, factor**2 * self.l2_squared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """The contribution bounds enforced for each person."""
+    """Contribution bounds enforced per person."""
 
     max_cells: int = 1  # C: cells of one window
     max_windows: int | None = None  # W: windows of a block; None, here as below: no such bound
@@ -53,7 +53,7 @@ class Bounds:
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
     def of_unit(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
-        """Return the joint sensitivity of all windows to adding or removing one unit.
+        """Return the joint sensitivity of all windows to the addition or removal of one unit.
 
         ``n_cells`` are those of a window whose sensors are active, ``n_windows`` the windows of a budget period, or its
         landmarks and one window more. A stretch or block has at most its length, a window is one.
@@ -98,7 +98,7 @@ class Bounds:
 
 
 def of_point(radius: Any) -> Sensitivity:
-    """Return the sensitivity of one position in the plane to moving it by ``radius`` metres."""
+    """Return the sensitivity of a position in the plane to a displacement of ``radius`` metres."""
     return Sensitivity(radius, radius**2)
 
 
@@ -106,7 +106,7 @@ def of_point(radius: Any) -> Sensitivity:
 
 
 def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
-    """Return the sensitivity of a window's counts. No person contributes to more cells than are ``active`` (None: all).
+    """Return the sensitivity of a window's counts. A person contributes to at most all ``active`` cells (None: all).
 
     >>> of_cells(3, np.array([True, False, True])).l1
     np.float64(2.0)
@@ -118,7 +118,7 @@ def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> S
 
 
 def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of the sums of groups of cells. In L2, a person is assumed to be in the largest groups.
+    """Return the sensitivity of the sums of groups of cells. L2 assumes that a person is in the largest groups.
 
     >>> float(of_groups(np.array([1, 3, 2]), 4).l2_squared)  # three cells of one group and one of another
     10.0
@@ -129,7 +129,7 @@ def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
 
 
 def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
-    """Return the sensitivity of all nodes of a tree over ordered cells, in which each node has ``fan_out`` children.
+    """Return the joint sensitivity of all nodes of a tree over ordered cells with the given ``fan_out``.
 
     On every level a person moves most in L2 in as few nodes as hold ``max_cells`` cells. The root is reached last.
 
@@ -159,7 +159,7 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity to one window of a person. Its sum over any set of windows bounds that of the whole set.
+    """Return the sensitivity to one window of a person. Its sum over any set of windows bounds that set's sensitivity.
 
     In L2 the square of the largest row sum, which bounds every set of windows (Schur).
     """
@@ -168,7 +168,7 @@ def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> S
 
 
 def of_deviations(max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of Σ abs(count − mean), over some windows of each cell, to a person in one of them.
+    """Return the sensitivity of Σ abs(count − mean), over several windows of each cell, to a person in one of them.
 
     The person's window moves by 1 and each of the n by 1/n at the mean: less than 2 in all, in each of the cells.
     """
@@ -212,7 +212,7 @@ def of_transform(basis: NDArray[np.float64], max_cells: int, max_windows: int, m
 
 
 def _largest_series(basis: NDArray[np.float64], norm: float, max_windows: int) -> float:
-    """Return an upper bound on the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
+    """Bound the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
     n_rows, n_windows = basis.shape
     if n_rows <= MAX_SIGNS:
         signs = 1.0 - 2.0 * ((np.arange(2**n_rows)[:, None] >> np.arange(n_rows)) & 1)

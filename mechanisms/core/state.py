@@ -41,7 +41,7 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
 
 
 def decode_state(data: bytes, name: str, version: int) -> State:
-    """Decode bytes written by `encode_state`; raise `StateVersionError` if another plug-in or version wrote them."""
+    """Decode bytes written by `encode_state`; raise `StateVersionError` for another plug-in or version."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
@@ -73,11 +73,11 @@ def decode_state(data: bytes, name: str, version: int) -> State:
 
 
 def nested(prefix: str, state: State) -> State:
-    """Return a state as part of a larger one, with ``prefix.`` added before every name."""
+    """Embed a state in a larger one by adding ``prefix.`` to every name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
 
 
 def part(prefix: str, state: State) -> State:
-    """Extract the part of a larger state that `nested` added, under its original names."""
+    """Extract a state embedded by `nested`, with its original names."""
     start = f"{prefix}."
     return {name.removeprefix(start): value for name, value in state.items() if name.startswith(start)}

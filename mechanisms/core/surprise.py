@@ -1,4 +1,4 @@
-"""Local surprise: trust the noisy count of a cell if neither the prediction nor the noise can explain it."""
+"""Local surprise: trust a cell's noisy count if neither the prediction nor the noise can explain it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TINY = 1e-6
 
 
 class Belief(NamedTuple):
-    """The belief about each cell after a window: whether it has an event and, if so, its count."""
+    """The belief about each cell after a window: whether an event is under way and, if so, its count."""
 
     belief: Array  # probability that the cell has an event; 0 in cells where nothing is unusual
     mean: Array  # the count if it has one
@@ -45,7 +45,7 @@ class Belief(NamedTuple):
     alarm: Mask  # cells in which an event is likelier than not and not older than `LONGEST` windows
 
     def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and variance of the count, given its mean and variance if there is no event."""
+        """Return the mean and variance of the count, mixing the given no-event moments with those under an event."""
         other = 1.0 - self.belief
         spread = self.belief * other * (self.mean - mean) ** 2
         mixed = other * mean + self.belief * self.mean
@@ -64,7 +64,7 @@ def start(facts: Facts) -> State:
 
 
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
-    """Return the limits on a surprise and on a cell's decayed sum of surprises, in standard deviations of the noise.
+    """Return the alarm limits for a single surprise and a cell's decayed sum, in standard deviations of the noise.
 
     Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``, with ``n_counts``
     a day in all cells, at least `MIN_COUNTS`. Where nothing has ``begun`` they are infinite. Prediction errors that are
@@ -99,7 +99,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
 def believed(
     predicted: Array, spread: Array, values: Array, variance: Array, seen: Mask, limit: tuple[Any, Any], state: State
 ) -> tuple[Belief, State]:
-    """Return the events visible in a window's noisy counts, and the next state.
+    """Detect events in a window's noisy counts, and return the beliefs and next state.
 
     A cell's surprise is its error over the standard deviation of prediction and noise together. Where it passes the
     limit, or the faded sum of the last ones does, an event has begun: the prediction's variance grows by the squared

@@ -1,4 +1,4 @@
-"""Units of privacy, and the largest total charge to any unit."""
+"""Units of privacy and the largest total charge to any unit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LENGTH_KINDS = ("stretch", "block")
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit of privacy: everything about one person that a guarantee protects together.
+    """A unit of privacy: everything about one person that a guarantee protects jointly.
 
     ``window``: one window. ``stretch``: any ``length`` successive windows. ``landmarks``: all landmark windows of a
     budget period and any one other window of it. ``period``: a whole budget period. ``block``: ``length`` windows,
@@ -54,7 +54,7 @@ class Unit:
 
     @classmethod
     def block(cls, length: int) -> Unit:
-        """Return the unit of a block of ``length`` windows, counted from window 1."""
+        """Return the unit of a block of ``length`` windows, where the first block starts at window 1."""
         return cls("block", length)
 
     @classmethod
@@ -70,17 +70,17 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """The number of windows over which contributions are bounded: those of a block, or else 1."""
+        """The number of windows over which contributions are bounded: the block length for blocks, otherwise 1."""
         return self.length if self.kind == "block" else 1
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The keys ``landmarks`` and ``budget_period`` of a configuration that define the unit."""
+        """The configuration keys among ``landmarks`` and ``budget_period`` that define the unit."""
         return {"landmarks": ("landmarks", "budget_period"), "period": ("budget_period",)}.get(self.kind, ())
 
     @property
     def has_periods(self) -> bool:
-        """Return whether budget periods define the unit."""
+        """Return whether the unit depends on budget periods."""
         return self.kind in ("landmarks", "period")
 
     def cost(
@@ -93,7 +93,7 @@ class Unit:
         last: ArrayLike | None = None,
         part: ArrayLike | None = None,
     ) -> float:
-        """Return the total of the charges to the most expensive unit.
+        """Return the total charge to the most expensive unit.
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
         windows, such as that of a block or of a period, from ``first`` to ``last`` (0-based), counts in every unit that
@@ -130,7 +130,7 @@ class Unit:
         return costs.spent(0, n_windows - 1)
 
     def words(self, length: str | None = None, period: str = "a budget period") -> str:
-        """Describe the unit, with a text in place of its length or of its period.
+        """Describe the unit in words, with the given text in place of its length or period.
 
         >>> Unit.stretch(4).words(), Unit("landmarks").words(period="a day")
         ("one user's events in any 4 successive windows",
@@ -153,8 +153,7 @@ CHUNK = 4096
 
 
 class SlotArray:
-    """A sparse array with one number per slot, 0 by default. Memory is allocated only for chunks that have been written
-    to.
+    """A sparse array with one number per slot, 0 by default. Chunks are allocated on first write.
 
     >>> array = SlotArray()
     >>> array.add(5, 8, 1.5)
@@ -168,7 +167,7 @@ class SlotArray:
         self._first = -(2**62)
 
     def add(self, first: int, last: int, amount: float, combine: np.ufunc = np.add) -> None:
-        """Add an amount to the slots ``first`` to ``last``, skipping forgotten ones, or ``combine`` it with them."""
+        """Add an amount to (or ``combine`` it with) slots ``first`` to ``last``, skipping forgotten ones."""
         first = max(first, self._first)
         for number in range(first // CHUNK, last // CHUNK + 1):
             if number not in self._chunks:
@@ -177,7 +176,7 @@ class SlotArray:
             combine(part, amount, out=part)
 
     def highest(self, first: int, last: int) -> float:
-        """Return the maximum over the slots ``first`` to ``last``."""
+        """Return the maximum over slots ``first`` to ``last``."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         chunks = ((number, chunk) for number, chunk in self._chunks.items() if number in numbers)
         return max((float(chunk[_chunk_slice(n, first, last)].max()) for n, chunk in chunks), default=0.0)
@@ -189,15 +188,15 @@ class SlotArray:
 
 
 def _chunk_slice(number: int, first: int, last: int) -> slice:
-    """Return the slice of a chunk that covers the slots ``first`` to ``last``, which must overlap the chunk."""
+    """Return the slice of a chunk that overlaps slots ``first`` to ``last``, which must not be empty."""
     return slice(max(first - number * CHUNK, 0), last - number * CHUNK + 1)
 
 
 class SlotCharge(NamedTuple):
-    """The amount charged to consecutive slots, where all of them are in a unit; ``in_part`` where only some are.
+    """The amount charged to a unit with all of these consecutive slots, and ``in_part`` to one with only some of them.
 
-    That is more where contribution bounding chooses among a person's events in all of them, so that others are counted
-    in place of those that go.
+    The latter is larger where contribution bounding chooses among a person's events in all of them, so that others are
+    counted in place of those that go.
     """
 
     first: int
@@ -207,7 +206,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount that a charge adds to a range of units, for each slot of ``alone`` separately if that is set."""
+    """The amount that a charge adds to a range of units, separately for each slot of ``alone`` if set."""
 
     first: int
     last: int
@@ -216,13 +215,12 @@ class _Part(NamedTuple):
 
 
 def one_period(first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
-    """Return the facts of slots that are all in one period, without landmarks."""
+    """Return the facts of slots in a single period without landmarks."""
     return np.zeros(last - first + 1, np.int64), np.zeros(last - first + 1, bool)
 
 
 class UnitCosts:
-    """The accumulated cost of every unit of one kind, stored as one number per unit so that a check needs only a
-    look-up.
+    """The accumulated cost of every unit of one kind, stored per unit so that a check is a single lookup.
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks
     unless the unit says so, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs,
@@ -256,18 +254,18 @@ class UnitCosts:
 
         @lru_cache(maxsize=16)
         def facts_of_chunk(number: int) -> tuple[Slots, NDArray[np.bool_]]:
-            """Return the facts of a chunk's slots, which are all landmarks in a unit that sets none apart."""
+            """Return the facts of a chunk's slots; if the unit ignores landmarks, every slot counts as one."""
             periods, marks = facts(number * CHUNK, (number + 1) * CHUNK - 1)
             return periods, marks if unit.kind == "landmarks" else np.ones_like(marks)
 
         self._facts_of_chunk = facts_of_chunk
 
     def total(self, charge: SlotCharge) -> float:
-        """Return the largest cost that any unit would have after the charge."""
+        """Return the largest cost of any unit after the charge."""
         return sum(self.dearest(charge))
 
     def dearest(self, charge: SlotCharge) -> tuple[float, float]:
-        """Return the current cost and the charged amount for the unit whose total would be largest."""
+        """Return the current cost of, and amount charged to, the unit with the largest resulting total."""
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
@@ -280,14 +278,14 @@ class UnitCosts:
                 self._most_expensive.add(part.first, part.last, self._alone.highest(*part.alone), np.maximum)
 
     def spent(self, first: int, last: int) -> float:
-        """Return the largest cost of any unit that overlaps one of the slots."""
+        """Return the largest cost of any unit that overlaps the slots."""
         if self._is_stretch:
             return self.total(SlotCharge(first, last, 0.0, 0.0))
         periods = range(self.period(first), self.period(last) + 1)
         return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def forget_before(self, slot: int) -> None:
-        """Drop charges that cannot share a unit with any slot from ``slot`` onward."""
+        """Drop charges that share no unit with any slot from ``slot`` onward."""
         if self._is_stretch:
             self._together.forget_before(slot - self._length)
             return
@@ -296,11 +294,11 @@ class UnitCosts:
             of_periods.forget_before(self.period(slot))
 
     def period(self, slot: int) -> int:
-        """Return the number of the period of a slot."""
+        """Return the period number of a slot."""
         return int(self._facts_of(slot, slot)[0][0])
 
     def _facts_of(self, first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
-        """Return the period of each slot in a range, and a mask of the landmarks (all slots, in a unit without any)."""
+        """Return the period of each slot in a range, and the landmark mask (all True if the unit ignores landmarks)."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))
@@ -308,13 +306,13 @@ class UnitCosts:
         return periods[wanted], marks[wanted]
 
     def _most(self, part: _Part) -> float:
-        """Return the largest cost among the units of a part."""
+        """Return the largest cost of any unit in a part."""
         units = part.first, part.last
         others = self._most_expensive.highest(*units) if part.alone is None else self._alone.highest(*part.alone)
         return self._together.highest(*units) + others
 
     def _parts(self, charge: SlotCharge) -> Iterator[_Part]:
-        """Yield the ranges of units that a charge affects, with the amount that it adds to each unit."""
+        """Yield the ranges of units affected by a charge, with the amount added to each unit."""
         first, last = charge.first, charge.last
         if self._is_stretch:
             low, holding = (slot - self._length + 1 for slot in (first, last))

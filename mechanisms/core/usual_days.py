@@ -1,6 +1,4 @@
-"""Usual days: mean noisy counts by day type and time of day, reduced to a few patterns that stand out from the
-noise.
-"""
+"""Usual days: mean noisy counts by day type and time of day, reduced to the few patterns that exceed the noise."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """A file of usual counts, and the reason why a deployment may read it: it is public, or charged to a ledger."""
+    """A file of usual counts, with the reason that a deployment may read it: it is public, or charged to a ledger."""
 
     file: str = parameter(kind="path", doc="file that `penstock learn --profile` wrote")
     declared: str | None = parameter(None, choices=("public",), doc="that the counts are of public data")
@@ -48,7 +46,7 @@ class UsualCounts:
 
     @classmethod
     def read(cls, path: str | Path) -> UsualCounts:
-        """Read a file written by `write`, or raise `DataError` for any other file."""
+        """Read a file written by `write`; raise `DataError` for any other file."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             counts = np.asarray(values["counts"], np.float64)
@@ -94,7 +92,7 @@ TINY = 1e-6
 
 
 class Noisy(NamedTuple):
-    """Published counts and the variance of their noise. In cells that are not ``seen``, these are 0 and 1."""
+    """Published counts and their noise variance, set to 0 and 1 in cells that are not ``seen``."""
 
     values: Array
     variance: Array
@@ -102,7 +100,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
-    """Return the state before the first window: empty, or with a profile of all rows, shape (n_rows, n_cells)."""
+    """Return the initial state: empty, or from a profile with all rows, shape (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     state = {
@@ -125,7 +123,7 @@ def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
 
 
 def usual(rows: Sequence[int], state: State) -> Array:
-    """Return the usual counts at some rows, each day type × number of times of day + time of day."""
+    """Return the usual counts at the given rows, where row = day type × number of times of day + time of day."""
     sizes, patterns = state["sizes_of_patterns"][..., rows, :], state["patterns"]
     if "profile" not in state:
         return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, patterns), 0.0))
@@ -134,7 +132,7 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Return the entries of the state that change when a window's noisy counts are added to its row."""
+    """Return the state entries that change when a window's noisy counts enter the mean of its row."""
     # `predicted` stands for cells of which nothing was seen so far in this row, where others were. `noise`, shape
     # (...), is the variance of the noise of a count, on average over the cells, when something was published last.
     means, variances = state["means"].copy(), state["variances"].copy()
@@ -160,7 +158,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
-    """Decompose the rows of means into patterns, and the amount of each pattern in each row."""
+    """Decompose the rows of means into patterns and their weights in each row."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
@@ -201,7 +199,7 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
 
 
 def _mean(means: Array, precision: Array) -> Array:
-    """Return the mean of each cell over the times of day, shrunk towards the mean of all cells."""
+    """Return each cell's mean over times of day, shrunk towards the mean over all cells."""
     by_type = (*means.shape[:-2], len(DAY_TYPES), -1, means.shape[-1])
     of_time = precision.reshape(by_type).sum(-3)
     at_time = (precision * means).reshape(by_type).sum(-3) * _inverse(of_time)
@@ -210,7 +208,7 @@ def _mean(means: Array, precision: Array) -> Array:
 
 
 def shrunk(means: Array, variance: Array) -> Array:
-    """Shrink the means of cells towards their overall mean, by the fraction of their spread that noise explains."""
+    """Shrink cell means towards the grand mean by the fraction of their variance that noise explains."""
     # Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
     seen = variance > 0
     n = np.maximum(seen.sum(-1), 1)[..., None]
@@ -221,7 +219,7 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Shrink the amounts in the rows of each day type towards those of the time of day, according to the noise."""
+    """Shrink each day type's weights towards the weights of the same time of day, in proportion to the noise."""
     # A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     shape = (*sizes.shape[:-2], len(DAY_TYPES), -1, sizes.shape[-1])
     sizes, precision = sizes.reshape(shape), _inverse(variance).reshape(shape)
@@ -240,13 +238,13 @@ def _by_type(sizes: Array, variance: Array) -> Array:
 
 
 def _pool(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
-    """Return the precision-weighted mean, and the precision of that mean."""
+    """Return the precision-weighted mean and its precision."""
     together = precision.sum(axis, keepdims=True)
     return (precision * values).sum(axis, keepdims=True) * _inverse(together), together
 
 
 def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
-    """Shrink values towards their mean, by the same factor for all times of day (the second-to-last axis)."""
+    """Shrink values towards their mean, with a common factor for all times of day (the second-to-last axis)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)

@@ -1,4 +1,4 @@
-"""Uniform random bits from SHAKE-256 that are looked up by address instead of being consumed in sequence.
+"""Uniform random bits from SHAKE-256, looked up by address rather than consumed in sequence.
 
 No position advances: every word is a function of (seed, path, round, place in its row). A rejection in one replica
 therefore never shifts what another replica draws.
@@ -31,7 +31,7 @@ class Words:
     counts: NDArray[np.int64]
 
     def extension(self, index: int) -> Iterator[int]:
-        """Yield an endless sequence of blocks of 64 further bits for the word at a flat index."""
+        """Yield an endless sequence of further 64-bit blocks for the word at a flat index."""
         ends = np.cumsum(self.counts)
         row = int(np.searchsorted(ends, index, side="right"))
         place = index - int(ends[row] - self.counts[row])
@@ -52,11 +52,11 @@ class Bits:
     path: bytes = b""
 
     def fork(self, index: int) -> Bits:
-        """Return sub-stream `index`, which is independent of all other sub-streams and of the words of this stream."""
+        """Return sub-stream `index`, independent of all other sub-streams and of this stream's words."""
         return Bits(self.seeds, self.path + b"f" + index.to_bytes(8, "little"))
 
     def expand(self, row: int, label: bytes, n_bytes: int) -> bytes:
-        """Return `n_bytes` uniform bytes for one row and label."""
+        """Return `n_bytes` uniform bytes for a row and label."""
         return hashlib.shake_256(self.seeds[row] + self.path + label).digest(n_bytes)
 
     def words(self, block: int, counts: Counts, dtype: str = "<u8") -> Words:
@@ -74,7 +74,7 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Propose values in rounds (round i uses fork i) until every wanted place has one. All other places stay 0."""
+    """Sample by rejection in rounds (round i uses fork i) until every wanted position has a value. The rest stay 0."""
     # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)
@@ -96,6 +96,6 @@ def uniform(words: Words) -> NDArray[np.float64]:
 
 
 def leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
-    """Return the leading bits of every 64-bit word, as a whole number."""
+    """Return the leading bits of every 64-bit word as an integer."""
     leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
     return leading

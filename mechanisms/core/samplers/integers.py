@@ -1,4 +1,4 @@
-"""Exact integer noise: discrete Laplace and discrete Gaussian variables with exactly the stated distribution.
+"""Exact samplers for the discrete Laplace and discrete Gaussian distributions.
 
 Double precision proposes, rational arithmetic decides. A draw is worked out by additions, multiplications and divisions
 alone (`portable`), which IEEE 754 rounds correctly on every machine, so that its error has a proved bound; wherever a
@@ -89,7 +89,7 @@ def _shift_of_one(scale: float) -> float:
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
-    """Compute the same magnitude from as many bits of U as are needed. Decimal exp and ln are correctly rounded."""
+    """Compute the same magnitude from as many bits of U as necessary. Decimal exp and ln are correctly rounded."""
     prefix, bits = int(words.values[index]) >> 1, 63
     for more in words.extension(index):
         prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS
@@ -154,7 +154,7 @@ def gaussian_exponent(candidate: int, sigma: float, proposal: float) -> Fraction
 
 
 def is_below_exponential(prefix: int, exponent: Fraction, words: Words, index: int) -> bool:
-    """Return whether the uniform number that starts with a 64-bit word is below exp(-exponent)."""
+    """Return whether a uniform number with the given leading 64-bit word is below exp(-exponent)."""
     bits, extension = 64, words.extension(index)
     while exponent:
         low, high = exponential_interval(exponent, bits)
@@ -168,7 +168,7 @@ def is_below_exponential(prefix: int, exponent: Fraction, words: Words, index: i
 
 @dataclass(frozen=True, eq=False)
 class GaussianTable:
-    """A sampler for the magnitude M of a discrete Gaussian variable with a given sign, based on its rounded tails."""
+    """A sampler for the magnitude M of a discrete Gaussian with a given sign, by inversion of its rounded tails."""
 
     # A uniform number U in [0, 1) whose first bits are the integer w satisfies U < P(M ≥ m) surely if w is below the
     # rounded tail and surely not if w is above it; only w *equal* to a tail needs more bits, which are drawn then. The
@@ -184,7 +184,7 @@ class GaussianTable:
         return np.array(gaussian_tails(self.variance, self.bits)[::-1], dtype=np.uint32)
 
     def invert(self, words: Words, where: Any) -> NDArray[np.int64]:
-        """Convert the 32-bit words at the flat positions `where` to magnitudes, by inverting their upper bits."""
+        """Convert the 32-bit words at flat positions `where` to magnitudes by inverting their upper bits."""
         prefixes = words.values[where] >> (32 - self.bits)
         above = self.ascending.searchsorted(prefixes, side="right")
         values: NDArray[np.int64] = len(self.ascending) - above
@@ -208,7 +208,7 @@ class GaussianTable:
 
 @lru_cache(maxsize=256)
 def gaussian_magnitude(sigma: float) -> GaussianTable:
-    """Return the sampler for the magnitude of a discrete Gaussian variable with a given sign."""
+    """Return the (cached) magnitude sampler of a discrete Gaussian with a given sign."""
     return GaussianTable(Fraction(sigma) ** 2)
 
 
@@ -226,7 +226,7 @@ def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
 
 
 def exponential_interval(exponent: Fraction, bits: int) -> Interval:
-    """Return two integers, a few units apart, that enclose 2**bits · exp(-exponent)."""
+    """Return integer bounds on 2**bits · exp(-exponent), a few units apart."""
     if exponent >= bits:
         return 0, 1
     # exp(-x) = exp(-x / 2**halvings) ** (2**halvings); the series is short below 1/16.
@@ -248,7 +248,7 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
 
 
 def gaussian_tails(variance: Fraction, bits: int) -> list[int]:
-    """Return the tails of the magnitude of a discrete Gaussian with a given sign, times 2**bits and rounded down."""
+    """Return 2**bits times the tail probabilities of a discrete Gaussian's magnitude given its sign, rounded down."""
     # The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     # g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0. Guard
     # bits are doubled until both ends of every interval agree. No theorem known to us says that none of the tails is

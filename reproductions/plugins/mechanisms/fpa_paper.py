@@ -114,7 +114,7 @@ class FpaPaper(FourierMechanism):
         return min(self.coefficients, n_windows // 2 + 1)
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Add noise to the coefficients and transform them back."""
+        """Add noise to the coefficients, and apply the inverse transform."""
         values, further = super().publish(n_windows, state, noise)
         return self._hold(values), further
 
