@@ -1,4 +1,4 @@
-"""Atomic and durable writes of single files with the same privacy as their folder."""
+"""Atomic, durable writes of single files that inherit their folder's privacy."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def make_folder(path: Path, private: bool = False) -> None:
 
 
 def opener(path: str, flags: int) -> int:
-    """Open a file on behalf of `open`, making any new file in the operator's folder owner-only."""
+    """Opener for `open` that makes any new file in the operator's folder owner-only."""
     return os.open(path, flags, 0o600 if is_private(Path(path).parent) else 0o666)
 
 
 def private_opener(path: str, flags: int) -> int:
-    """Open a file on behalf of `open`, making any new file owner-only."""
+    """Opener for `open` that makes any new file owner-only."""
     return os.open(path, flags, 0o600)
 
 
 @contextmanager
 def replacing(path: Path, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that replaces ``path`` on success, so that readers see either the old file or the new one.
+    """Yield a temporary path that replaces ``path`` on success, so that readers see either the old or the new file.
 
     ``private``: for its owner alone, whatever its folder.
     """
@@ -62,7 +62,7 @@ def _temporary(path: Path) -> Path:
 
 
 def read_json(path: Path, default: Any = None) -> Any:
-    """Read a JSON file, or return the default if there is no such file."""
+    """Read a JSON file, or return the default if the file does not exist."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else default
 
 
@@ -78,7 +78,7 @@ def write_text(path: Path, text: str, private: bool = False) -> None:
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably unless it exists, so that the first writer wins, and return whether it was
+    """Create a file atomically and durably if it does not exist (the first writer wins), and return whether it was
     created.
     """
     make_folder(path.parent)

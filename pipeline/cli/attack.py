@@ -1,5 +1,5 @@
-"""``penstock attack`` runs inference and reconstruction attacks, and ``penstock audit`` bounds a person's privacy
-loss from below.
+"""``penstock attack`` runs inference and reconstruction attacks; ``penstock audit`` computes a lower bound on a
+person's privacy loss.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add the arguments that attacks share, except those that this attack does not use."""
+    """Add the arguments shared by all attacks, except those that this attack does not use."""
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
         parser.add_argument("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
@@ -97,7 +97,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 def _listener(
     name: str, minutes: float | None, progress: Callable[[int, int | None, str], None], quiet: bool
 ) -> AttackListener:
-    """Return what says how many people an attack is on, how long it takes and how many are done."""
+    """Return a callback that reports the number of people to attack, the expected duration and the progress."""
     from penstock.evaluation.attacks.run import AttackListener
 
     def begun(n_chosen: int, n_people: int) -> None:

@@ -1,4 +1,4 @@
-"""``penstock choose`` ranks mechanisms with the same guarantee by their error on given data."""
+"""``penstock choose`` ranks mechanisms that offer the same guarantee by their error on given data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subcommands, and the arguments and output formats that they share."""
+"""Subcommands with their shared arguments and output formats."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def add_quiet(parser: argparse.ArgumentParser) -> None:
 
 
 def add_removed(parser: argparse.ArgumentParser, option: str, advice: str) -> None:
-    """Refuse an option that was removed, with advice on what to use instead."""
+    """Reject an option that has been removed, and suggest a replacement."""
 
     class Removed(argparse.Action):
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
@@ -85,7 +85,7 @@ def _above_zero(text: str) -> int:
 
 
 def add_folder(parser: argparse.ArgumentParser) -> None:
-    """Add the argument for the folder of a completed run or experiment."""
+    """Add the argument for the folder of a finished run or experiment."""
     parser.add_argument("folder", metavar="DIR")
 
 
@@ -94,7 +94,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines, and colour the warnings if the output is a terminal and NO_COLOR is not set."""
+    """Print lines, colouring warnings if the output is a terminal and NO_COLOR is unset."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)
@@ -116,23 +116,25 @@ def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> Non
 
 
 def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> None:
-    """Print named figures, one per line or as JSON."""
+    """Print named values, one per line or as JSON."""
     show(arguments, figures, (f"{name}: {figure}" for name, figure in figures.items()))
 
 
 def in_words(seconds: float) -> str:
-    """Return a duration in seconds, or a longer one in minutes."""
+    """Format a duration in seconds, or in minutes if it is longer."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def tell_forecast(task: str, seconds: float) -> None:
-    """Say on standard error how long a task will take."""
+    """Print the expected duration of a task to standard error."""
     print(f"penstock: {task}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar, or a line a tenth if piped, and yield what takes steps done, their total and a remark."""
+    """Show a progress bar (one line per 10 % if output is piped), and yield a callback that takes the completed
+    steps, the total and a remark.
+    """
     if not enabled:
         yield lambda done, total, remark: None
         return

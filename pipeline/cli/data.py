@@ -79,7 +79,8 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
 def learn_to_file(
     config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
 ) -> dict[str, Any]:
-    """Learn transitions and the initial distribution into a file, and return facts and bounds on a budget period.
+    """Learn transitions and the initial distribution, write them to a file, and return statistics and bounds for one
+    budget period.
 
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.
@@ -110,7 +111,7 @@ def learn_to_file(
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
-    """Learn the usual counts from the releases of a run, and write them to a file for a filter's ``profile``.
+    """Learn typical counts from a run's releases, and write them to a file for use as a filter's ``profile``.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more. Raises `ParameterError` if
@@ -264,7 +265,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
-    """Return the budget for one day, taken from the option, the prompt or the default."""
+    """Return the daily budget from the option, the prompt or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.drafting.facts import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds

@@ -1,4 +1,4 @@
-"""Commands that read and report: ``list``, ``schema``, ``validate``, ``report``, ``export``, ``verify``, ``status``."""
+"""Read-only commands: ``list``, ``schema``, ``validate``, ``report``, ``export``, ``verify``, ``status``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Return the name, promise and parameters of every plug-in of a kind, and also the guarantee of each mechanism."""
+    """Return the name, summary and parameters of every plug-in of a kind, plus the guarantee of each mechanism."""
     if kind == "metrics":
         from penstock.evaluation.utility import metric_called, metric_names
 
@@ -152,7 +152,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """Describe a run's status in words. ``now`` is given in seconds since 1970."""
+    """Describe the status of a run in words. ``now`` is in seconds since 1970."""
     lines = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
     of = "" if status.planned is None else f" of {status.planned:,}"
     if status.released is not None:

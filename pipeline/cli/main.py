@@ -75,7 +75,7 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line, and return its exit code: that of success, failure, wrong use, no budget or interrupt."""
+    """Run the command line and return its exit code: success, failure, usage error, budget exhausted or interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
     at = words.index("--") if "--" in words else len(words)
     words, beam_options = words[:at], words[at + 1 :]

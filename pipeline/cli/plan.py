@@ -1,4 +1,4 @@
-"""``penstock plan`` prints the release that meets a goal as a line of configuration."""
+"""``penstock plan`` finds the release that meets a goal, and prints it as a line of configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _foreseen(seconds: float) -> None:
-    """Say on the error stream how long a plan takes that takes long."""
+    """Warn on standard error if planning will take long."""
     if seconds > WORTH_TELLING:
         tell_forecast("plan", seconds)
 

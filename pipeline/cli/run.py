@@ -85,7 +85,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def show_progress() -> Iterator[None]:
-    """Show the progress of a run on standard error while the block runs."""
+    """Show a run's progress on standard error while the block runs."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -114,7 +114,7 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """Describe the expected cost and error of a run before it begins, using public facts alone."""
+    """Describe the expected cost and error of a run before it starts, from public facts alone."""
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, losses_in_words
     from penstock.pipeline.output.rehearsal import (
@@ -147,7 +147,7 @@ def expectations(config: RunConfig) -> list[str]:
 
 
 def summary(result: Result) -> str:
-    """Summarise a run in a few lines: rows read, windows released, users, utility and the files to open."""
+    """Summarise a run in a few lines: rows read, windows released, users, utility and files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words
@@ -205,7 +205,7 @@ def _configure_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    """Run the quick start that ships with the package, and finally print the path of its report."""
+    """Run the quick start shipped with the package, and print the path of its report."""
     from importlib.resources import as_file, files
 
     with as_file(files("penstock") / "configs" / "quickstart.yaml") as path:

@@ -1,1 +1,3 @@
-"""The configuration, parsed from YAML into frozen dataclasses with one line per problem, and the plan of a run."""
+"""Configuration: parsed from YAML into frozen dataclasses, with one error line per problem, and resolved into a run
+plan.
+"""

@@ -1,4 +1,4 @@
-"""Build dataclasses from a parsed YAML document, and report every problem with its line."""
+"""Build dataclasses from a parsed YAML document, reporting every problem with its line number."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Field:
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """Return the keys of a section in declaration order: the fields that `parameter` declares.
+    """Return the keys of a section in declaration order, that is, its `parameter` fields.
 
     >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
@@ -80,19 +80,19 @@ _KNOWN: dict[type, tuple[Field, ...]] = {}
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, with None as NoneType, or the hint alone if it is not a union."""
+    """Return the members of a union (None as NoneType), or a one-element tuple for any other type hint."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
 
 
 def is_section(hint: Any) -> bool:
-    """Return whether a type is written as a YAML section with fixed keys."""
+    """Return whether a type is written in YAML as a section with fixed keys."""
     return isinstance(hint, type) and dataclasses.is_dataclass(hint)
 
 
 def is_tuple(hint: Any) -> bool:
-    """Return whether a type is written as a YAML list."""
+    """Return whether a type is written in YAML as a list."""
     return typing.get_origin(hint) is tuple
 
 
@@ -110,7 +110,7 @@ def input_paths(section: Any) -> list[str]:
 
 
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
-    """Describe the allowed values of a field, as a phrase that completes "must be …".
+    """Describe the allowed values of a field in a phrase that completes "must be …".
 
     >>> expected(tuple[float, ...] | None, Parameter(doc=""), {})
     'a list, each entry a number'
@@ -139,7 +139,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Read a scalar as the given type and kind, or raise `WrongValue`; paths may be relative to ``folder``, too."""
+    """Parse a scalar as the given type and kind, or raise `WrongValue`; paths may also be relative to ``folder``."""
     if not isinstance(node, Scalar) or node.value is None:
         raise WrongValue
     if typing.get_origin(hint) is Literal:
@@ -166,7 +166,7 @@ ALSO_CALLED = dict.fromkeys(("period", "step", "every", "length", "duration", "w
 
 
 class Builder:
-    """A builder that turns nodes into dataclasses and collects any problems.
+    """Builder that converts nodes to dataclasses and collects any problems.
 
     ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
     ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
@@ -194,7 +194,7 @@ class Builder:
         return FAILED
 
     def refuse(self, node: Node, path: yaml.Path, expected: str) -> _Failed:
-        """Record that a value is not allowed, and what was expected instead."""
+        """Report an invalid value, along with the expected one."""
         return self.fail(node, path, f"{shown(node)} is not allowed; it must be {expected}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
@@ -204,7 +204,7 @@ class Builder:
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Return the value (or FAILED) of each field that is mandatory or present in a section (of a ``plugin``)."""
+        """Return the value (or FAILED) of each field of a section (or ``plugin``) that is mandatory or present."""
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
@@ -235,7 +235,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Construct a dataclass. If it rejects a value, report the problem on the line of the offending field."""
+        """Construct a dataclass; if it rejects a value, report the problem at the offending field's line."""
         if FAILED in values.values():
             return FAILED
         try:
@@ -266,7 +266,7 @@ class Builder:
         return self.construct(node, cls, values, path)
 
     def value(self, node: Node, field: Field, path: yaml.Path) -> Any:
-        """Build the value of one field and check it against its declaration."""
+        """Build the value of a field and validate it against the field's declaration."""
         value = self.typed(node, field.hint, field.declared, path)
         if value is FAILED or (value is None and field.default is None):
             return value
@@ -275,7 +275,7 @@ class Builder:
         return value
 
     def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as the given type or, for a union, as the first member that fits."""
+        """Parse a node as the given type or, for a union, as the first matching member."""
         members = alternatives(hint)
         if isinstance(node, Scalar) and node.value is None and type(None) in members:
             return None
@@ -293,13 +293,13 @@ class Builder:
         return self.refuse(node, path, expected(hint, declared, self.unions))
 
     def fits(self, node: Node, hint: Any) -> bool:
-        """Return whether a node has the basic form of a type: a scalar, a list or a section."""
+        """Return whether a node has the right shape for a type: scalar, list or section."""
         if hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict:
             return isinstance(node, Mapping)
         return isinstance(node, Sequence if is_tuple(hint) else Scalar)
 
     def member(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a node as a single type, not a union."""
+        """Parse a node as a single type rather than a union."""
         if is_tuple(hint):
             return self.list(node, hint, declared, path)
         if isinstance(node, Mapping) and self.fits(node, hint):
@@ -318,7 +318,7 @@ class Builder:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Read a list, treating a single value or section as a list with one entry."""
+        """Parse a list; a single value or section counts as a list of one."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
             is_one = any(self.fits(node, member) for member in alternatives(hints[0])) and plain(node) is not None
@@ -335,7 +335,7 @@ class Builder:
 
 
 def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Locate a value that a dataclass rejected, on the line of the field or list entry that the error names."""
+    """Return the location of a value rejected by a dataclass: the field or list entry named in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list
@@ -404,7 +404,7 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return advice on a key, or a value of it, that was removed, given the plug-in of its section (``mechanism fpa``).
+    """Return advice for a key or value that has been removed, given its section's plug-in (such as ``mechanism fpa``).
 
     >>> replacement(("mechanism", 0), "mechanism fpa", "choice")
     'was removed; coefficients says how many are kept'
@@ -427,14 +427,14 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
 
 
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
-    """Build one plug-in from ``key=value`` texts; raise a `ConfigError` that lists every problem."""
+    """Build a plug-in from ``key=value`` strings, or raise a `ConfigError` that lists every problem."""
     root = Mapping(Place("command line"), {}, {})
     problems = [problem for setting in (f"type={name}", *settings) for problem in apply_override(root, setting)]
     return _plugin(base, root, (), problems)
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from plain values, which messages say to be at ``path`` in ``file``; else as `load_plugin`."""
+    """Build a plug-in from plain values, as `load_plugin` does; errors refer to them as ``path`` in ``file``."""
     return _plugin(base, nodes(section, Place(file)), path)
 
 

@@ -1,4 +1,4 @@
-"""Rules for deployments: no public fact may come from private data, and it must not be possible to remove the noise."""
+"""Rules for deployments: public facts must not be derived from private data, and noise must not be removable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.pipeline.windows.landmarks import Landmarks
 
 
 def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Findings:
-    """Require a secret key outside the output folder: anybody can remove noise that was drawn from a seed."""
+    """Require a secret key outside the output folder, since anyone can remove noise drawn from a seed."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if noise_key is None:
@@ -30,7 +30,7 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
 
 
 def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
-    """Require a name for the event source of the ledger, and a fixed measure for the ledger's budget."""
+    """Require a name for the ledger's event source, and a fixed measure for its budget."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
@@ -40,7 +40,7 @@ def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
 
 
 def deployed_run_has_no_truth(accountants: Accountants, utility: tuple[str, ...]) -> Findings:
-    """Reject metrics, since they need true counts, and attack games, since they need known members."""
+    """Reject metrics, which need true counts, and attack games, which need known members."""
     for i, accountant in enumerate(accountants):
         if accountant.simulation_only:
             yield Finding(("accountants", i, "type"), "", "left out in a deployment; play the game on a simulation")
@@ -68,7 +68,7 @@ def deployed_facts_are_public(
 
 
 def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
-    """Require a guarantee, unless waived, for the first step on counts, since only that step reads private values."""
+    """Require a guarantee, unless waived, for the first step on counts, the only step that reads private values."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
@@ -79,7 +79,7 @@ def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: b
 
 
 def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findings:
-    """Require that rows belong to people, and that the lateness of each row depends only on its own arrival."""
+    """Require that rows identify people, and that a row's lateness depends only on its own arrival."""
     if not source.has_people:
         yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
@@ -90,7 +90,7 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findin
 
 
 def deployed_noise_protects(mechanism: Steps) -> Findings:
-    """Reject mechanisms without noise, and floating-point noise, since it reveals parts of the count (Mironov 2012)."""
+    """Reject mechanisms without noise, and floating-point noise, which leaks parts of the count (Mironov 2012)."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
         family = noise_of(step)

@@ -26,7 +26,7 @@ from penstock.pipeline.config.run import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLine:
-    """The planned value of a key, and the promise that this value keeps."""
+    """The planned value of a key, and the guarantee that it provides."""
 
     section: str  # such as mechanism[0]
     key: str
@@ -35,7 +35,7 @@ class PlannedLine:
     remark: str = ""
 
     def line(self) -> str:
-        """Return the line of YAML for the section, followed by a remark.
+        """Return the YAML line for the section, followed by a comment.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'

@@ -65,7 +65,7 @@ class LandmarkChoice(Checked):
 
     @property
     def whole_epsilon(self) -> float:
-        """The privacy loss about all landmarks taken together, in nats."""
+        """The privacy loss for all landmarks combined, in nats."""
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
@@ -98,7 +98,8 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the most that L, of ``size`` windows with at least ``covered`` chosen ones, and one window more spend.
+    """Return the maximum amount spent over L and one more window, where L has ``size`` windows, at least ``covered`` of
+    them chosen.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -119,7 +120,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def choice_of(config: RunConfig) -> LandmarkChoice | None:
-    """Return the choice that selected a configuration's landmarks, or None if they do not hide private landmarks."""
+    """Return the choice that selected a configuration's landmarks, or None if its landmarks are not private."""
     landmarks = config.landmarks
     n_windows = config.calendar.n_windows
     if landmarks is None or landmarks.hidden is None or n_windows is None:
@@ -129,7 +130,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Describe what the choice, and what the releases cost the private landmarks, in one sentence each."""
+    """Describe the choice, and the cost of the releases to the private landmarks, in one sentence each."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -168,7 +169,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the largest amount spent over L and any one window, given the minimum number of covered landmarks."""
+    """Return the maximum amount spent over L and any one window, given the minimum number of covered landmarks."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)
@@ -178,7 +179,7 @@ def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, cov
 
 
 def _read(path: Path, n_windows: int) -> NDArray[np.bool_]:
-    """Read a file that lists windows, and return a mask of these windows."""
+    """Read a file that lists windows, and return a mask of them."""
     mask = np.zeros(n_windows, bool)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,4 @@
-"""The kinds of scalar values, and how each is written in YAML, parsed, formatted, described and expressed in JSON
-Schema.
-"""
+"""Kinds of scalar values, with their YAML syntax, parsing, formatting, descriptions and JSON Schema."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format a duration, writing weeks as days."""
+    """Format a duration, expressing weeks in days."""
     text, rest = "", milliseconds
     for unit, size in UNITS.items():
         if unit != "w" and rest >= size:
@@ -106,7 +104,7 @@ def parse_time(text: str) -> int:
 
 
 class WrongValue(Exception):
-    """Raised if a value cannot be read as its kind. ``expected`` refines the kind's own description."""
+    """Raised if a value cannot be parsed as its kind. ``expected`` refines the kind's description."""
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected
@@ -141,7 +139,7 @@ def _text(value: Any, folder: Path | None) -> str:
 
 
 def _parsed(parse: Callable[[str], int]) -> Callable[[Any, Path | None], int]:
-    """Return what reads a duration or a time."""
+    """Return a parser for a duration or a time."""
 
     def read(value: Any, folder: Path | None) -> int:
         if value == 0 and not isinstance(value, bool) and parse is parse_duration:
@@ -185,7 +183,7 @@ def _metric(value: Any, folder: Path | None) -> str:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of scalar values."""
+    """A kind of scalar value."""
 
     read: Callable[[Any, Path | None], Any]  # YAML's value and the configuration's folder; may raise `WrongValue`
     phrase: Callable[[Parameter], str]  # what completes "must be …"
@@ -194,18 +192,18 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return the kind of a field, from its declaration or else from its type, or None if any value is allowed."""
+    """Return the kind of a field, from its declaration or else its type, or None if any value is allowed."""
     return KINDS.get(declared.kind if declared.kind in KINDS and hint is not bool else hint)
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Format a value of a declared kind as in YAML, and return any other value unchanged."""
+    """Format a value of a declared kind as YAML; return any other value unchanged."""
     is_shown = declared.kind in ("duration", "time") and isinstance(value, int)
     return KINDS[declared.kind].show(value) if is_shown else value
 
 
 def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
-    """Describe the bounds of a declaration, for example ``, above 1m``."""
+    """Describe the bounds of a declaration, such as ``, above 1m``."""
     phrase = declared.limits_in_words(lambda limit: shown(int(limit)))
     return f", {phrase}" if phrase else ""
 
@@ -225,7 +223,7 @@ def _number_schema(declared: Parameter) -> dict[str, Any]:
 
 
 def _constant(value: Any) -> Callable[[Parameter], Any]:
-    """Return a function that ignores the declaration and always returns ``value``."""
+    """Return a function that ignores its argument and always returns ``value``."""
     return lambda declared: value
 
 

@@ -1,4 +1,4 @@
-"""The plan of a run: its resolved configuration and noise key, computed once and sent to every worker."""
+"""The plan of a run: its resolved configuration and noise key, computed once and shipped to every worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The immutable, picklable plan of a run in its parts, as sent to the workers. A step takes the parts it uses."""
+    """The immutable, picklable plan of a run, shipped to the workers. Each step takes only the parts that it uses."""
 
     config: RunConfig  # as loaded, with the noise that was chosen for ``auto``
     folder: Path  # where the run writes
@@ -51,7 +51,8 @@ class Plan:
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
     def opened(self) -> Self:
-        """Return the plan with its noise key, read again by each worker. Raise `PenstockError` if there is no key.
+        """Return the plan with its noise key, which each worker reads anew, or raise `PenstockError` if the key is
+        missing.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
@@ -69,19 +70,19 @@ class Plan:
 
     @property
     def traces(self) -> TraceSpec:
-        """The terms of a release of traces."""
+        """The specification of a trace release."""
         if self.points is None:
             raise ValueError("counts are released, not traces")
         return self.points
 
     @property
     def summarises_users(self) -> bool:
-        """Return whether per-user figures are kept, which would grow without end on a stream."""
+        """Return whether to keep per-user statistics, which would grow without bound on a stream."""
         return self.config.output.user_summaries and not self.streaming
 
     @property
     def people(self) -> People:
-        """The reader of who was where."""
+        """The reader of individual presence data."""
         from penstock.pipeline.counting.presence import People
 
         return People(
@@ -103,7 +104,7 @@ class Plan:
 
     @cached_property
     def targets(self) -> Targets:
-        """The people whose cells an accountant follows."""
+        """The people whose cells the accountants track."""
         return targets_of(self.config.accountants, self.shards, self.keys.users)
 
     def facts(self) -> Facts:
@@ -131,7 +132,7 @@ class Plan:
         )
 
     def guard(self) -> Guard | None:
-        """Return the guard of the landmark budget, or None if there is no such budget."""
+        """Return the landmark budget guard, or None if there is no landmark budget."""
         return guard_of(self.config.accountants, self.accounting_facts())
 
     def release_loop(self) -> ReleaseLoop:
@@ -140,7 +141,7 @@ class Plan:
         return ReleaseLoop(self.chain, self.facts(), self.grid, self.bounds, self.keys, self.guard(), repeats)
 
     def account_loop(self, number: int, shard: int = 0) -> AccountLoop:
-        """Return the loop of a shard of an accountant, given the accountant's position in the configuration."""
+        """Return the loop for one shard of an accountant, given the accountant's index in the configuration."""
         spans, facts = self.targets.spans[number], self.accounting_facts(self.shards[number][shard])
         return AccountLoop(self.config.accountants[number], facts, self.grid, spans[shard] if spans else None)
 
@@ -160,7 +161,7 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration into a plan, reading the source only if cells or an accountant's prior come from the
+    """Resolve a configuration into a plan, reading the source only if cells or an accountant's prior depend on the
     data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
@@ -230,7 +231,7 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Return the measure that a deployment's ledger or its stated budget fixes, or None."""
+    """Return the measure fixed by a deployment's ledger or stated budget, or None."""
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -242,12 +243,14 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Return the folder of ledgers without a configured path, in ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """Return the default folder for ledgers, under ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the path of a run's ledger; a deployment's is outside its folder, so that copies of that share it."""
+    """Return the path of a run's ledger; a deployment's lies outside the run folder, so that copies of the folder
+    share it.
+    """
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"
@@ -255,7 +258,7 @@ def ledger_path(plan: Plan) -> Path:
 
 
 def _traces(config: RunConfig) -> TraceSpec | None:
-    """Return the terms of a release of traces, or None for counts."""
+    """Return the specification of a trace release, or None for counts."""
     for step in config.mechanism:
         if isinstance(step, Scheduled) and step.guarantee.on_points:
             from penstock.pipeline.releasing.traces import TraceSpec

@@ -119,7 +119,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """The people with their priors, and the stretches of windows in which they may be retraced."""
+    """The people with their priors, and the stretches of windows in which they might be retraced."""
 
     known: KnownTargets
     tolerance: int
@@ -129,24 +129,26 @@ class _Crowd:
 
     @property
     def people(self) -> str:
-        """A description of the people whose bounds are averaged."""
+        """A description of the people over whom bounds are averaged."""
         if len(self.known.priors) == 1:
             return "people who all move alike"
         return f"{self.known.n_targets} people" + ("" if self.is_whole else ", drawn: upper 95 % limit")
 
     @property
     def _n_draws(self) -> int:
-        """The number of draws for the first-moment bound of one person, or 0 if they would be too few to be useful."""
+        """The number of draws for one person's first-moment bound, or 0 if there would be too few to be useful."""
         each = self.horizon * self.known.places.n_locations**2
         affordable = min(_DRAWS, int(_OPERATIONS / (len(self.known.priors) * each)))
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Return a bound on the fraction of people retraced from a plan's releases in the worst stretch."""
+        """Return a bound on the fraction of people retraced from a plan's releases over the worst stretch."""
         return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success over people in any stretch, for a sample of people its upper limit."""
+        """Return the largest mean success over people in any stretch; for a sample of people, its upper confidence
+        limit.
+        """
         means = []
         for index, coming in self._different(stretches):
             values = np.array([self._success(number, index, coming, seed) for number in range(len(self.known.priors))])
@@ -154,7 +156,9 @@ class _Crowd:
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
-        """Estimate the time of a search by that of a few people; without noise by theirs where no sensor is active."""
+        """Estimate the duration of a search by timing a few people; without noise, windows with no active sensor are
+        timed.
+        """
         index, coming = (different := self._different(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
         n_timed, begin = min(_TIMED, len(self.known.priors)), time.monotonic()
@@ -163,13 +167,13 @@ class _Crowd:
         return (time.monotonic() - begin) / n_timed * len(self.known.priors) * len(different) * _ROUNDS
 
     def _stretches(self, plan: Plan) -> list[PlannedWindows]:
-        """Return what a plan releases in every stretch."""
+        """Return the releases of a plan in every stretch."""
         releasing = Releasing(plan.chain.reader, plan.config.mechanism)
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return list(forecast.horizons(self.n_stretches))
 
     def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
-        """Return the first windows, from 1, of stretches that may be the worst, and what is released in each.
+        """Return the first windows (1-based) of the stretches that may be the worst, with the releases in each.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
         and if the larger noise is the smaller with further noise: not of the discrete Gaussian.
@@ -184,7 +188,7 @@ class _Crowd:
             return different
 
         def is_covered(one: PlannedWindows) -> bool:
-            """Return whether another stretch has the same sensors and nowhere more noise."""
+            """Return whether another stretch has the same sensors and at most the same noise everywhere."""
             others = (other for _, other in different if other is not one and other.sensors == one.sensors)
             scale = np.asarray(one.scale)
             scales = (np.asarray(other.scale) for other in others if other.noise == one.noise)
@@ -194,7 +198,7 @@ class _Crowd:
 
     @cached_property
     def _is_stationary(self) -> list[bool]:
-        """Whether each prior is the same in any window."""
+        """Whether each prior is the same in every window."""
         return [is_stationary(prior) for prior in self.known.priors]
 
     def _success(self, number: int, index: int, coming: PlannedWindows, seed: int) -> float:
@@ -210,7 +214,7 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets whose prior can be learned, or a sample of them; a single one if all share a prior."""
+    """Return the targets whose prior can be learned, or a sample of them; a single target if all share one prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None if prior.estimate is None else plan.people.training(prior.windows or 0)
     if training is None:
@@ -229,7 +233,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
 
 
 def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float] | None:
-    """Plan the ε, ρ or σ of the releasing step, or return None if the step has no such parameter.
+    """Plan the ε, ρ or σ of the releasing step, or return None if it has no such parameter.
 
     ``minimum``: the fraction of people retraced without a release.
     """
@@ -240,14 +244,14 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
     position, sign = plan.config.mechanism.index(reader), _KEYS[key]
 
     def share_at(value: float, seed: int = _SEARCH) -> float:
-        """Return the fraction of people retraced if the key has the given value."""
+        """Return the fraction of people retraced for a given value of the key."""
         step = replace(reader, **{key: value})
         steps = (*plan.config.mechanism[:position], step, *plan.config.mechanism[position + 1 :])
         config, chain = replace(plan.config, mechanism=steps), Chain.of(steps, plan.chain.groups)
         return crowd.share_of(replace(plan, config=config, chain=chain), seed)
 
     def value_at(step: int) -> float:
-        """Return the value after some steps from the one that tells least."""
+        """Return the value a number of steps away from the least revealing one."""
         return float((_MIN_BUDGET * (_MAX_BUDGET / _MIN_BUDGET) ** (step / _STEPS)) ** sign)
 
     step = _last_safe(lambda step: share_at(value_at(step)) - share, _STEPS + 1, minimum - share, 1 - share)
@@ -265,7 +269,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
 
 
 def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, excess_unsafe: float) -> int:
-    """Return the largest number from 0 to below an unsafe one with no excess over the goal, which rises with it.
+    """Return the largest safe integer in [0, unsafe), given an excess over the goal that increases with it.
 
     The excess of both ends is about what is given. Tried is where a line between the ends meets the goal, of which an
     end that stays where it is counts half (Illinois): fewer trials than by halving.
@@ -295,7 +299,7 @@ def _round_digits(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells may publish exact counts, starting with the most visited cells; none: ``minimum``."""
+    """Plan how many cells may publish exact counts, starting with the most visited; ``minimum`` if none may."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")

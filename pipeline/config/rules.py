@@ -66,7 +66,7 @@ def rule(check: Rule) -> Rule:
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
-    """Check all rules whose sections could be built, and return each problem with its line."""
+    """Check every rule whose sections could be built, and return each problem with its line."""
     problems = []
     for check in rules:
         names = inspect.signature(check).parameters
@@ -106,7 +106,9 @@ def n_windows_of(source: Source, windows: Windows) -> int | None:
 
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
-    """Reject a run with too many windows, or whose windows cannot be numbered from the source's start or an origin."""
+    """Reject a run with too many windows, or with windows that cannot be numbered from the source's start or an
+    origin.
+    """
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -121,21 +123,21 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
 
 @rule
 def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Findings:
-    """Reject a noise key in a simulation, where the noise comes from the seed."""
+    """Reject a noise key in a simulation, whose noise comes from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
 def source_has_an_end(source: Source) -> Findings:
-    """Require a finite source to state its end: the public number of windows must not come from private data."""
+    """Require a finite source to state its end, since the public number of windows must not depend on private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
 def cells_can_be_listed(space: Space) -> Findings:
-    """Check that the list of cells fits in memory, and that a file listing them can be read."""
+    """Check that the list of cells fits in memory, and that any file listing them is readable."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
         yield Finding(("space",), space, f"of at most {MAX_CELLS:,} cells ({n_cells:,} here)")
@@ -173,7 +175,9 @@ def places_come_from_the_source(source: Source, space: Space) -> Findings:
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
-    """Check that a budget period holds a window, a ledger span whole windows, and a delay less than a window."""
+    """Check that a budget period contains a window, a ledger span whole windows, and that delays are shorter than a
+    window.
+    """
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -189,7 +193,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 
 @rule
 def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
-    """Reject a landmark mechanism that has no landmarks."""
+    """Reject a landmark mechanism without landmarks."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
             name = MECHANISMS.name_of(type(step))
@@ -199,7 +203,7 @@ def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | 
 
 @rule
 def endless_budgets_have_a_period(source: Source, mechanism: Steps, budget_period: int | None) -> Findings:
-    """Require a budget period on an endless run if its mechanism has a landmark budget or protects whole periods."""
+    """Require a budget period in an endless run whose mechanism has a landmark budget or protects whole periods."""
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
@@ -286,7 +290,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
 
 @rule
 def accountants_are_different(accountants: Accountants) -> Findings:
-    """Reject identical accountants, since they would write every row twice."""
+    """Reject duplicate accountants, which would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
@@ -307,7 +311,7 @@ def accountants_can_learn(accountants: Accountants, source: Source, windows: Win
 
 @rule
 def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findings:
-    """Reject repeated metrics, and metrics of counts in a release of traces."""
+    """Reject duplicate metrics, and count metrics in a release of traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -316,7 +320,7 @@ def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findi
 
 
 def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
-    """Return which metrics to use instead of daily ones, and why, or None if the run has a whole day."""
+    """Return the metrics to use instead of daily ones and the reason, or None if the run has a whole day."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -330,7 +334,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 @rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Findings:
-    """Check that metrics of daily totals have at least one whole day and windows that add up to days."""
+    """Check that metrics of daily totals have at least one whole day, and windows that divide days evenly."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
         for i in daily:
@@ -349,7 +353,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 @rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Findings:
-    """Check that the outlines can be read and lie on the map of the cells."""
+    """Check that the outlines are readable and lie on the map of the cells."""
     if output.outlines is None:
         return
     places = () if space.derived_from_data else space.geometry()
@@ -397,7 +401,9 @@ def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
 
 @rule
 def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
-    """Check that the unit prices bounds over blocks or periods, and that steps and bounds permit sensors."""
+    """Check that the unit prices bounds over blocks or periods, and that sensors are compatible with steps and
+    bounds.
+    """
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -417,7 +423,7 @@ def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) ->
 
 @rule
 def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
-    """Check the noise scale against its limits. Schedules divide their budget, so that a dry run checks them."""
+    """Check the noise scale against its limits. Schedules divide their budget and are checked by a dry run instead."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -438,7 +444,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 
 @rule
 def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, bounding: Bounding) -> Findings:
-    """Reject accountants that have no theorem for the release, whether it consists of counts or of traces."""
+    """Reject accountants without a theorem for the release, be it of counts or of traces."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -459,7 +465,7 @@ def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, b
 
 @rule
 def landmark_budgets_share_a_measure(mechanism: Steps, accountants: Accountants) -> Findings:
-    """Reject a mix of budgets in ε and ρ, of which nobody could say which is the smallest."""
+    """Reject a mix of budgets in ε and ρ, which cannot be compared."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):
@@ -487,7 +493,7 @@ def on_points(mechanism: Steps) -> bool:
 def traces_are_no_counts(
     mechanism: Steps, windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Findings:
-    """Reject event steps and contribution bounds in a release of traces, since they apply to counts."""
+    """Reject event steps and contribution bounds in a trace release, since both apply to counts."""
     if not on_points(mechanism):
         if windows.per_event:
             expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
@@ -505,7 +511,7 @@ def traces_are_no_counts(
 
 @rule
 def counts_have_no_points(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
-    """Reject landmarks that are found or drawn on each trace if the run releases counts."""
+    """Reject landmarks detected or drawn on individual traces if the run releases counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
             yield Finding(("landmarks", name), value, f"left out: counts have no {noun}")

@@ -70,7 +70,7 @@ OUT = ("output", "path")
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), out: str | Path | None = None) -> RunConfig:
-    """Load a configuration file, with ``key.path=value`` texts that replace or add values, in order.
+    """Load a configuration file, applying ``key.path=value`` overrides in order.
 
     ``out``: as in `loads`. Raises `ConfigError` with every problem found, one line each.
     """
@@ -120,7 +120,7 @@ def loads(
 def from_document(
     root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
-    """Check a configuration that has already been parsed into nodes; raise `ConfigError` with every problem by line.
+    """Validate a parsed configuration document, or raise `ConfigError` with every problem and its line.
 
     ``problems``: what is known to be wrong already. ``is_trial``: accept keys that nothing in the configuration reads
     (`rules.keys_are_read`), since another trial may read them.

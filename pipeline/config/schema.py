@@ -1,4 +1,4 @@
-"""The JSON Schema and the reference tables of the configuration, generated from the declarations that validate it."""
+"""JSON Schema and reference tables of the configuration, generated from the declarations that validate it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def reference_markdown() -> str:
 
 
 def _inside(cls: type) -> dict[type, str]:
-    """Return all sections nested in a class, including those in lists, with the key of each."""
+    """Return all sections nested in a class, including those in lists, along with their keys."""
     sections: dict[type, str] = {}
     for field in fields_of(cls):
         for hint in alternatives(field.hint):
@@ -87,7 +87,7 @@ def _summary(cls: type) -> str:
 
 
 def _table(cls: type, shared: dict[str, str], where: str = "") -> str:
-    """Return a table of the keys of a section. Keys that several types share appear by name only."""
+    """Return a table of the keys of a section. Keys shared by several types are listed by name only."""
     rows = {field.key: _row(field) for field in fields_of(cls)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
@@ -116,7 +116,7 @@ def _kind(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """Format a default as in YAML, or return an empty text if the default means "not given"."""
+    """Format a default as YAML, or return an empty string if the default means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "; required"
@@ -126,7 +126,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """Replace everything after the marker on a page with the current reference."""
+    """Replace everything after the marker in a page with the current reference."""
     text, marker, _ = page.partition(MARKER)
     return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
 
@@ -153,7 +153,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a dataclass. ``properties`` gives additional mandatory keys."""
+    """Return the schema of a dataclass. ``properties`` adds mandatory keys."""
     fields, keys = fields_of(cls), dict(properties)
     for field in fields:
         unit = f" ({field.declared.unit})" if field.declared.unit else ""
@@ -175,7 +175,7 @@ def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a single type, not a union."""
+    """Return the schema of a single type rather than a union."""
     if hint is type(None):
         return {"type": "null"}
     if hint in UNIONS:

@@ -1,4 +1,4 @@
-"""The sections of a configuration, and the registries of the plug-ins that they name."""
+"""Sections of a configuration, and registries of the plug-ins that they refer to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plugins_of(family: Registry[Any]) -> dict[str, type]:
 
 
 def add_folder(folder: str) -> None:
-    """Register the files in a folder as plug-ins, which cannot replace the project's.
+    """Register the files in a folder as plug-ins. They cannot replace built-in ones.
 
     Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
     ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here. Raises `PluginError` if the
@@ -106,7 +106,8 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` if a path has too long a name or is in an object store (``gs:`` would be a folder).
+    """Raise `ParameterError` if a path's name is too long or the path is in an object store (``gs:`` would be a
+    folder).
 
     >>> check_local("path", "gs://bucket/run")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""YAML documents in which every node has a file, line and column, and overrides given by `--set`."""
+"""YAML documents whose nodes carry file, line and column, and overrides given by `--set`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A source location: a line of a file, or a ``--set`` argument (which has no line)."""
+    """A source location: a line of a file, or a ``--set`` argument (which has no line number)."""
 
     file: str
     line: int | None = None
@@ -81,7 +81,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(node: Node) -> str:
-    """Format a node for a message, briefly and on one line."""
+    """Format a node briefly on one line, for messages."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -113,7 +113,7 @@ def nodes(value: Any, place: Place) -> Node:
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
-    """Return the location of the deepest part of a path that exists, and the node if the whole path exists.
+    """Return the location of the deepest existing part of a path, and the node if the whole path exists.
 
     A step ``0`` into something that is not a list stays where it is: one value may stand for a list of one.
     """
@@ -137,7 +137,7 @@ MAX_DEPTH = 32
 
 
 def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, list[Problem]]:
-    """Parse one YAML document into its root node (None if nothing could be read) and the problems found.
+    """Parse one YAML document into its root node (None if unreadable) and a list of problems.
 
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
@@ -162,7 +162,7 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
 
 
 def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Problem]]:
-    """Parse a document whose top level is a section, with the keys of an ``owner``; else raise `ConfigError`."""
+    """Parse a document whose top level is a section with an ``owner``'s keys, or raise `ConfigError`."""
     root, problems = parse(text, name)
     if isinstance(root, Mapping):
         return root, problems
@@ -180,7 +180,9 @@ class _Stop(Exception):
 
 
 class _NodeReader:
-    """A reader that turns parser events into nodes, and copies aliases, so that limits apply to all of it."""
+    """Reader that converts parser events to nodes. Aliases are copied, so that limits apply to the expanded
+    document.
+    """
 
     def __init__(self, text: str, name: str, has_lines: bool) -> None:
         self.name, self.has_lines = name, has_lines
@@ -190,7 +192,7 @@ class _NodeReader:
         self.n_nodes = 0
 
     def document(self) -> Node | None:
-        """Read the single document of the stream."""
+        """Read the stream's only document."""
         root = None
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -200,15 +202,15 @@ class _NodeReader:
         return root
 
     def place(self, event: Any) -> Place:
-        """Return the location of the line on which an event starts."""
+        """Return the location at which an event starts."""
         return self.at(event.start_mark)
 
     def at(self, mark: Any) -> Place:
-        """Return the location of a parser mark, with its line if known."""
+        """Return the location of a parser mark, with its line number if known."""
         return Place(self.name, mark.line + 1 if self.has_lines and mark else None)
 
     def node(self, event: Any, path: Path) -> Node:
-        """Read the node that begins with an event."""
+        """Read the node that starts with an event."""
         self.count(self.place(event), path)
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in self.anchors:
@@ -229,7 +231,7 @@ class _NodeReader:
         return node
 
     def count(self, place: Place, path: Path) -> None:
-        """Count a node, and reject the document if it is too deep or too large after its aliases are expanded."""
+        """Count a node, and reject the document if it is too deep or, with aliases expanded, too large."""
         self.n_nodes += 1
         if len(path) > MAX_DEPTH:
             raise _Stop(place, path[:3], f"nested more than {MAX_DEPTH} levels deep")
@@ -249,7 +251,7 @@ class _NodeReader:
         return Scalar(self.place(event), value, written)
 
     def mapping(self, start: Any, path: Path) -> Mapping:
-        """Read a section. If a key is repeated, its first value counts."""
+        """Read a section. If a key is repeated, the first value wins."""
         mapping = Mapping(self.place(start), {}, {})
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             key = self.node(event, path)
@@ -265,7 +267,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Copy an anchored node in place of its alias, and count the nodes that this adds."""
+        """Replace an alias with a copy of its anchored node, and count the added nodes."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -307,7 +309,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 
 
 def apply_override(root: Node, argument: str) -> list[Problem]:
-    """Write ``key.path=value`` into a document, creating any missing sections, and return what is wrong with it.
+    """Apply ``key.path=value`` to a document, creating missing sections, and return any problems.
 
     Entries of a list are ``mechanism[0].epsilon`` or ``mechanism.0.epsilon``, the number after the last one adds an
     entry. ``key.path=`` removes what is there.
@@ -351,7 +353,9 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path, with ``done`` before it, creating sections, or return why that is impossible."""
+    """Set the value at a key path, with ``done`` before it, creating sections; return the reason if that is
+    impossible.
+    """
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
         if step > (n := len(node.items)):

@@ -36,7 +36,7 @@ _WINDOW, _CELL = 1, 2
 
 @dataclass(frozen=True, kw_only=True)
 class Bounding(Checked):
-    """The bounds on the contributions of one user, which determine the sensitivity of every release."""
+    """Bounds on one user's contributions, which determine the sensitivity of every release."""
 
     max_cells: int | None = parameter(None, at_least=1, doc="cells of a window that one user adds 1 to; unset: all")
     keep: str = parameter("hash", choices=("hash", *REMEMBERED), doc="choice of the cells kept where a user has more")
@@ -65,7 +65,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if a section ``bounding`` bounds nothing in a window of several cells, or None."""
+    """Return a warning if a ``bounding`` section sets no bound within multi-cell windows, or None."""
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (
@@ -75,7 +75,7 @@ def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
 
 
 def over_time(bounding: Mapping[str, Any], period: str | None) -> str:
-    """Describe the bound that a section ``bounding`` sets per budget period. A period of None means the whole run."""
+    """Describe the per-period bound of a ``bounding`` section. A period of None means the whole run."""
     if (maximum := bounding.get("max_per_period")) is None:
         return "No bound: who comes every day counts every day."
     within = f"in each {period}" if period else "in the whole run"
@@ -105,7 +105,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Rank the cells of a window by preference, giving the preferred cell the smallest rank."""
+    """Rank the cells of a window by preference (smallest rank first)."""
     if keep == "hash":
         return np.asarray(keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell))
     assert memberships.mark is not None
@@ -113,7 +113,7 @@ def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> ND
 
 
 class PeriodQuota:
-    """The amount of ``max_per_period`` that each user has used in the budget period of the latest window.
+    """The share of ``max_per_period`` that each user has consumed in the budget period of the latest window.
 
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
@@ -133,12 +133,12 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Exhaust every user's quota for a budget period, or return False if it was already exhausted."""
+        """Exhaust every user's quota for a budget period, or return False if it is already exhausted."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
     def digest(self, key: bytes) -> bytes:
-        """Return a keyed digest of the quotas that have been used."""
+        """Return a keyed digest of the consumed quotas."""
         order = np.lexsort(self._users.T)
         hashed = hashlib.blake2b(np.asarray([self._period, self._closed], np.int64).tobytes(), digest_size=16, key=key)
         hashed.update(self._users[order].tobytes())
@@ -148,7 +148,7 @@ class PeriodQuota:
     def admit(
         self, memberships: ContributionRows, period: Integers, maximum: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
-        """Return a mask of the memberships to keep, and deduct them from the quotas of their users.
+        """Return a mask of the memberships to keep, and deduct them from their users' quotas.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period, of
@@ -190,7 +190,7 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """The bounds on one user's contributions that counting enforces, and the resulting sensitivity."""
+    """The enforced bounds on one user's contributions, with the resulting sensitivity."""
 
     keep: str = "hash"  # which cells are kept where a user has more; see `bound`
     pace: tuple[float, ...] | None = None  # shares of ``max_per_period`` that open in turn; None: all at once
@@ -198,7 +198,7 @@ class CountingBounds(Bounds):
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
-        """Return the bounds of a run, given its number of cells and the mechanism's number of windows in a block."""
+        """Return the bounds of a run, given the number of cells and the mechanism's block length in windows."""
         has_blocks = block_length > 1
         return cls(
             max_cells=min(bounding.max_cells or n_cells, n_cells),
@@ -211,7 +211,8 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Return the memberships open to a user by each window, given how much of its period has ``elapsed``.
+        """Return the number of memberships available to a user by each window, given the ``elapsed`` fraction of its
+        period.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -232,11 +233,15 @@ class CountingBounds(Bounds):
 
     @property
     def over_periods(self) -> bool:
-        """Return whether contributions are bounded over budget periods: windows are counted in order, by a quota."""
+        """Return whether contributions are bounded over budget periods, in which case a quota counts windows in
+        order.
+        """
         return self.max_per_period is not None
 
     def spans_windows(self, together: int) -> bool:
-        """Return whether bounding chooses among a person's events in more than one window, ``together`` being one."""
+        """Return whether bounding selects among a person's events across windows, treating ``together`` as one
+        window.
+        """
         return self.over_blocks or self.over_periods or together > 1
 
 
@@ -257,7 +262,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
 
 def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
-    """Return the identities as columns for hashing, independently of how the identities are encoded."""
+    """Return identities as columns for hashing, regardless of their encoding."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
@@ -265,7 +270,7 @@ def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
 def _bound_items(
     memberships: ContributionRows, bounds: CountingBounds, item: Integers, word: int, limit: int, hash_key: bytes
 ) -> NDArray[np.bool_]:
-    """Keep at most ``limit`` distinct items (windows or cells) for each user and block."""
+    """Keep at most ``limit`` distinct items (windows or cells) per user and block."""
     if len(memberships) == 0:
         return np.ones(0, bool)
     keep, block = bounds.keep, (memberships.window - 1) // bounds.block_length
@@ -290,7 +295,7 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return a mask of the first ``limit`` rows of each unit, in ascending order, by preference, then by tie."""
+    """Return a mask of the first ``limit`` rows of each unit, ordered by preference and then by tie-breaker."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -309,7 +314,7 @@ def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integer
 
 
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
-    """Return the smallest ``max_per_period`` that keeps a share of all memberships, given the period of each.
+    """Return the smallest ``max_per_period`` that keeps a given share of memberships, given the period of each.
 
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
     >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
@@ -334,7 +339,7 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and cuts off little beside the noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and loses little compared with the noise.
 
     ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
     deviation of the noise for a bound; it grows with the bound.

@@ -31,7 +31,7 @@ REMEMBERED: dict[str, np.ufunc] = {"first": np.minimum, "last": np.maximum, "mos
 
 
 def sorted_order(columns: Sequence[Integers]) -> Integers:
-    """Return the stable order that sorts rows lexicographically, for any int64 values."""
+    """Return a stable permutation that sorts rows lexicographically, for any int64 values."""
     key, n_bits = np.zeros(len(columns[0]), np.int64), 0
     for column in columns if len(key) else []:
         low = int(column.min())
@@ -44,7 +44,7 @@ def sorted_order(columns: Sequence[Integers]) -> Integers:
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
-    """Return a mask of the rows that differ from the previous row. The first row always counts as different."""
+    """Return a mask of the rows that differ from their predecessor, including the first row."""
     start = np.ones(len(columns[0]), bool)
     if len(start) > 1:
         np.not_equal(columns[0][1:], columns[0][:-1], out=start[1:])
@@ -54,7 +54,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Return the distinct rows in lexicographic order and, if there are marks, the merged mark of each row."""
+    """Return the distinct rows in lexicographic order, with the merged mark of each row if marks are given."""
     order = sorted_order(columns)
     columns = [np.asarray(column, np.int64)[order] for column in columns]
     start = np.flatnonzero(starts_of(columns))
@@ -82,7 +82,7 @@ class ContributionRows:
 
 
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
-    """Return the union of contributions, with no duplicates and ordered by user, window and cell.
+    """Return the union of contributions without duplicates, ordered by user, window and cell.
 
     ``parts``: at least one; all with a mark or all without; identities of equally many columns.
     """
@@ -96,7 +96,7 @@ def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> Contribution
 
 
 def factorize(user: Integers) -> tuple[Integers, Integers]:
-    """Return the distinct identities in ascending order, and the index of each row's identity."""
+    """Return the sorted distinct identities, and the index of each row's identity."""
     if user.shape[1] == 1:
         low, high = int(user.min()), int(user.max())
         if high - low < 4 * len(user):
@@ -113,7 +113,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Pad identities to ``width`` columns. A plain integer is padded with zeros."""
+    """Pad identities to ``width`` columns, filling up plain integers with zeros."""
     return np.pad(user, ((0, 0), (0, width - user.shape[1])))
 
 
@@ -123,7 +123,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """The numbers of bits that the window and the cell take in a key. The remaining bits are for the user.
+    """The numbers of bits for the window and the cell in a key; the remaining bits encode the user.
 
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
@@ -141,7 +141,7 @@ class KeyLayout:
 
     @property
     def place_bits(self) -> int:
-        """The number of bits for the window and the cell together."""
+        """The combined number of bits for the window and the cell."""
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
@@ -150,14 +150,14 @@ class KeyLayout:
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds`: the counts of a larger group would fit no machine."""
+        """Raise `DataError` unless `holds` is true; the counts of a larger group would not fit in memory."""
         if not self.holds(users):
             size = f"{int(users.max()) + 1:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells"
             cure = "use fewer cells, or shorter blocks of windows"
             raise DataError(f"{size} are more than {KEY_BITS - 1} bits tell apart: {cure}")
 
     def pack(self, user: Integers, window: Integers, cell: Integers) -> Integers:
-        """Pack users, windows and cells into keys. ``window`` counts from 0 within its group."""
+        """Pack users, windows and cells into keys. ``window`` is 0-based within its group."""
         key = user << (self.place_bits - self.cell_bits)
         key |= window
         key <<= self.cell_bits
@@ -170,7 +170,7 @@ class KeyLayout:
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """Count the keys for each window and cell, shape (n_windows, n_cells)."""
+        """Count the keys per window and cell, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):
@@ -179,14 +179,16 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct keys; ``in_runs``: by a merge sort, for a few sorted pieces."""
+    """Sort keys in place and return the distinct ones. With ``in_runs``, use a merge sort, which suits a few sorted
+    runs.
+    """
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Yield each group with the indices of its rows, using a single sort of small integers."""
+    """Yield each group with the indices of its rows, using a single integer sort."""
     low, high = int(group.min()), int(group.max())
     narrow = (group - low).astype(np.int16) if high - low < 2**15 else group
     order = np.argsort(narrow, kind="stable")
@@ -196,7 +198,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Return, in order, the rows of users who are in more than ``max_cells`` cells of one window.
+    """Return the rows, in order, of users with more than ``max_cells`` cells in one window.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -239,7 +241,7 @@ class IdentityTable:
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """The distinct contributions to one group of windows, in the order of their keys."""
+    """Distinct contributions to one group of windows, in key order."""
 
     keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
     users: UserTable | None = None  # whose codes the keys hold, shared by pieces; None: keys hold the ids themselves
@@ -262,7 +264,7 @@ class Contributions:
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Return a user table no larger than the contributions, and contributions that refer to it.
+        """Return a user table no larger than the contributions, together with contributions that reference it.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -280,7 +282,7 @@ class Contributions:
         return users, Contributions(keys, users, self.marks)
 
     def encode(self, layout: KeyLayout) -> bytes:
-        """Encode the contributions as bytes for shuffling and for state."""
+        """Serialise the contributions for shuffling and state."""
         if self.users is None and self.marks is None:
             return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
         users, piece = self.tabled(layout)
@@ -295,7 +297,7 @@ _FORMAT = ("memberships", 3)
 
 
 def decoded(data: bytes | memoryview) -> Contributions:
-    """Decode the bytes written by `Contributions.encode`."""
+    """Deserialise the result of `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
     arrays = decode_state(bytes(data), *_FORMAT)
@@ -303,7 +305,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge at least one piece of distinct contributions to a group of windows, all with marks or all without."""
+    """Merge one or more sets of distinct contributions to a group of windows, either all marked or all unmarked."""
     if len(pieces) == 1:
         return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]
@@ -318,7 +320,7 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Return one user table for all pieces, and the keys of the pieces, in order, rewritten to use that table."""
+    """Return one user table for all pieces, with each piece's keys remapped to it, in order."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}
@@ -344,7 +346,7 @@ _LENGTH = struct.Struct("<q")
 
 
 class HeldContributions:
-    """A store that holds contributions by window group and user shard until they are taken.
+    """A store of contributions by window group and user shard, held until taken.
 
     Beyond `HELD_BYTES` those of each group and shard are merged and appended to a file of its own in ``folder``. A
     group that is taken has to fit into memory.
@@ -374,7 +376,7 @@ class HeldContributions:
         self._bytes = 0
 
     def take(self, group: int) -> dict[int, list[Contributions]]:
-        """Take all contributions to a group, by user shard."""
+        """Take all contributions to a group, separated by user shard."""
         pieces = self._pieces.pop(group, {})
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
         taken = defaultdict(list, pieces)
@@ -391,6 +393,6 @@ class HeldContributions:
 
 
 def _size(piece: Contributions) -> int:
-    """Return the size in bytes of the keys, marks and user table of a piece."""
+    """Return the size of a piece's keys, marks and user table in bytes."""
     users = piece.users.identities.nbytes if isinstance(piece.users, IdentityTable) else 0
     return piece.keys.nbytes + (0 if piece.marks is None else piece.marks.nbytes) + min(users, 2 * piece.keys.nbytes)

@@ -1,4 +1,4 @@
-"""Count distinct users per window and cell exactly, before and after contribution bounding."""
+"""Exact counting of distinct users per window and cell, before and after contribution bounding."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return the cells of each user in a group of windows, marked with the number of windows."""
+    """Return each user's cells in a group of windows, marked with the user's number of windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -59,7 +59,7 @@ def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Return each user's number of distinct cells and active windows over the run, given the visits of every group."""
+    """Return each user's number of distinct cells and active windows over the run, given the visits of all groups."""
     joined = join_visits(list(parts), n_cells)
     assert joined.marks is not None
     first = np.flatnonzero(starts_of([joined.keys >> KeyLayout(1, n_cells).cell_bits]))
@@ -78,7 +78,7 @@ def contributions_of(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Return row counts of one block, and its distinct contributions by window group and user shard.
+    """Return a block's row counts, and its distinct contributions by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
@@ -104,7 +104,7 @@ def _split(
     keys: RunKeys,
     texts: TextTable | None,
 ) -> Iterator[tuple[tuple[int, int], Contributions]]:
-    """Yield the distinct contributions to each group of windows and shard of users."""
+    """Yield the distinct contributions for each group of windows and user shard."""
     if len(window) == 0:
         return
     users, layout = frame["user"], batching.layout
@@ -160,7 +160,7 @@ def released_counts(
     keys: RunKeys,
     quota: PeriodQuota | None = None,
 ) -> Integers:
-    """Return the counts that the mechanism receives for consecutive windows and one shard of users.
+    """Return the counts passed to the mechanism for consecutive windows and one user shard.
 
     Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
@@ -185,7 +185,7 @@ def released_memberships(
     keys: RunKeys,
     quota: PeriodQuota | None = None,
 ) -> ContributionRows:
-    """Return the memberships that `released_counts` counts, merged windows labelled by their first window."""
+    """Return the memberships behind `released_counts`, labelling merged windows by their first window."""
     if len(memberships) and (chain.groups is not None or chain.together > 1):
         cell = memberships.cell if chain.groups is None else chain.groups[memberships.cell]
         window = (memberships.window - 1) // chain.together * chain.together + 1
@@ -206,7 +206,7 @@ def released_memberships(
 def _keep_mask(
     step: EventStep, memberships: ContributionRows, length: int, grid: WindowGrid, noise: NoiseSource
 ) -> NDArray[np.bool_]:
-    """Return a mask of the memberships that a step keeps. ``length``: windows of a unit of the mechanism."""
+    """Return a mask of the memberships that a step keeps. ``length`` is the mechanism's unit in windows."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
@@ -232,7 +232,7 @@ def _starts(window: Integers, grid: WindowGrid) -> Integers:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """The counts of consecutive windows."""
+    """Counts for consecutive windows."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): distinct users before contribution bounding
@@ -241,7 +241,7 @@ class GroupCounts:
     target_cells: Integers = field(default_factory=no_target_cells)  # shape (n, 3): window, target, cell
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
-        """Convert the counts to integers of another width."""
+        """Convert the counts to another integer type."""
         counts, bounded = (table.astype(dtype, copy=False) for table in (self.counts, self.bounded))
         return replace(self, counts=counts, bounded=bounded)
 
@@ -260,7 +260,7 @@ class GroupCounts:
 
 
 def nothing(group: int, batching: Batching) -> GroupCounts:
-    """Return zero counts for a group of windows."""
+    """Return all-zero counts for a group of windows."""
     zeros = np.zeros((batching.windows_of(group), batching.n_cells), np.int64)
     return GroupCounts(group * batching.group + 1, zeros, zeros, 0)
 
@@ -276,7 +276,7 @@ def count_group(
     targets: Targets,
     quota: PeriodQuota | None = None,
 ) -> tuple[GroupCounts, Contributions]:
-    """Count the distinct users of one window group and user shard before and after bounding.
+    """Count the distinct users of a window group and user shard before and after bounding.
 
     Return the contributions, too, merged. ``quota``: what earlier groups have left of a bound on budget periods, with
     which groups come in order.

@@ -1,4 +1,4 @@
-"""Assignment of rows to windows and cells, with pseudonyms, lateness and row counts by outcome."""
+"""Ingestion: assign rows to windows and cells, pseudonymise users, detect late rows, and count rows by outcome."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from penstock.pipeline.windows.grid import WindowGrid
 
 @dataclass
 class RowCounts:
-    """The number of rows with each outcome. Every row has exactly one outcome."""
+    """Row counts by outcome. Each row has exactly one outcome."""
 
     rows: int = 0
     used: int = 0
@@ -34,7 +34,7 @@ class RowCounts:
     offsets: list[OffsetRange] = field(default_factory=list)  # ranges that the rows are all of, if there are offsets
 
     def add(self, other: RowCounts) -> None:
-        """Add the row counts of another piece."""
+        """Add the row counts of another piece of input."""
         for name in ("rows", "used", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
@@ -68,7 +68,8 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: bool) -> EventBlock:
-    """Return a block without user ids, the content of rejected rows or, for counts, positions, in a deployment.
+    """Return a block after ingestion. In a deployment, user ids, the content of rejected rows and (for counts)
+    positions are removed.
 
     Digests under the key of the run stand for users, and cells of the ``space`` for positions; None keeps positions
     (traces). ``user_files``: as in `kept_reject`. Doing it twice changes nothing.
@@ -97,7 +98,8 @@ def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
-    """Return a rejected row as it is kept: in a deployment without its content and, with ``user_files``, file name.
+    """Return a rejected row in the form in which it is stored; a deployment drops its content and, with ``user_files``,
+    its file name.
 
     ``digest_key``: None in a simulation. ``user_files``: whether files are named after users.
     """
@@ -115,7 +117,7 @@ _HIDDEN = "file:"
 
 @dataclass(frozen=True)
 class Located:
-    """The outcomes of a block's rows: row counts, and the window, cell and use of each row, all of shape (n_rows,)."""
+    """The located rows of a block: row counts, and the window, cell and use of each row, all of shape (n_rows,)."""
 
     counts: RowCounts
     window: NDArray[np.int64]
@@ -124,7 +126,7 @@ class Located:
 
 
 def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None) -> Located:
-    """Decide whether each row is out of time, out of the area, late or used. The block already holds its rejected rows.
+    """Classify each row as out of time, out of area, late or used. Rejected rows are already marked in the block.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
@@ -151,7 +153,7 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
 
 
 def closed_before(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
-    """Return the last window that was final when each row of a micro-batch arrived, shape (n_rows,).
+    """Return the last window that was already final when each row of a micro-batch arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has
     reached the window's end plus allowed lateness: row for row, so that the cuts do not matter.

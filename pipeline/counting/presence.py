@@ -1,4 +1,4 @@
-"""Reading of individual-level data, never written: presence matrices for attacks and training data for accountants."""
+"""In-memory reading of individual-level data: presence matrices for attacks, and training data for accountants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ALL = 2**64
 
 @dataclass(frozen=True)
 class Presence:
-    """The presence of people in the first windows of a run."""
+    """Presence of people in the first windows of a run."""
 
     users: NDArray[np.int64]  # (n_users, 1) or (n_users, 2): identities of everybody who is seen, ascending
     raw: Binary  # (n_users, n_windows, n_cells): whether a person was in a cell
@@ -44,7 +44,7 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """The reader of who was where in a run: what its steps count, person by person."""
+    """Reader of individual presence data, after all counting steps of a run."""
 
     source: Source
     space: Space
@@ -55,7 +55,7 @@ class People:
     chain: Chain
 
     def presence(self, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
-        """Read who was where in the first windows of a run.
+        """Read the presence of each person in the first windows of a run.
 
         People are bounded and sampled by the code and the keys of the run, so that the sum over everybody is what the
         run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes. Raises `DataError`
@@ -84,7 +84,7 @@ class People:
         return Presence(users, raw, released)
 
     def memberships(self, n_windows: int) -> ContributionRows:
-        """Return the distinct memberships of the first windows in sparse form; raise the errors of `presence`."""
+        """Return the distinct memberships of the first windows in sparse form. Raises the same errors as `presence`."""
         calendar = self.grid.calendar
         if self.keys.users is not None:
             raise ParameterError("mode", "deployment", "simulation: a deployment does not keep who was where")
@@ -98,7 +98,9 @@ class People:
         return merge(pieces, self.bounds.keep)
 
     def _contributions(self, n_windows: int, bounds: CountingBounds) -> Iterator[ContributionRows]:
-        """Yield the contributions to the first windows of a finite run, block by block, identities in two columns."""
+        """Yield the contributions to the first windows of a finite run, block by block, with identities as two
+        columns.
+        """
         calendar, batching = self.grid.calendar, self.batching
         source = replace(self.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
         for block in source.all_blocks():
@@ -111,7 +113,7 @@ class People:
     def training(
         self, n_windows: int, *, max_triples: int = MAX_TRIPLES, max_entries: int = MAX_TRAINING_ENTRIES
     ) -> Training:
-        """Read the cells that people were in during the first windows of a run.
+        """Read people's cells during the first windows of a run.
 
         Where bounding leaves a person one cell a window, that cell counts; otherwise the one with most events (ties:
         the smaller index). People and kept cells are those that counting knows. Where people are more than fit, a part
@@ -128,11 +130,11 @@ class People:
         limit, pieces = _ALL, list[ContributionRows]()
 
         def of_kept(rows: ContributionRows) -> ContributionRows:
-            """Return the contributions of people whose hash is below the limit."""
+            """Return the contributions of people whose hash is below the threshold."""
             return rows if limit == _ALL else rows.take(keyed_hash(self.keys.bounding, *rows.user.T) < np.uint64(limit))
 
         def merged() -> ContributionRows:
-            """Merge the contributions, dropping half of the people until they fit."""
+            """Merge the contributions, halving the number of people until the data fit."""
             nonlocal limit
             rows = merge(pieces, keep)
             while len(rows) > max_triples:
@@ -160,12 +162,12 @@ class People:
 
 
 def prepared(accountants: Sequence[Accountant], people: People) -> tuple[Mapping[str, Any] | None, ...]:
-    """Prepare every accountant of a run, reading the stream at most once."""
+    """Prepare every accountant of a run in at most one pass over the stream."""
     wanted = [accountant.training_windows or 0 for accountant in accountants]
     training = people.training(max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
-        """Return the first windows of the training data, and the rows of the users that an accountant names."""
+        """Return the first windows of the training data, with the rows of the users whom an accountant names."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, people.keys.users)

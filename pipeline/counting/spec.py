@@ -1,4 +1,4 @@
-"""The keys of a run, and its batching of windows and users."""
+"""Keys of a run, and the batching of its windows and users."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ class RunKeys:
 
     @cached_property
     def run_id(self) -> str:
-        """The run's name in a shared ledger. It is empty in a simulation, since a simulation can be repeated."""
+        """The run's name in a shared ledger; empty in a simulation, which can be repeated."""
         return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
 
     @cached_property
     def users(self) -> bytes | None:
-        """The key of the digests that replace user ids at ingestion, or None in a simulation."""
+        """The key for hashing user ids at ingestion, or None in a simulation."""
         return None if self.noise_key.simulation else self.pseudonyms
 
     @cached_property
     def pseudonyms(self) -> bytes:
-        """The key of the pseudonyms of users in traces. Simulations have this key too."""
+        """The key for user pseudonyms in traces, also used in simulations."""
         return self.noise_key.subkey("pseudonym")
 
     @cached_property
     def bounding(self) -> bytes:
-        """The key of the hashes used in bounding."""
+        """The key for the hashes used in bounding."""
         return self.noise_key.subkey("hash")
 
     @cached_property
     def ledger(self) -> bytes:
-        """The key of the input digests in the ledger."""
+        """The key for input digests in the ledger."""
         return self.noise_key.subkey("ledger")
 
 
 @dataclass(frozen=True)
 class Batching:
-    """The grouping of windows that are counted together, and the shards of users. Neither changes any result."""
+    """Groups of windows that are counted together, and shards of users. Neither affects any result."""
 
     group: int  # windows whose counts travel together: whole blocks, and a single one on a stream
     n_windows: int | None  # of the run; None: endless
@@ -82,13 +82,15 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered``: rows by time."""
+        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered`` means rows sorted
+        by time.
+        """
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:
-        """Return the number of windows in a group. The last group may be smaller than the others."""
+        """Return the number of windows in a group. The last group may be smaller."""
         return self.group if self.n_windows is None else min(self.group, self.n_windows - group * self.group)
 
     @property

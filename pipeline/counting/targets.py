@@ -1,6 +1,4 @@
-"""The targets: the few people whose cells an accountant needs. They are looked up among all memberships during
-counting.
-"""
+"""Targets: the few people whose cells an accountant needs, looked up among all memberships during counting."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """The operator-only facts of consecutive windows, which accompany releases to the accountants."""
+    """Operator-only facts about consecutive windows that accompany releases to the accountants."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them
@@ -33,7 +31,7 @@ class PrivateFacts:
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
-        """Return these facts extended by the facts of the windows that follow."""
+        """Return these facts extended by those of the following windows."""
         counts = np.concatenate([self.counts, later.counts])
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
@@ -44,7 +42,7 @@ class PrivateFacts:
         return PrivateFacts(first, self.counts[first - self.first :], cells)
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
-        """Return the facts of one window for some targets, under the names in `Accountant.needs`."""
+        """Return one window's facts about some targets, keyed by the names in `Accountant.needs`."""
         rows = self.target_cells[self.target_cells[:, 0] == window]
         rows = rows[(rows[:, 1] >= targets.start) & (rows[:, 1] < targets.stop)]
         cells = np.full(targets.stop - targets.start, -1, np.int64)
@@ -63,11 +61,11 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """The number of targets of all accountants. A person whom two accountants follow counts twice."""
+        """The number of targets of all accountants. A person tracked by two accountants counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """Find the targets' contributions to a group of windows, and the person who made each, in O(n log n) time.
+        """Find the targets' contributions to a group of windows, and the target of each, in O(n log n) time.
 
         ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
@@ -85,7 +83,7 @@ class Targets:
 
 
 def _ranges(low: Integers, high: Integers) -> Integers:
-    """Return the integers of all ranges [low, high), concatenated."""
+    """Concatenate the integers of all ranges [low, high)."""
     lengths = high - low
     before = np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
@@ -99,7 +97,9 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return rows (window, target, cell): the cell kept of each target in a window, given `Targets.among`."""
+    """Return rows (window, target, cell) with each target's kept cell in a window, given the result of
+    `Targets.among`.
+    """
     memberships, person = contributions
     if len(person) == 0:
         return no_target_cells()
@@ -113,7 +113,7 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Return the targets of all accountants, given the data of each of their shards (`Accountant.shards`)."""
+    """Return the targets of all accountants, given each shard's data (`Accountant.shards`)."""
     identities, numbers, spans = list[Integers](), list[Integers](), list[tuple[slice, ...]]()
     n = 0
     for accountant, shards in zip(accountants, prepared):
@@ -135,7 +135,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Return people's identities in the form that counting uses, shape (n, 2), and the index of each in ``users``.
+    """Return people's identities in the form used for counting, shape (n, 2), and the index of each in ``users``.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
@@ -160,7 +160,7 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Return the row of each named person among identities of shape (n, 1) or (n, 2), −1 if missing."""
+    """Return the row of each named person among identities of shape (n, 1) or (n, 2), or −1 if missing."""
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

@@ -1,4 +1,4 @@
-"""The users of a block: a small code for each row, and an identity (an integer or a 128-bit digest) for each code."""
+"""Users of a block: a small code per row, and an identity (an integer or a 128-bit digest) per code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXTS = 1 << 22
 
 
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Return the user codes of one block, and the table that maps a code to an identity.
+    """Return the user codes of one block, and a table that maps each code to an identity.
 
     ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
     integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
@@ -58,7 +58,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """An open-addressing hash table that gives each text id the same code in successive blocks.
+    """Open-addressing hash table that assigns stable codes to text ids across blocks.
 
     A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
     below n²/2¹²⁹, as they share a digest.
@@ -81,7 +81,7 @@ class TextTable:
 
     @property
     def has_room(self) -> bool:
-        """Return whether more texts can be added within a limit of a few hundred megabytes."""
+        """Return whether more texts fit within a limit of a few hundred megabytes."""
         return len(self) < self._limit
 
     def codes(self, users: pl.Series) -> Integers:
@@ -113,13 +113,13 @@ class TextTable:
         return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
     def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-        """Return whether the slot that was looked up holds a different text."""
+        """Return whether the slot found holds a different text."""
         pairs = zip(self._hashes, hashes)
         is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
         return (codes >= 0) & (is_other[0] | is_other[1])
 
     def _add(self, hashes: list[NDArray[np.uint64]], texts: pl.Series) -> None:
-        """Add texts that are not yet in the table."""
+        """Add texts that are not in the table yet."""
         digests = _digests_of_text(*_bytes_of(texts.to_arrow()), None)
         codes = np.arange(len(self), len(self) + len(texts))
         n_texts = len(self) + len(texts)
@@ -141,7 +141,8 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Return events with 16-byte digests for users, of which `user_codes` returns the same table; without a key as is.
+    """Return events with user ids replaced by 16-byte digests, for which `user_codes` returns the same table; unchanged
+    without a key.
 
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]
@@ -158,7 +159,7 @@ def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
 
 
 def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
-    """Return the identity of a user whose id is a text."""
+    """Return the identity for a text user id."""
     low, high = user_codes(pl.Series([text]), digest_key)[1][0].tolist()
     return low, high
 
@@ -170,7 +171,7 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the offsets of the texts in their shared buffer, including the end of the last text, and the buffer."""
+    """Return the offsets of the texts in their shared buffer, including the final end, and the buffer."""
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
@@ -178,7 +179,7 @@ def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
 
 
 def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | None) -> Integers:
-    """Return the digest of the bytes of each text."""
+    """Return the digest of each text's bytes."""
     begin, length = begins[:-1], np.diff(begins)
     eight = np.lib.stride_tricks.sliding_window_view(np.concatenate([data, np.zeros(8, np.uint8)]), 8)
     table = np.empty((len(length), 2), np.int64)

@@ -1,4 +1,5 @@
-"""Choose a mechanism for given data by trying every candidate with the requested guarantee and writing the best one.
+"""Choose a mechanism for given data: try every candidate with the requested guarantee, and write the best
+configuration.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
 are those of any other experiment. With a limit on an adversary's advantage another experiment attacks them first.
@@ -79,7 +80,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """The purpose of a release, with the measure that ranks settings and the default limits."""
+    """The purpose of a release, with the measure for ranking settings and the default limits."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -111,7 +112,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceRequest(Checked):
-    """A request to `choose`, with the protected unit and the limits of the release.
+    """A request to `choose`, with the unit to protect and limits on the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
     keep.
@@ -155,18 +156,18 @@ class ChoiceRequest(Checked):
 
     @property
     def preferred(self) -> str:
-        """The measure that ranks the settings within the limits."""
+        """The measure for ranking the settings within the limits."""
         return self.prefer or PURPOSES[self.purpose].prefer
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """The limits given by ``at_least`` and ``at_most``, or else the defaults of the purpose."""
+        """The limits from ``at_least`` and ``at_most``, or else the purpose's defaults."""
         limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
         return {"at_least": limits.at_least, "at_most": limits.at_most}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures used for limits and for ranking."""
+        """The measures for limits and ranking."""
         return tuple(dict.fromkeys((*self.limits["at_least"], *self.limits["at_most"], self.preferred)))
 
 
@@ -206,7 +207,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
-    """Return the sweep that attacks each distinct release of the candidates once, before post-processing.
+    """Return a sweep that attacks each distinct release of the candidates once, before post-processing.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -219,12 +220,12 @@ def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
-    """Return the name of a candidate, without the post-processing named at the end of its title."""
+    """Return a candidate's name without the post-processing listed at the end of its title."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
 def cost_in_words(attack: Sweep) -> str:
-    """Describe the number of people to attack and the estimated duration."""
+    """Describe the number of people to attack and the expected duration."""
     grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
     n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
     minutes = len(attack.trials) * n_values / VALUES_A_SECOND / 60
@@ -232,7 +233,7 @@ def cost_in_words(attack: Sweep) -> str:
 
 
 def event_size(experiment: Sweep) -> int:
-    """Return the size of an injected event, which is `EVENT` standard deviations of the smallest constant noise."""
+    """Return the size of an injected event: `EVENT` standard deviations of the smallest constant noise."""
     minimum = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
@@ -244,7 +245,7 @@ def event_size(experiment: Sweep) -> int:
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
-    """Return values of ``bounding.max_per_period`` that suit the first windows of a simulation, if there can be one.
+    """Suggest values of ``bounding.max_per_period`` for the first windows of a simulation, if possible.
 
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
@@ -261,7 +262,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
         schedules = step.candidates
 
         def deviation(n: int) -> float:
-            """Return the standard deviation of the noise for a bound of n memberships."""
+            """Return the standard deviation of the noise at a bound of n memberships."""
             moved = Sensitivity(n, n)
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
@@ -271,7 +272,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
-    """Yield the configuration changes for each grid, from the configured one to the coarsest."""
+    """Yield the configuration changes for each grid, from the configured to the coarsest."""
     yield {}
     if isinstance(config.space, Grid):
         rows, columns = config.space.rows, config.space.columns
@@ -283,7 +284,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
 
 
 def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceRequest, changes: dict[str, int]) -> Sweep:
-    """Return the experiment that tries the candidates on one grid."""
+    """Return the experiment that tries all candidates on one grid."""
     config = load(path, overrides)
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
@@ -332,7 +333,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """Return the experiment in a document with the given variants. Paths are relative to the configuration's folder."""
+    """Return an experiment document with the given variants, with paths relative to the configuration's folder."""
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
@@ -372,7 +373,7 @@ class Choice:
 
     @property
     def best(self) -> Path:
-        """The configuration file of the best candidate. The file does not exist if no candidate meets all limits."""
+        """The best candidate's configuration file, which does not exist if no candidate meets all limits."""
         return self.folder / f"best{self.suffix}.yaml"
 
     @property
@@ -390,7 +391,7 @@ def choose(
     begun: Callable[[str, int], None] = lambda what, n_trials: None,
     listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
-    """Rank all candidates on the data of a configuration, and write the best one as a configuration file.
+    """Rank all candidates on a configuration's data, and write the best as a configuration file.
 
     ``path``, ``overrides``: the configuration, whose mechanism is replaced. ``folder``: where to write an experiment's
     folder for each grid, ``choice.json`` and, if a candidate keeps all limits, ``best.yaml``; a second question leaves
@@ -458,7 +459,7 @@ def _frontier(folder: Path) -> pl.DataFrame:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return each attacked release with its result, and whether that, or a failed trial, has it refused."""
+    """Return the result for each attacked release, and whether the result (or a failed trial) disqualifies it."""
     rows = {row["variant"]: row for row in _frontier(folder).iter_rows(named=True)}
     names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
     return tuple(
@@ -470,7 +471,7 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return the table of candidates, best first and empty if nothing was run, and the choice in the manifest."""
+    """Return the table of candidates, best first (empty if nothing was run), and the manifest's choice."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
     choice, table = outcome.manifest.get("choice") or {}, _frontier(outcome.folder)

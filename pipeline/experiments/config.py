@@ -1,4 +1,4 @@
-"""The configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the grid)."""
+"""Configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the grid)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """A figure of the results, of measures and of what varies: key paths as in the grid, ``variant``, ``seed``."""
+    """A figure of the results; axes are measures or varied parameters (key paths as in the grid, ``variant``,
+    ``seed``).
+    """
 
     file: str = parameter(doc="file to write into figures/, its end .svg or .png")
     type: Literal["line", "scatter", "box"] = parameter(
@@ -34,19 +36,19 @@ class FigureSpec(Checked):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The axes that must be measures."""
+        """The axes that are measures."""
         return (self.x, self.y) if self.type == "scatter" else (self.y,)
 
     @property
     def varied(self) -> tuple[str, ...]:
-        """The axes that must be varied keys."""
+        """The axes that are varied parameters."""
         axes = () if self.type == "scatter" else (self.x,)
         return (*axes, *((self.by,) if self.by else ()), *self.where)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """An expected result, stated as limits on a number that confirm or refute it.
+    """An expected result, given as limits that confirm or refute a number.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
     settings of ``over`` (the other keys of ``where`` apply to both sides).
@@ -68,7 +70,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """The limits that a setting, with its whole interval over seeds, must meet, and the measure that ranks settings."""
+    """The limits that a setting's whole interval over seeds must meet, and the measure for ranking settings."""
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")
@@ -87,17 +89,17 @@ class Choose(Checked):
 
     @property
     def limited(self) -> tuple[str, ...]:
-        """The measures that have a limit."""
+        """The measures with a limit."""
         return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures that have a limit, and the preferred measure."""
+        """The measures with a limit, plus the preferred measure."""
         return tuple(dict.fromkeys((*self.limited, self.preferred)))
 
     @property
     def preferred(self) -> str:
-        """The measure that decides among the allowed settings."""
+        """The measure for choosing among the allowed settings."""
         return self.prefer or self.limited[0]
 
     def is_higher_better(self, name: str) -> bool:
@@ -107,7 +109,7 @@ class Choose(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentHeader(Checked):
-    """The fields that all kinds of experiment have."""
+    """Fields common to all kinds of experiments."""
 
     name: str = parameter(doc="name of the experiment and of its saved results")
     question: str = parameter(doc="question, in a sentence or two")
@@ -120,7 +122,7 @@ class ExperimentHeader(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(ExperimentHeader):
-    """The configuration of a sweep, without its base configuration and grid."""
+    """Configuration of a sweep, excluding its base configuration and grid."""
 
     seeds: int = parameter(1, at_least=1, doc="number of seeds: 1, 2, …; every setting runs with each")
     group_size: int | None = parameter(
@@ -155,7 +157,7 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """The game of the attacks that are measured, or None if no attack is measured."""
+        """The game to play if any attack is measured, or None."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 

@@ -1,4 +1,4 @@
-"""Draw the figures of an experiment as SVG or PNG. Matplotlib is an optional extra that is imported only here."""
+"""Draw the figures of an experiment as SVG or PNG. Matplotlib, an optional extra, is imported only here."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ NOT_DRAWN = "matplotlib is not installed; pip install 'penstock[plot]' and run t
 
 
 def installed() -> bool:
-    """Return whether figures can be drawn."""
+    """Return whether Matplotlib is available."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw every figure, write its data to ``figures/`` as CSV, and return the files and titles.
+    """Draw every figure, write its data to ``figures/`` as CSV, and return files and titles.
 
     The data of a box plot are the values of each seed, those of other figures means with intervals.
     """
@@ -84,7 +84,7 @@ def _draw(figure: FigureSpec, config: ExperimentConfig, data: pl.DataFrame, summ
 
 
 def _logarithmic(axis: Any) -> None:
-    """Make an axis logarithmic, with plain numbers 1, 2, 5, 10, … as labels."""
+    """Make an axis logarithmic, with plain tick labels 1, 2, 5, 10, …"""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -102,7 +102,7 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
 def _groups(
     figure: FigureSpec, config: ExperimentConfig, frame: pl.DataFrame
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """Return the label, colour and marker of each group together with its rows, in the order of the grid."""
+    """Return the label, colour, marker and rows of each group, in grid order."""
     values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
     groups = []
     for value, colour, marker in zip(values, cycle(COLOURS), cycle(MARKERS)):
@@ -115,13 +115,14 @@ def _groups(
 
 
 def _means(axes: Any, figure: FigureSpec, config: ExperimentConfig, data: pl.DataFrame) -> None:
-    """Draw means with intervals: a line over what varies, or one point per setting with intervals on both axes.
+    """Draw means with intervals: a line over the varied parameter, or one point per setting with intervals on both
+    axes.
 
     If the horizontal axis shows words, they keep the order of the grid.
     """
 
     def ends(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
-        """Return the mean of a measure in each setting, and the distances to the ends of its interval."""
+        """Return a measure's mean in each setting, and the distances to both ends of its interval."""
         mean, low, high = (group[f"{side} {name}"].fill_null(group[f"mean {name}"]) for side in ("mean", "low", "high"))
         return mean.to_numpy(), np.maximum([(mean - low).to_numpy(), (high - mean).to_numpy()], 0)
 

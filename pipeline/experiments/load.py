@@ -1,4 +1,6 @@
-"""Load an experiment file into its grid and one checked configuration per trial, every problem with its line."""
+"""Load an experiment file into a grid and one checked configuration per trial, reporting every problem with its
+line.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ EXPECTED_BASE = "a section as in a run's configuration, or the file of one"
 
 @dataclass(frozen=True)
 class Change:
-    """A change of the value at a key path."""
+    """A change to the value at a key path."""
 
     key: str
     steps: yaml.Path
@@ -67,14 +69,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of a grid or of one of its axes, with a value for each table column and the ordered changes."""
+    """A point of a grid or of one of its axes: a value for each table column, and the ordered changes."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
 
 
 class ParameterGrid:
-    """The axes in an experiment's ``set``, ``variants`` and ``grid``. ``problems`` collects every error.
+    """The axes from an experiment's ``set``, ``variants`` and ``grid``. ``problems`` collects all errors.
 
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: [x, y]}", "e.yaml")
@@ -117,7 +119,7 @@ class ParameterGrid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """Parse a section into changes, and record a problem for every key that is not a key path."""
+        """Parse a section into changes, recording a problem for every malformed key path."""
         changes = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -141,7 +143,7 @@ class ParameterGrid:
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """Return the settings of a varied key, whose values are in tables as they are, or sections as JSON."""
+        """Return the settings of a varied key. In tables, scalar values appear unchanged and sections as JSON."""
         if not isinstance(change.node, Sequence) or not change.node.items:
             expected = "a list of all values, such as [0.5, 1, 2]"
             self.problems.append(_refused(change.node, change.path, expected))
@@ -161,7 +163,7 @@ def _refused(node: Node, path: yaml.Path, expected: str) -> Problem:
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned trial of a sweep, which is one setting with one seed."""
+    """A planned trial of a sweep: one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -172,7 +174,7 @@ class Planned:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raise a `ConfigError` with all problems in line order, if there are any."""
+    """Raise a `ConfigError` with all problems in line order, if any."""
     if problems:
         in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
@@ -215,7 +217,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
-    """Report the keys that the base or a change sets but that no trial reads."""
+    """Report keys that are set by the base or a change but read by no trial."""
     by_config = [(config, set(unread_keys(config))) for config in configs]
     unread = set[str]().union(*(keys for _, keys in by_config))
     unread -= {
@@ -234,7 +236,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 
 
 def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
-    """Return the reasons why a valid configuration cannot be run as a trial."""
+    """Return the reasons why a valid configuration cannot run as a trial."""
     wrong: list[tuple[int, str]] = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
@@ -253,7 +255,7 @@ def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure
 
 @dataclass(frozen=True)
 class Sweep:
-    """A loaded sweep with all its trials."""
+    """A loaded sweep and its trials."""
 
     config: ExperimentConfig
     #: Names of what varies, in the order of the tables.
@@ -266,7 +268,7 @@ class Sweep:
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Sweep:
-    """Load an experiment file, or raise `ConfigError` with every problem found, one line each.
+    """Load an experiment file, or raise `ConfigError` with one line per problem.
 
     ``overrides``: ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``. ``reduced``: whether the
     section ``reduced`` replaces the full size.
@@ -319,7 +321,7 @@ CHANGED = "The conditions were changed on the command line; the configuration be
 
 
 def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Replace the file name under ``base`` with the file's content, and return the folder of its relative paths."""
+    """Replace the file name under ``base`` with the file's content, and return the folder for relative paths."""
     node = root.items.get(BASE)
     if isinstance(node, Mapping):
         return folder
@@ -340,7 +342,7 @@ def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) ->
 
 
 def reduce(root: Mapping, problems: list[Problem]) -> None:
-    """Apply the keys under ``reduced`` to the experiment, merging sections key by key."""
+    """Apply the ``reduced`` keys to the experiment, merging sections key by key."""
     changes = root.items.get(REDUCED)
     if not isinstance(changes, Mapping):
         text = "missing; it must be a section with what a reduced run changes"

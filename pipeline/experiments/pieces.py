@@ -1,4 +1,4 @@
-"""Independent pieces of work, which are computed in worker processes and cached under the digest of their inputs."""
+"""Independent pieces of work, computed in worker processes and cached by a digest of their inputs."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ DIED = "its process died; was there enough memory?"
 
 
 def digest_of(value: Any) -> str:
-    """Return the first 32 hexadecimal digits of the SHA-256 of a value's canonical JSON."""
+    """Return the first 32 hexadecimal digits of the SHA-256 digest of a value's canonical JSON."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """A folder of records, each of which is named by the digest of its inputs."""
+    """A folder of records, each named by a digest of its inputs."""
 
     folder: Path
 
     def path(self, decides: Any) -> Path:
-        """Return the path of a record's file."""
+        """Return the file path of a record."""
         return self.folder / f"{digest_of(decides)}.json"
 
     def read(self, decides: Any) -> Record | None:
@@ -52,7 +52,7 @@ class RecordFolder:
         return record if isinstance(record, dict) else None
 
     def write(self, decides: Any, record: Record) -> None:
-        """Write a record atomically to a file that only its owner can read."""
+        """Write a record atomically to an owner-only file."""
         atomic.write_json(self.path(decides), record, private=True)
 
 
@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass
 class Made:
-    """The records and the reasons for failures, each keyed by the number of its piece."""
+    """The records and failure reasons, each keyed by piece number."""
 
     records: dict[int, Record] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Made:
 def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
-    """Run every piece that has no recorded result. Failures are isolated, and calling again resumes the work."""
+    """Run every piece without a stored result. Failures are isolated, and a repeated call resumes the work."""
     kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
@@ -104,7 +104,8 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Yield the number of each task, a module-level function with arguments, as it finishes, and why if it failed.
+    """Run tasks (module-level functions with arguments), and yield each one's number as it finishes, with the reason
+    for any failure.
 
     With one job tasks run in this process; else in worker processes, which register ``plugins`` first. Where a process
     dies, the tasks that were not done run each in a process of its own, so that the one that kills it affects no other.
@@ -140,11 +141,11 @@ def _pool(n_jobs: int, plugins: Sequence[str]) -> ProcessPoolExecutor:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Initialise a worker process by registering the plug-ins in extra folders."""
+    """Initialise a worker process: register the plug-ins in extra folders."""
     from penstock.pipeline.config.sections import add_folder
 
     def end_with_parent() -> None:
-        """End this worker process when its parent ends, since killing a parent does not end its children."""
+        """Exit when the parent process exits, since killing a parent does not kill its children."""
         if (parent := multiprocessing.parent_process()) is not None:
             parent.join()
             signal.raise_signal(signal.SIGKILL)
@@ -155,7 +156,7 @@ def prepare(plugins: Sequence[str]) -> None:
 
 
 def attempt(task: Task) -> str | None:
-    """Run a task, and return the reason if the task fails."""
+    """Run a task, and return the reason if it fails."""
     function, arguments = task
     try:
         function(*arguments)

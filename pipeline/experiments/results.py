@@ -1,4 +1,4 @@
-"""The results of an experiment: tables with intervals over seeds, verdicts on expectations, and advice."""
+"""Results of an experiment: tables with intervals over seeds, verdicts on expectations, and advice."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
-    """Return the smallest and largest possible values of a measure, or None unless both are finite."""
+    """Return a measure's smallest and largest possible values, or None unless both are finite."""
     return measure(name).limits or LIMITS.get(unit)
 
 
@@ -128,7 +128,7 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows with the given column values. In columns of mixed values, a number matches its text."""
+    """Return the rows with the given column values. In columns of mixed types, a number also matches its text."""
     for name, value in where.items():
         column = pl.col(name)
         frame = frame.filter(column == (str(value) if frame.schema[name] == pl.String else value))
@@ -136,7 +136,7 @@ def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
-    """Pivot the summary to one row per setting, with columns such as ``mean mae``."""
+    """Pivot the summary to one row per setting, with columns like ``mean mae``."""
     statistics = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
     varied = [name for name in summary.columns if name not in statistics | {"configuration", "inputs", "versions"}]
     rows = summary.filter(pl.col("measure").is_in(measures)).with_columns(pl.lit(0).alias("of"))
@@ -156,7 +156,7 @@ AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", 
 
 
 def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """Write ``expected.csv`` with every claim, the measured number and the verdict."""
+    """Write ``expected.csv`` with each claim, measured number and verdict."""
     rows = []
     for claim in config.expected:
         values, units = per_seed(claim, results), results.filter(pl.col("measure") == claim.measure)["unit"]
@@ -174,7 +174,7 @@ def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
-    """Compute the number that a claim is about for each seed: a mean over settings, or the ratio of two such means.
+    """Compute the number in a claim for each seed: a mean over settings, or a ratio of two means.
 
     Seeds are paired: both sides of a ratio use the same seed, so that what they share does not widen the interval.
     """
@@ -190,13 +190,13 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean for each seed that has all settings. After failed trials, a seed may lack some of them."""
+    """Return the mean for each seed with a complete set of settings; failed trials may leave gaps."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Return whether a number's whole interval, part of it, or none of it agrees with a claim.
+    """Return whether all, part or none of a number's interval agrees with a claim.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -213,7 +213,7 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
 
 
 def _number(claim: Expectation) -> str:
-    """Describe the number that a claim is about."""
+    """Describe the number in a claim."""
 
     def settings(where: dict[str, Any]) -> str:
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
@@ -293,7 +293,8 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return each setting's relative excess over each limit. The excess is positive if the setting misses the limit.
+    """Return by how much each setting exceeds each limit, relative to the limit. Positive means that the limit is
+    missed.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -347,13 +348,13 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the values of a measure, negated if smaller values are better."""
+    """Return a measure's values, negated if smaller is better."""
     gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 
 
 def best_in_words(best: dict[str, Any]) -> str:
-    """Describe the measures of the best setting with their intervals over seeds.
+    """Describe the best setting's measures, with their intervals over seeds.
 
     >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
     'mae 2.5 (2.25 to 2.75), f1 0.75'
@@ -365,5 +366,5 @@ def best_in_words(best: dict[str, Any]) -> str:
 
 
 def _shown(values: dict[str, Any]) -> dict[str, str]:
-    """Return values as both the grid and the tables write them."""
+    """Return values in the form used by both the grid and the tables."""
     return {k: f"{v:.12g}" if isinstance(v, int | float) else str(v) for k, v in values.items()}

@@ -1,4 +1,6 @@
-"""Run experiments: run trials in worker processes, resume interrupted ones, and write tables, figures and a report."""
+"""Run experiments: execute trials in worker processes, resume interrupted experiments, and write tables, figures and
+a report.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ Listener = Callable[[int, int, int], None]
 
 
 def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
-    """Run every trial that has no result yet, reading shared people only once.
+    """Run every trial without a stored result, reading shared people only once.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.
@@ -84,12 +86,12 @@ def run_one(
     game: Game | None,
     provenance: Mapping[str, str],
 ) -> Record:
-    """Run one trial with the people read from a file."""
+    """Run one trial, reading people from a file."""
     return trial_record(config, read_people(path), measures, group_size, game) | dict(provenance)
 
 
 def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the SHA-256 of every file that a configuration names, where ``known`` has those that were read before."""
+    """Return the SHA-256 digest of every file that a configuration names, reusing the digests in ``known``."""
     source = json.dumps(resolved(config)["source"], sort_keys=True)
     if source not in known:
         known[source] = config.source.digests()
@@ -100,7 +102,7 @@ def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The result of an experiment: its output folder and the content of ``experiment.json``."""
+    """The result of an experiment: its output folder and the contents of ``experiment.json``."""
 
     #: 0 done; 1 if any trial failed.
     exit_code: int
@@ -114,7 +116,7 @@ def run_experiment(
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, n_read: None,
 ) -> ExperimentResult:
-    """Run every trial that has no result yet, then write tables, figures, advice and the report.
+    """Run every trial without a stored result, then write tables, figures, advice and the report.
 
     ``folder``: where to write; None: the file's ``output``, or runs/experiments/<name>. ``n_jobs``: processes at a
     time; None: one for each processor. Raises `ConfigError` if the folder holds files of something else, `DataError` if
@@ -138,13 +140,13 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
-    """Return the first keys of the manifest. ``written`` is the whole experiment file as plain values."""
+    """Return the leading keys of the manifest. ``written`` is the whole experiment file as plain values."""
     words = {"name": config.name, "question": config.question, "notice": SIMULATION_NOTICE}
     return words | {"configuration": written, "reduced": reduced, "versions": versions()}
 
 
 def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
-    """Write the tables, figures, claims and advice of the completed trials, and return the manifest."""
+    """Write the completed trials' tables, figures, claims and advice, and return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)
     manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {
@@ -171,7 +173,7 @@ def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
 
 
 def summary(outcome: ExperimentResult) -> str:
-    """Summarise the result of an experiment in a few lines: trials, claims, choice and files."""
+    """Summarise an experiment's result in a few lines: trials, claims, choice and files."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [

@@ -1,4 +1,4 @@
-"""The trials of a sweep: the shared presence of people, and the releases of one configuration."""
+"""Trials of a sweep: people read once and shared, and the releases of each configuration."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return what determines the trajectories of a configuration. Trials in which it is equal share one pass."""
+    """Return the part of a configuration that determines trajectories. Trials with equal parts share one pass over
+    the data.
+    """
     return replace(
         config,
         name="people",
@@ -59,7 +61,7 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 
 def write_people(config: RunConfig, path: Path) -> Record:
-    """Write the people of a source atomically to one private file, and return the number of rows."""
+    """Write a source's people atomically to one private file, and return the number of rows."""
     atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
@@ -79,7 +81,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
 
 
 def read_people(path: Path) -> People:
-    """Read a file that `write_people` wrote."""
+    """Read a file written by `write_people`."""
     frame = pl.read_parquet(path)
     if "time" in frame.columns:
         return frame
@@ -89,14 +91,14 @@ def read_people(path: Path) -> People:
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """The distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
+    """Distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
 
     truth: NDArray[np.int64]
     bounded: NDArray[np.int64]
 
 
 def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> TrialCounts:
-    """Count everybody, or a random group that is drawn uniformly among all users with the run's seed."""
+    """Count everybody, or a random group drawn uniformly from all users using the run's seed."""
     if group_size is not None:
         users, number = np.unique(people.user, axis=0, return_inverse=True)
         if len(users) < group_size:
@@ -111,7 +113,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
-    """Release a whole run, in batches that are byte-identical to those of the pipeline."""
+    """Release a whole run in batches that are byte-identical to the pipeline's."""
     loop, seen = plan.release_loop(), no_target_cells()
     if plan.targets.n_targets:
         pieces: dict[tuple[int, int], list[Contributions]] = {}
@@ -130,7 +132,7 @@ COUNTS_PER_EVENT, MAX_EVENTS = 500, 100
 
 @dataclass(frozen=True)
 class EventFigures:
-    """The measures of how visible injected events are in their windows."""
+    """Measures of the visibility of injected events in their windows."""
 
     recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
     alarms: float  # share of events whose value has an alarm
@@ -138,7 +140,7 @@ class EventFigures:
 
 
 def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
-    """Release the counts again with injected events, each of which consists of `size` people in one cell and window.
+    """Release the counts again with injected events, each consisting of `size` people in one cell and window.
 
     Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
     shorter run), so that there is a usual count to differ from.
@@ -160,7 +162,7 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
 
 @dataclass(frozen=True)
 class Trial:
-    """A completed trial, from which its measures are computed."""
+    """A completed trial, the basis for its measures."""
 
     #: The run.
     plan: Plan
@@ -192,17 +194,17 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """The seed of the run, from which attacks derive their own."""
+        """The seed of the run, from which attacks derive theirs."""
         return self.plan.config.seed or 0
 
     @cached_property
     def days(self) -> NDArray[np.datetime64]:
-        """The local date of each released window, or NaT unless all windows of that date were released."""
+        """The local date of each released window, or NaT unless all windows of the date were released."""
         return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
     def attacked(self) -> MembershipAttack:
-        """The membership attacks on the trial's releases, for all of which people are read once."""
+        """Membership attacks on the trial's releases, sharing one pass over the people."""
         observation, _ = self.game.periods(self.plan.grid.n_windows)
         return MembershipAttack(attacked_run(self.plan, observation[1]), self.game)
 
@@ -215,7 +217,7 @@ class Trial:
 
     @cached_property
     def recovered(self) -> Recovery:
-        """The trajectories recovered from the trial's releases."""
+        """Trajectories recovered from the trial's releases."""
         return recovered(self.plan, self.released, self.windows.tolist())
 
 
@@ -226,7 +228,7 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account for a configuration, given people read earlier, with all or the named accountants.
+    """Release and account for a configuration, given people read earlier, using all or the named accountants.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.

@@ -1,4 +1,4 @@
-"""Structured logs of a run, with one event per line, as JSON or text.
+"""Structured logs of a run, one event per line as JSON or text.
 
 An event has a name and facts, which are public or identify no one. Messages of other libraries may quote a row of the
 input; a deployment redacts them to their place in the code.
@@ -21,12 +21,12 @@ _logger = logging.getLogger(NAME)
 
 
 def event(name: str, /, **facts: Any) -> None:
-    """Log an event of the run."""
+    """Log an event of a run."""
     _logger.info(name, extra={"facts": facts})
 
 
 def caution(text: str) -> None:
-    """Log a warning for the operator, on standard error if no logging is set up."""
+    """Log a warning for the operator, falling back to standard error if logging is not set up."""
     _logger.warning(text)
 
 
@@ -72,7 +72,7 @@ class _Formatter(logging.Formatter):
         self.as_json, self.deployment = style == "json", deployment
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as one line, leaving out the messages of other libraries in a deployment."""
+        """Format a record as one line. In a deployment, the messages of other libraries are omitted."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         level = record.levelname.lower()
         facts: dict[str, Any] = getattr(record, "facts", {})

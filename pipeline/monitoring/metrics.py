@@ -1,4 +1,4 @@
-"""The metrics and health of a run: how they are defined, who can see them and how they are recorded.
+"""Metrics and health of a run: definitions, visibility and recording.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
@@ -35,7 +35,7 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class MetricDefinition:
-    """The definition of one metric."""
+    """Definition of a metric."""
 
     name: str  # in Prometheus, after penstock_
     kind: Literal["counter", "gauge", "histogram"]
@@ -109,13 +109,13 @@ MEASURES = (
 
 
 class Listener:
-    """Base class for listeners to the events of a run, of which measured code knows none, as with `logging`."""
+    """Base class for listeners to the events of a run. As with `logging`, instrumented code does not refer to them."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Record an increase of a counter, the level of a gauge, or an observation of a histogram."""
+        """Record a counter increment, a gauge level or a histogram observation."""
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Record the level of a counter or gauge that the workers of a cluster maintain."""
+        """Record the level of a counter or gauge maintained by the workers of a cluster."""
 
     def enter(self, state: str) -> None:
         """Record the state of the run: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
@@ -130,7 +130,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners for the duration of a block. If several listeners are equal, only one is notified."""
+    """Register listeners while the block runs. Equal listeners are notified only once."""
     _LISTENERS.extend(listeners)
     try:
         yield
@@ -161,7 +161,7 @@ class RunMetrics(Listener):
                 self._metric(measure)
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Increase a counter, set a gauge, or add an observation to a histogram."""
+        """Increment a counter, set a gauge or add an observation to a histogram."""
         metric = self._metric(measure, value)
         if measure.kind == "counter":
             metric.inc(amount)
@@ -171,7 +171,7 @@ class RunMetrics(Listener):
             metric.observe(amount)
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Set a counter or gauge to the value that the workers of a cluster report."""
+        """Set a counter or gauge to the value reported by the workers of a cluster."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
             if level < before:  # the engine went back to an earlier checkpoint
@@ -181,7 +181,7 @@ class RunMetrics(Listener):
         self.record(measure, level, value)
 
     def value(self, measure: MetricDefinition, value: str = "") -> float | None:
-        """Return the value of a counter or gauge for one label value, or None if it has no value yet."""
+        """Return a counter or gauge value for one label value, or None if unset."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
@@ -190,7 +190,7 @@ class RunMetrics(Listener):
         return sum(self.value(measure, value) or 0.0 for value in measure.values or ("",))
 
     def _metric(self, measure: MetricDefinition, value: str = "") -> Any:
-        """Return the counter, gauge or histogram of a measure, for one value of its label."""
+        """Return the counter, gauge or histogram of a measure for one label value."""
         with self._lock:
             if (metric := self._metrics.get(measure)) is None:
                 from prometheus_client import Counter, Gauge, Histogram
@@ -234,7 +234,7 @@ class Health(Listener):
             self._beat = None
 
     def beat(self) -> None:
-        """Record a heartbeat. After the first heartbeat, each one is expected within `PATIENCE` of the last."""
+        """Record a heartbeat. After the first, each is expected within `PATIENCE` of the previous one."""
         self._beat = self._clock()
 
     @property
@@ -253,20 +253,20 @@ class Health(Listener):
 
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
-    """Report a measure to all listeners."""
+    """Report a measure to every listener."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.record(measure, amount, value)
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
-    """Pass on a value reported by the workers of a cluster to all listeners."""
+    """Forward a value reported by the workers of a cluster to every listener."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.take_over(measure, level, value)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Report the beginning of a run when the block starts, and its end when the block ends."""
+    """Report the start of a run on entry to the block, and its end on exit."""
     enter("running")
     try:
         yield
@@ -277,7 +277,7 @@ def running() -> Iterator[None]:
 
 
 def enter(state: str) -> None:
-    """Report the state of the run (`Listener.enter`)."""
+    """Report a change in the state of the run (`Listener.enter`)."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.enter(state)
 
@@ -289,7 +289,7 @@ def beat() -> None:
 
 
 def read_rows(counts: RowCounts) -> None:
-    """Count rows by outcome. This function is called once for each block of events."""
+    """Count rows by outcome; called once per block of events."""
     amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
@@ -312,26 +312,28 @@ def released(batch: Batch, last_end: int) -> None:
 
 
 def period_closed(period: int) -> None:
-    """Record that a shard of users is excluded for the rest of a budget period."""
+    """Record that a user shard is excluded for the rest of a budget period."""
     record(PERIODS_CLOSED, 1)
     logs.event("budget period closed", period=period)
 
 
 def written(final_at: float | None) -> None:
-    """Record the delay of a stream's releases on disk after the end of their last window (seconds since 1970)."""
+    """Record the delay between the end of the last window (in seconds since 1970) and its stream releases reaching
+    disk.
+    """
     if final_at is not None:
         record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 
 
 def reached(time_of_event: int, watermark: int) -> None:
-    """Record the time of the latest event and the watermark of a local stream, in milliseconds since 1970."""
+    """Record a local stream's latest event time and watermark, in milliseconds since 1970."""
     if time_of_event > 0:
         record(LATEST_EVENT, time_of_event / 1000)
         record(WATERMARK, watermark / 1000)
 
 
 def checkpoint_written(n_bytes: int) -> None:
-    """Record a checkpoint of a local stream."""
+    """Record a local stream's checkpoint."""
     record(CHECKPOINT, time.time())
     record(CHECKPOINT_BYTES, n_bytes)
     logs.event("checkpoint written", bytes=n_bytes)

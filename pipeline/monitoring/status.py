@@ -1,4 +1,4 @@
-"""The status of a run, read from the files in its folder."""
+"""Status of a run, read from the files in its folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Return the status of the run in a folder from its files alone, without a lock, or raise `DataError` (no run)."""
+    """Return the status of the run in a folder from its files alone, without locking, or raise `DataError` if there
+    is no run.
+    """
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = lock_holder(folder), atomic.read_json(folder / "operator" / "manifest.json", {})
@@ -68,7 +70,7 @@ def of_folder(folder: Path) -> Status:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """Read the figures in a local stream's checkpoint, or return an empty dictionary if there is none."""
+    """Read progress from a local stream's checkpoint, or return an empty dictionary if there is none."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = decode_state(path.read_bytes(), *checkpoint.FORMAT)
@@ -86,7 +88,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 
 
 def _of_cluster(folder: Path) -> dict[str, Any]:
-    """Read any figures that the workers of a cluster have written."""
+    """Read any progress written by the workers of a cluster."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := atomic.read_json(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}

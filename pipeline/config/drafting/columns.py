@@ -1,4 +1,4 @@
-"""Guess the columns of users, times and places in a file from their names, in eleven languages, and their values."""
+"""Guess a file's user, time and place columns from their names, in eleven languages, and from their values."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Stated:
 
 @dataclass
 class Table:
-    """The first rows of a table as text, with the table's dialect."""
+    """The first rows of a table as text, along with its dialect."""
 
     frame: pl.DataFrame
     separator: str = ","
@@ -132,7 +132,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
-        """Read the head of the first file; raise `DataError` if it is no table."""
+        """Read the head of the first file, or raise `DataError` if it is not a table."""
         source = source_of(path)
         if source is Parquet:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
@@ -195,7 +195,7 @@ class Table:
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
-        """Read the first objects of the first file that has any; if the file has several lists, use the longest."""
+        """Read the first objects of the first nonempty file, choosing the longest of several lists."""
         for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
             lists = {
                 name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
@@ -220,7 +220,7 @@ class Columns:
 
 
 def source_of(path: str) -> type[Csv | Parquet | Json]:
-    """Return the source type that reads a path, judging a folder by its file names and a file by its first bytes."""
+    """Return the source type for a path, judging a folder by its file names and a file by its first bytes."""
     files, sources = list_files(path, PATTERNS), (Csv, Parquet, Json)
     first = next((file for source in sources for file in files if matches(file, source.patterns)), files[0])
     head = next((stream.read(64) for _, stream in open_inputs([first], PATTERNS)), b"")
@@ -230,7 +230,9 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Return the encoding, the text and remarks on it, given the head of a file; its last character may be cut."""
+    """Detect the encoding of a file's head, and return the encoding, the text and any remarks. The last character
+    may be truncated.
+    """
     known = stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     others = () if known or b"\0" in head else _ENCODINGS
     texts: dict[str, str] = {}
@@ -247,7 +249,7 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
         raise DataError(f"{path}: {text}; --encoding says another encoding")
 
     def n_known(encoding: str) -> int:
-        """Count the parts of an event that the names in the header tell in an encoding."""
+        """Count the event fields that the header names under an encoding."""
         names = re.split(r"[,;\t|]", texts[encoding].split("\n", 1)[0])
         return sum(bool(named(part, names)) for part in _WORDS)
 
@@ -269,7 +271,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
 
     def rank(name: str) -> float:
-        """Return the rank of the most telling word in a name without accents; whole words rank first."""
+        """Return the rank of the most specific word in a name, ignoring accents. Whole words rank first."""
         plain = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
         plain = unicodedata.normalize("NFC", re.sub("[\u0300-\u0305\u0307-\u036f]", "", plain))  # a breve makes й of и
         parts = [word for word in re.split(r"[\W\d_]+", plain) if word]
@@ -284,7 +286,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
-    """Guess the column of each part of an event; raise `ParameterError` if a stated column is missing."""
+    """Guess the column for each event field, or raise `ParameterError` if a stated column is missing."""
     frame = table.frame
     for part, name in stated.columns.items():
         if name not in frame.columns and (part, name) != ("user", ""):
@@ -312,7 +314,7 @@ def _unassigned(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
 def _choose(
     part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], reason: str
 ) -> None:
-    """Choose the column of a field by its name, or else by its values."""
+    """Choose a field's column by name, falling back to its values."""
     names[part] = next(iter(by_name or by_value), FIXME)
     if names[part] == FIXME:
         checks[part] = f"no column could be told to hold the {part}; write it"
@@ -321,11 +323,11 @@ def _choose(
 
 
 def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[str, str]) -> str:
-    """Choose the column of times, or the columns of days and hours, and return their format."""
+    """Choose the time column, or the date and hour columns, and return their format."""
     left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return the format of each column that has one; ``before`` is a prefix to put before its values."""
+        """Return the time format of each column that has one. ``before`` is a prefix for the column's values."""
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
@@ -361,12 +363,12 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
 
 
 def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the latitude and longitude columns by name, or else by the range of their values."""
+    """Choose the latitude and longitude columns by name, falling back to the range of their values."""
     if "latitude" in names and "longitude" in names:
         return
 
     def fits(name: str, limit: float) -> bool:
-        """Return whether most values of a column are degrees within a limit."""
+        """Return whether most values of a column lie within ``limit`` degrees."""
         return share(numbers(frame[name]).abs() <= limit) >= MAJORITY
 
     degrees = [name for name in left if fits(name, 180)]
@@ -395,7 +397,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
 
 
 def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the column of users, if there is one."""
+    """Choose the user column, if there is one."""
     others = [name for name in left if name != names.get("place") and name not in named("place", left)]
     by_name = named("user", others)
     people = [name for name in by_name if not _holds_categories(frame[name])]
@@ -422,7 +424,7 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
 
 
 def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the column that names places."""
+    """Choose the column of place names."""
     text = [
         name
         for name in left
@@ -443,7 +445,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
 
 
 def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
-    """Return what columns of numbers may be that are not read as a part of an event, or nothing."""
+    """Suggest possible meanings for numeric columns that are not mapped to any event field."""
     sizes = [numbers(frame[name]).abs() for name in columns]
     for low, up, meaning in _MEANINGS[part] if columns else ():
         if share(pl.DataFrame(sizes).max_horizontal().is_between(low, up)) >= MAJORITY:
@@ -452,6 +454,6 @@ def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
 
 
 def _holds_categories(column: pl.Series) -> bool:
-    """Return whether a column holds types of people rather than individuals, that is, a few alternating values."""
+    """Return whether a column holds user categories (a few alternating values) rather than individuals."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

@@ -54,7 +54,7 @@ Rejects = Counter[tuple[str, str]]
 
 @dataclass
 class Draft:
-    """A drafted configuration with remarks."""
+    """A drafted configuration, with remarks."""
 
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
@@ -69,7 +69,7 @@ def draft(
     stated: Stated | None = None,
     stops: str | None = None,
 ) -> Draft:
-    """Draft a configuration for an event table or a folder of event tables, from up to two million events.
+    """Draft a configuration for an event table, or a folder of tables, from at most two million events.
 
     What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
@@ -140,7 +140,7 @@ def draft(
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space that a file of stops defines, matching by nearest position or by name."""
+    """Return the space defined by a file of stops, which are matched by nearest position or by name."""
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)
@@ -150,7 +150,7 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
     seen = events["place"].unique()
 
     def n_matching(name: str) -> tuple[float, bool]:
-        """Return the share of the places seen that a column of stops names."""
+        """Return the fraction of observed places that appear in a column of stops."""
         return share(seen.is_in(table[name].cast(pl.String).implode())), name == "place"
 
     column = max(table.columns, key=n_matching)
@@ -158,7 +158,7 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
 
 
 def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parquet | Json:
-    """Return the drafted source, with no time range."""
+    """Return the drafted source without a time range."""
     unused = {part: "" for part in ("latitude", "longitude", "place") if part not in columns.names}
     read: Any = {"path": path, "columns": columns.names | unused}
     read |= {"time_format": columns.time_format, "time_zone": zone}
@@ -171,7 +171,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
 
 
 def _is_citibike(path: str, table: Table) -> bool:
-    """Return whether trips are in New York, and in files that the source of Citi Bike reads."""
+    """Return whether trips are in New York and in files that the Citi Bike source can read."""
     files, patterns = list_files(path, Csv.patterns), (*Citibike.patterns, *ARCHIVES)
     is_read = not os.path.isdir(path) or any(matches(file, patterns) for file in files)
     east = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
@@ -194,7 +194,7 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
 def _list_doubts(
     table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
-    """Yield the doubtful guesses, one sentence each."""
+    """Yield the uncertain guesses, one sentence each."""
     if not table.header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]
@@ -218,7 +218,7 @@ def _list_doubts(
 
 
 def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
-    """Yield doubts about how times were read."""
+    """Yield uncertainties about how times were parsed."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
@@ -239,7 +239,7 @@ def _most_frequent(rejects: Rejects) -> str:
 
 
 def _is_pattern(path: str) -> bool:
-    """Return whether a path stands for several files."""
+    """Return whether a path is a glob pattern."""
     return not os.path.isfile(path) and len(list_files(path, source_of(path).patterns)) > 1
 
 
@@ -322,12 +322,12 @@ def _text(
 
 
 def without_line_breaks(text: str) -> str:
-    """Return text without line breaks, which would end a YAML comment."""
+    """Replace line breaks in a text, since they would end a YAML comment."""
     return " ".join(text.split())
 
 
 def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Yield a section as lines of YAML, given its values, subsections, lists and comments."""
+    """Yield the lines of a YAML section, given its values, subsections, lists and comments."""
     for key, given in keys.items():
         value, comment = given if isinstance(given, tuple) else (given, "")
         inside = isinstance(value, dict | list)
@@ -343,7 +343,7 @@ def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _keys(section: Source | Space) -> dict[str, Any]:
-    """Return the keys of a section that differ from their defaults."""
+    """Return the keys of a section whose values differ from the defaults."""
     registry = SOURCES if isinstance(section, Source) else SPACES
     keys = {"type": registry.name_of(type(section))}
     for entry in fields_of(type(section)):
@@ -353,7 +353,7 @@ def _keys(section: Source | Space) -> dict[str, Any]:
 
 
 def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
-    """Return the keys of the space, and remarks on it."""
+    """Return the keys of the space section, and remarks on them."""
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):
         return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"
@@ -363,7 +363,7 @@ def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
 
 
 def name_of(path: str) -> str:
-    """Return a name for a run from the last meaningful part of a path or pattern, without extensions."""
+    """Derive a name for a run from the last meaningful part of a path or pattern, without extensions."""
     parts = reversed(Path(os.path.abspath(path)).parts)
     names = (re.sub(r"(\[.*?\]|[^\w-])+", "-", part.split(".")[0]).strip("-") for part in parts)
     return next(filter(None, names), "draft")

@@ -1,4 +1,4 @@
-"""Facts for a draft, as its events suggest them: times, area, cells, windows and bounds."""
+"""Times, area, cells, windows and bounds for a draft, inferred from its events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BEGIN, _END = 1_704_067_200_000, 1_704_672_000_000
 
 @dataclass
 class DraftFacts:
-    """The facts that the draft takes from the events."""
+    """The facts that a draft infers from the events."""
 
     begin: int
     end: int
@@ -97,12 +97,12 @@ class DraftFacts:
 
     @property
     def clearness(self) -> float:
-        """The typical count as a multiple of its noise."""
+        """The signal-to-noise ratio of a typical count."""
         return self.typical / self.noise
 
     @property
     def noise(self) -> float:
-        """The mean magnitude of the noise, Laplace or Gaussian, whichever is smaller."""
+        """The mean magnitude of the Laplace or Gaussian noise, whichever is smaller."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
@@ -124,7 +124,7 @@ def _inner(values: pl.Series) -> tuple[float, float]:
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Return the sides of a box around the events or, if they are too far apart, around the densest region."""
+    """Return the sides of a box around the events, or around the densest region if the events are too spread out."""
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
     degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))
@@ -157,7 +157,7 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _grids(area: dict[str, float]) -> Iterator[Grid]:
-    """Yield grids over an area, from at most ten by ten cells down to two by two."""
+    """Yield grids over an area, from at most ten by ten down to two by two cells."""
     degree_width = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
     rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
     columns = max(1, round((area["east"] - area["west"]) * degree_width / _CELL))
@@ -167,5 +167,5 @@ def _grids(area: dict[str, float]) -> Iterator[Grid]:
 
 
 def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
-    """Round a range outwards to whole hundredths."""
+    """Round a range outward to whole hundredths."""
     return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)

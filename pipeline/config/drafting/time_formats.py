@@ -1,4 +1,4 @@
-"""Guesses of time formats: those in which nearly all values of a column are plausible times."""
+"""Guess time formats: those in which nearly all values of a column parse as plausible times."""
 
 from __future__ import annotations
 
@@ -39,17 +39,19 @@ WHOLE = (
 
 
 def share(mask: pl.Series) -> float:
-    """Return the fraction of values in a mask that are true, counting nulls as false."""
+    """Return the fraction of true values in a mask, counting nulls as false."""
     return float(mask.fill_null(False).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def numbers(column: pl.Series) -> pl.Series:
-    """Return a column as numbers; null where a value is none."""
+    """Convert a column to numbers, with null for anything else."""
     return column.cast(pl.Float64, strict=False)
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) -> str | None:
-    """Return the format that nearly all values of a column have, with times closest together of several, or None."""
+    """Return the format that nearly all values of a column match (the one with the smallest spread if several do),
+    or None.
+    """
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))
@@ -65,19 +67,19 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) ->
 
 
 def _shape(text: str) -> str:
-    """Remove blanks and decimals from a text, and replace each run of digits or letters with a single symbol."""
+    """Remove blanks and decimals from a text, and collapse each run of digits or letters to a single symbol."""
     text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
     return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
 
 
 @cache
 def _shape_of_format(name: str) -> str:
-    """Return the shape that every time in a format has."""
+    """Return the shape shared by all times in a format."""
     return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
 def spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the days from the first to the last time, and those that the last is in the future."""
+    """Return the span of the times in days, plus the number of days by which the last one lies in the future."""
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()
@@ -86,7 +88,7 @@ def spread(values: pl.Series, name: str, zone: str) -> int:
 
 
 def other_orders(form: str) -> list[str]:
-    """Return the variants of a format that put day, month and year in the other common orders.
+    """Return the variants of a format with day, month and year in the other common orders.
 
     >>> other_orders("%d/%m/%Y %H:%M"), other_orders("%d.%m.%Y %H:%M"), other_orders("%d.%m.%y")
     (['%m/%d/%Y %H:%M', '%Y/%m/%d %H:%M'], ['%Y.%m.%d %H:%M'], ['%y.%m.%d'])
@@ -96,7 +98,7 @@ def other_orders(form: str) -> list[str]:
 
 
 def fit(values: pl.Series, name: str, zone: str) -> float:
-    """Return the fraction of values that are times in a format and fall in plausible years."""
+    """Return the fraction of values that match a format and fall in plausible years."""
     if name in UNIX:
         scale = 1000 ** UNIX.index(name)
         begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
