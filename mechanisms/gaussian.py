@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import check_one_of, parameter
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.core.sensitivity import Sensitivity
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Scheduled):
+class Gaussian(Schedule):
     """Add real Gaussian noise to every count of every window.
 
     Parameters

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.geometry import published
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
-from penstock.mechanisms.core.schedules import Offer, Scheduled
+from penstock.mechanisms.core.schedules import Offer, Schedule
 from penstock.mechanisms.core.sensitivity import of_point
 from penstock.mechanisms.core.state import State
 
@@ -99,7 +99,7 @@ MOST_DESIGNED = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianTrace(Scheduled):
+class GaussianTrace(Schedule):
     """Perturb every point of every trace with Gaussian noise of a given size, or of the size that a goal requires.
 
     Parameters

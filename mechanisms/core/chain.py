@@ -25,7 +25,7 @@ from penstock.mechanisms.core.events import FREE, Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import ParameterError, PluginError, place_of
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -301,7 +301,7 @@ def _unreadable_input(reader: Mechanism, before: Sequence[ChainStep]) -> Iterato
     longer = any(isinstance(step, TemporalGeneralization) for step in before)
     if longer and (isinstance(reader, BlockMechanism) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
-    if longer and isinstance(reader, Scheduled) and reader.query_budget and reader.guarantee.concentrated:
+    if longer and isinstance(reader, Schedule) and reader.query_budget and reader.guarantee.concentrated:
         # A part of a longer window counts as a replacement, at twice the ρ of Gaussian noise, but four times that of
         # the question's, which is pure.
         yield "with noise in ε, or a mechanism without dissimilarity queries, after temporal_generalization"

@@ -377,7 +377,7 @@ class ChainStep(Checked, ABC):
 class Mechanism(ChainStep):
     """Base class for mechanisms that turn counts into releases.
 
-    It implements `start`, `step` and `worst_charge`, and says what it promises. Most are a `schedules.Scheduled`, which
+    It implements `start`, `step` and `worst_charge`, and says what it promises. Most are a `schedules.Schedule`, which
     leaves only amounts to be said. State is a flat dict of arrays whose leading axes are those of `Facts.shape`.
     """
 

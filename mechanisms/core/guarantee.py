@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.mechanisms.core.concentrated import epsilon_at
+from penstock.mechanisms.core.noise_family import NoiseFamily
 from penstock.mechanisms.core.unit import LANDMARKS, WINDOW, Unit
 
 #: δ at which a budget in ρ alone is stated as (ε, δ).
@@ -20,10 +21,29 @@ LAWS = {
     RHO: "ρ-zero-concentrated differential privacy",
     GAUSSIAN: "μ-Gaussian differential privacy",
 }
+#: Theorems on the sum of the amounts of a unit.
+COMPOSITION = "Bun and Steinke 2016, lemma 2.3"
+EXACT = "amounts of Gaussian noise add: Dong, Roth, Su 2022, corollary 2, hence ε at δ by Balle, Wang 2018, theorem 8"
+RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
+#: What is proved of one point, by the noise that moves it.
+ONE_POINT = {
+    "planar_laplace": ", with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
+    "planar_gaussian": ", with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
+}
 #: Of the positions of traces, which are no more than a distance apart.
 TIMES = "the times of the points are public"
 #: The theorem on crowds.
 CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is no differential privacy"
+
+
+def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
+    """Return the theorem on the amounts of a unit, with those on its noise and on the sum of its amounts."""
+    theorem += ONE_POINT.get(family.name, "")
+    if family.measure == GAUSSIAN:
+        return f"{theorem}; {EXACT}"
+    if family.is_concentrated:
+        return f"{theorem}; amounts of ρ add: {RENYI_FILTER if adaptive else COMPOSITION}"
+    return theorem
 
 
 class UnitPhrases(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.concentrated import gaussian_of, rho_of
 from penstock.mechanisms.core.contract import Facts, Mask, Mechanism, Release, Window
 from penstock.mechanisms.core.events import Block, Covered, Event, Repeated
 from penstock.mechanisms.core.geometry import distance
-from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO, Guarantee
+from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO, Guarantee, theorem_of
 from penstock.mechanisms.core.noise import LARGEST_SCALE, Noise
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, NoiseFamily, families
 from penstock.mechanisms.core.plugin import ParameterError, chance, parameter, parameters_of, stretch, typical
@@ -63,17 +63,8 @@ class Budgeted(Mechanism):
 
 Array = NDArray[np.float64]
 
-COMPOSITION = "Bun and Steinke 2016, lemma 2.3"
-EXACT = "amounts of Gaussian noise add: Dong, Roth, Su 2022, corollary 2, hence ε at δ by Balle, Wang 2018, theorem 8"
-RENYI_FILTER = "Feldman and Zrnic 2021, Rényi filter, for amounts that follow earlier releases"
-
 #: In place of a family of noise on counts: the one with less noise, for the bounds of the run (`BudgetSchedule`).
 AUTO = "auto"
-#: What is proved of one point, by the noise that moves it; schedules add.
-ONE_POINT = {
-    "planar_laplace": ", with planar Laplace noise (Andrés et al. 2013, sections 3.2 and 4.1)",
-    "planar_gaussian": ", with planar Gaussian noise (Bun and Steinke 2016, lemma 2.4)",
-}
 
 
 class Offer(NamedTuple):
@@ -88,11 +79,41 @@ class Offer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Counts:
-    """Released values as count vectors, whose distance is the mean absolute difference over active cells."""
+class View(ABC):
+    """What released values are: how far apart two of them are, and how a budget becomes noise."""
 
     family: NoiseFamily
     radius: Any = None  # distance in metres of two points that a budget is about; None on counts
+
+    @property
+    @abstractmethod
+    def query_family(self) -> NoiseFamily:
+        """The family of the noise in a dissimilarity query."""
+
+    @abstractmethod
+    def sensitivity(self, window: Window, state: State) -> Sensitivity:
+        """Return the sensitivity of one window."""
+
+    @abstractmethod
+    def last_release(self, window: Window, state: State) -> Array:
+        """Return what was published last, or a public value before the first publication."""
+
+    @abstractmethod
+    def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
+        """Return n times the distance of two values, and the number n of its parts."""
+
+    def query(self, budget: float, window: Window, state: State) -> tuple[Sensitivity, Any]:
+        """Return the sensitivity and noise scale of a dissimilarity query."""
+        moved = self.sensitivity(window, state)
+        return moved, self.query_family.scale(self.family.pure(budget), moved)
+
+    @abstractmethod
+    def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
+        """Return the charge of a step: of its query, if it has a budget, and of its publication."""
+
+
+class Counts(View):
+    """Released values as count vectors, whose distance is the mean absolute difference over active cells."""
 
     @property
     def query_family(self) -> NoiseFamily:
@@ -114,11 +135,6 @@ class Counts:
             differences = differences[..., window.active]
         return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
-    def query(self, budget: float, window: Window, state: State) -> tuple[Sensitivity, Any]:
-        """Return the sensitivity and noise scale of a dissimilarity query."""
-        moved = self.sensitivity(window, state)
-        return moved, self.query_family.scale(self.family.pure(budget), moved)
-
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
         """Return the charge of a step: its query, if that has a budget, plus its publication."""
         if not (offer.publish.ndim or offer.publish):
@@ -131,8 +147,7 @@ class Counts:
         return (self.query_family.event(Sensitivity(*map(np.max, moved)), np.max(scale)), *charge)
 
 
-@dataclass(frozen=True)
-class Points(Counts):
+class Points(View):
     """Released values as positions, with distances in metres and budgets stated per ``radius``."""
 
     @property
@@ -159,7 +174,7 @@ class Points(Counts):
         return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + query_budget),)
 
 
-class Scheduled(Mechanism):
+class Schedule(Mechanism):
     """Base class for mechanisms that allocate a budget over time, with one noise family and one view of values.
 
     A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
@@ -204,7 +219,7 @@ class Scheduled(Mechanism):
         return float(self.radius or 1.0)
 
     @property
-    def view(self) -> Counts:
+    def view(self) -> View:
         """The view of the released values."""
         return Points(self.family, self.metres) if self.family.on == "points" else Counts(self.family)
 
@@ -234,18 +249,11 @@ class Scheduled(Mechanism):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee: the budget for each unit of privacy."""
-        theorem = self.theorem
-        if self.unit != WINDOW:
-            theorem += ONE_POINT.get(self.family.name, "")
-            if self.family.measure == "gaussian":
-                theorem += f"; {EXACT}"
-            elif self.family.is_concentrated:
-                theorem += f"; amounts of ρ add: {RENYI_FILTER if self.adaptive else COMPOSITION}"
         return Guarantee(
             unit=self.unit,
             measure=self.family.measure,
             amount=self.budget,
-            theorem=theorem,
+            theorem=self.theorem if self.unit == WINDOW else theorem_of(self.theorem, self.family, self.adaptive),
             radius=self.view.radius,
             adaptive=self.adaptive,
         )
@@ -349,7 +357,7 @@ class Scheduled(Mechanism):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EveryWindow(Scheduled):
+class EveryWindow(Schedule):
     """Base class for mechanisms with the same ε in every window or at every point of a trace."""
 
     epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
@@ -361,7 +369,7 @@ class EveryWindow(Scheduled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BudgetSchedule(Budgeted, Scheduled):
+class BudgetSchedule(Budgeted, Schedule):
     """Base class for schedules with a choice of noise and a budget in ε, ρ or (ε, δ).
 
     Parameters

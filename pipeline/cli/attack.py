@@ -51,6 +51,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     _add_common(parser)
     add_removed(parser, "--save", "--out DIR says where all results are written")
+    for option in ("--attack", "--classifier", "--prior"):
+        add_removed(parser, option, "penstock attack CONFIG membership (or reconstruction, recovery) has options")
     parser.add_argument("--targets", type=int, metavar="T", help="people attacked (each attack has its default)")
     kinds = parser.add_subparsers(dest="kind", metavar="ATTACK", help="one attack alone (all that apply)")
     for name, (game, question) in _games().items():
@@ -173,6 +175,8 @@ def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add("--minutes", type=float, default=MINUTES, metavar="M", help=f"without --runs: begin no run after ({MINUTES})")
     add("--confidence", type=float, default=0.999, help="probability with which the bound holds (0.999)")
     add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
+    for option in ("--windows", "--without-data", "--delta"):
+        add_removed(parser, option, "the windows, people and δ are those of the configuration; --set changes them")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")
 
 

@@ -365,6 +365,7 @@ REMOVED: dict[str, str] = {
     "landmark_temporal_privacy_loss(…, method='paper')",
     "accountant conditional_inferential.interval": "figures are of the releases so far; those of the end are final",
     "accountant temporal.correlation.stationary": "the direction that is not given follows by Bayes' rule; give both",
+    "accountants.classes.correlation.stationary": "the direction that is not given follows by Bayes' rule; give both",
     "accountant crowd_blending.epsilon": "δ is stated at the ε of the theorem; amplified_delta gives it at any other",
     "accountant temporal.longest_gap": "after 200 releases without a landmark the next counts as one; leave it out",
     "accountant temporal.bridged_states": "gaps are followed for chains of up to 20 states; leave it out",

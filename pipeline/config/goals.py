@@ -18,7 +18,7 @@ from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.gaussian_trace import ConditionalGoal, GaussianTrace, TracePrior
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
@@ -55,7 +55,7 @@ def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
     noisy_steps = [
         i
         for i, step in enumerate(config.mechanism)
-        if isinstance(step, Scheduled) and step.family.name in families("counts", "epsilon")
+        if isinstance(step, Schedule) and step.family.name in families("counts", "epsilon")
     ]
     if not noisy_steps:
         raise _unplannable(config, "one that spends epsilon, such as laplace")

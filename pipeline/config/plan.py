@@ -13,7 +13,7 @@ from penstock.accountants.core.accountant import AccountingFacts
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.schedules import BudgetSchedule, Scheduled
+from penstock.mechanisms.core.schedules import BudgetSchedule, Schedule
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import RunConfig
@@ -260,7 +260,7 @@ def ledger_path(plan: Plan) -> Path:
 def _traces(config: RunConfig) -> TraceSpec | None:
     """Return the specification of a trace release, or None for counts."""
     for step in config.mechanism:
-        if isinstance(step, Scheduled) and step.guarantee.on_points:
+        if isinstance(step, Schedule) and step.guarantee.on_points:
             from penstock.pipeline.releasing.traces import TraceSpec
 
             gap = getattr(config.windows, "gap", None)

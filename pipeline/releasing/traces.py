@@ -17,7 +17,7 @@ from penstock.mechanisms.core.geometry import Points, corners_of, distance, mean
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, collect
-from penstock.mechanisms.core.schedules import Scheduled
+from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS
 from penstock.mechanisms.gaussian_trace import GaussianTrace, PlannedNoise
@@ -38,7 +38,7 @@ Integers = NDArray[np.int64]
 class TraceSpec:
     """The terms of a release of traces, with landmarks and budget periods that apply to points instead of windows."""
 
-    mechanism: Scheduled
+    mechanism: Schedule
     landmarks: Landmarks | None
     budget_period: int | None  # in milliseconds; None: the whole run
     time_zone: str  # of landmarks and budget periods
@@ -247,7 +247,7 @@ class TraceLoop:
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.n_shards}")
 
 
-def planned_noise(mechanism: Scheduled, traces: Traces) -> dict[str, Any]:
+def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
     """Return the deviations and factors for a `PointSchedule` if the mechanism plans its noise from a goal."""
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
