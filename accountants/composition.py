@@ -1,4 +1,4 @@
-"""Composition over windows: the privacy cost of the events of one window, of any w windows, and of a whole person."""
+"""Composition: the privacy cost of one window, of any w successive windows, and of a person's entire data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bu
 
 @dataclass(frozen=True, kw_only=True)
 class Composition(Accountant):
-    """Account for event-level, w-event and user-level loss, pure and (ε, δ); each row states its unit and assumption.
+    """Account for event-level, w-event and user-level privacy loss, pure and (ε, δ); rows state unit and assumption.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Composition(Accountant):
             raise ParameterError("w", self.w, "a whole number of windows")
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Return the model, and the empty state before the first release."""
+        """Return the model and the initial state."""
         unit = facts.mechanism.guarantee.unit if facts.mechanism else WINDOW
         w = self.w or (unit.length if unit.kind == "stretch" else None)
         stretches = {"event": 1} | ({"w_event": w} if w else {})
@@ -144,7 +144,7 @@ class Composition(Accountant):
         return self._rows(window.index, model, state), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """Return the final figures of the run, including those from privacy loss distributions."""
+        """Return the run's final figures, including those from privacy loss distributions."""
         rows = self._rows(None, model, state)
         if model["adaptive"]:
             return rows
@@ -155,11 +155,11 @@ class Composition(Accountant):
         return [*rows, self._row(None, "user_epsilon_pld", minimum, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
-        """Return the figures so far by name, the same as in the rows for the whole run."""
+        """Return the whole run's figures so far, by name."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
     def _price(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
-        """Return the pure ε, the ε at δ and the ρ of a sum of figures."""
+        """Convert summed figures to pure ε, ε at δ, and ρ."""
         epsilon, rho, gaussian = total[:3].tolist()
         exact = epsilon_of_gaussian(gaussian, self.delta)
         return epsilon, min(epsilon, exact, from_renyi(total[3:], self.delta)), rho
@@ -207,12 +207,12 @@ class Composition(Accountant):
 
 
 def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
-    """Return the ε, ρ, μ²/2 and Rényi curve of a charge, all of which add up under composition."""
+    """Return a charge's ε, ρ, μ²/2 and Rényi curve, all additive under composition."""
     return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 
 def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
-    """Return, by level, the ρ to which a mechanism limits any w successive windows or a budget period, if it does."""
+    """Return, by level, the ρ that the mechanism guarantees for any w successive windows or a budget period, if any."""
     mechanism, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
     if mechanism is None or coarse:
         return {}

@@ -31,7 +31,7 @@ TRACES = "positions `radius` metres apart at all landmarks of a budget period an
 
 
 def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float64]:
-    """Return the privacy loss of each timestamp together with all landmarks: the sum of ε over L ∪ {t}.
+    """Return the joint privacy loss of each timestamp t and all landmarks: the sum of ε over L ∪ {t}.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float
 
 
 def landmark_allocation(kind: str, landmarks: ArrayLike, epsilon: float) -> NDArray[np.float64]:
-    """Return the budget of every timestamp under a plain allocation.
+    """Return every timestamp's budget under a simple allocation.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """The budget of a period in a measure of `guarantee.Guarantee`. ``delta`` is used to convert ρ to (ε, δ).
+    """The budget of a period in a measure of `guarantee.Guarantee`, with ``delta`` to convert ρ to (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -114,7 +114,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkBudget(Accountant):
-    """Keep the sum of ε over L ∪ {t} within the budget of each period, and report the remainder.
+    """Keep the sum of ε over L ∪ {t} within each period's budget, and report the remainder.
 
     Parameters
     ----------
@@ -158,13 +158,13 @@ class LandmarkBudget(Accountant):
         check_one_of({"budget": self.budget, "rho": self.rho}, required=False)
 
     def start(self, facts: AccountingFacts) -> tuple[Budget, State]:
-        """Return the budget as the model, with an empty state."""
+        """Return the budget as the model, and an empty state."""
         state = {"period": np.asarray(-1), "window": np.asarray(0), "block_last": np.asarray(0)}
         amounts = {name: np.asarray(0.0) for name in ("landmarks", "other", "block_epsilon", "largest")}
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """Return the budget configured for the accountant, or if there is none, the one that the mechanism promises."""
+        """Return the accountant's configured budget, or by default the budget that the mechanism guarantees."""
         promised = Guarantee() if mechanism is None else mechanism.guarantee
         delta = self.delta or promised.delta or DELTA
         if self.budget is not None or self.rho is not None:
@@ -173,13 +173,13 @@ class LandmarkBudget(Accountant):
         return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
-        """Raise `BudgetExceeded` if ``charge`` would exceed the period's budget in this window. Nothing is changed."""
+        """Raise `BudgetExceeded` if ``charge`` would exceed the period's budget in this window; change nothing."""
         self._spend(window, charge, model, state)
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
     ) -> tuple[float, float, float]:
-        """Return a charge's cost, and what its period has then spent on landmarks and on its costliest other window."""
+        """Return a charge's cost, with the period's total on landmarks and on the costliest other window after it."""
         cost = model.price(charge)
         if int(state["period"]) == window.period:
             landmarks, other = float(state["landmarks"]), float(state["other"])
@@ -198,7 +198,7 @@ class LandmarkBudget(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Budget, state: State
     ) -> tuple[Rows, State]:
-        """Add a release to what its period has spent."""
+        """Add a release to its period's spending."""
         cost, landmarks, other = self._spend(window, release.charge, model, state)
         over = int(state["period"]) not in (-1, window.period)
         rows = self.finish(model, state) if over else []
@@ -223,7 +223,7 @@ class LandmarkBudget(Accountant):
         }
 
     def account_traces(self, released: ReleasedTraces) -> Rows:
-        """Return each user's ``budget_spent``, the largest sum over L ∪ {t} in a budget period, and ``budget_left``."""
+        """Return each user's ``budget_spent`` (the largest sum over L ∪ {t} in a budget period) and ``budget_left``."""
         model = self._budget(released.mechanism)
         users, sums = released.landmark_sums(released.rho if model.concentrated else released.epsilon)
         spent = np.zeros(len(released.users))
@@ -244,7 +244,7 @@ class LandmarkBudget(Accountant):
         ]
 
     def finish(self, model: Budget, state: State) -> Rows:
-        """Return the final figures of the completed period."""
+        """Return the completed period's final figures."""
         if int(state["period"]) < 0:
             return []
         landmarks, last = float(state["landmarks"]), int(state["window"])
@@ -259,7 +259,7 @@ class LandmarkBudget(Accountant):
         return rows
 
     def summary(self, model: Budget, state: State) -> dict[str, Any]:
-        """Return the largest amount spent in a period, and the budget."""
+        """Return the largest spending in any period, and the budget."""
         budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
         if model.concentrated:
             budget |= {"unit": model.unit, "epsilon": model.epsilon(model.amount), "delta": model.delta}
@@ -267,6 +267,6 @@ class LandmarkBudget(Accountant):
 
 
 def counts_as_landmark(window: Window, charge: tuple[Event, ...]) -> bool:
-    """Return whether a charge is for a landmark, or for a block in a period with landmarks."""
+    """Return whether a charge covers a landmark, or a block in a period with landmarks."""
     # Which windows of a block are landmarks is not told here; where there are any, the block is taken for one.
     return window.landmark or (window.n_landmarks != 0 and any(isinstance(event, Block) for event in charge))

@@ -1,4 +1,4 @@
-"""Membership: success of an online adversary at inferring whether a person is in the counts."""
+"""Membership: the success of an online adversary at inferring a person's presence in the counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNIT = "area under the curve"
 
 @dataclass(frozen=True, eq=False)
 class GroupGame:
-    """The groups and the mechanism of an attack, which stay the same from window to window."""
+    """The groups and mechanism of an attack, constant over windows."""
 
     groups: tuple[Groups, ...]
     mechanism: Mechanism
@@ -47,7 +47,7 @@ class GroupGame:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership(Accountant):
-    """Attack the run's mechanism with an adversary who learns with every window.
+    """Attack the run's mechanism with an adversary who learns from every window.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Membership(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Membership, ...]:
-        """Return an example: two targets among made-up people on five cells."""
+        """Return an example with two targets among synthetic people on five cells."""
         return (cls(people=Walk(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
 
     @property
@@ -144,7 +144,7 @@ class Membership(Accountant):
         return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
-        """Return the game as the model, and a state in which nothing has been learned."""
+        """Return the game as the model, and the state of an untrained learner."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
@@ -170,7 +170,7 @@ class Membership(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: GroupGame, state: State
     ) -> tuple[Rows, State]:
-        """Release the window for every group, learn from most of the groups, and score the remaining ones."""
+        """Release the window for every group, train on most groups, and score the rest."""
         pure_epsilon(release.charge)  # refuses the unknown
         rows: Rows = []
         for groups in (groups for groups in model.groups if window.index <= groups.n_windows):
@@ -195,7 +195,7 @@ class Membership(Accountant):
         return rows, state
 
     def finish(self, model: GroupGame, state: State) -> Rows:
-        """Return the areas under the curve over the whole run."""
+        """Return the area under the curve of each target over the whole run."""
         rows = []
         for groups in model.groups:
             evidence = part(f"{groups.subject}.evidence", state)
@@ -204,7 +204,7 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
-        """Return the area under the curve of each target so far, with warnings about missing targets or groups."""
+        """Return each target's area under the curve so far, with warnings about missing targets or groups."""
         areas = {
             f"target {group.subject}": _area(group, part(f"{group.subject}.evidence", state)["sum"])
             for group in model.groups

@@ -1,4 +1,4 @@
-"""Online membership attack: labelled groups of known people, a learner with flat state, and its scores."""
+"""Online membership attack: labelled groups of known people, and a learner with flat state and its scores."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Groups:
         return np.asarray(np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64))
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """Return features (n_groups, n_cells + 1): the released cells, then the target's again, 0 if unseen."""
+        """Return features (n_groups, n_cells + 1): the released cells plus the target's cell again, or 0 if unseen."""
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
         deviations = values - values[: self.n_train].mean(axis=0)
@@ -62,7 +62,7 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Sample targets, the people each target's adversary knows, and groups of those, half of them with the target."""
+    """Sample targets, each adversary's known people, and groups of those, half of them with the target."""
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -80,14 +80,14 @@ def draw_groups(
 
 
 def n_training(n_samples: int) -> int:
-    """Return the size of the training part, an even number so that both parts are balanced."""
+    """Return the size of the training part, even so that both parts are balanced."""
     return 2 * round(TRAINING_SHARE * n_samples / 2)
 
 
 def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw independent, uniformly random groups, with the target where ``included``. O(n_groups·n_users)."""
+    """Draw independent, uniformly random groups that contain the target where ``included``. O(n_groups·n_users)."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     keys = rng.random((included.size, n_users))
@@ -98,7 +98,7 @@ def random_groups(
 
 
 def start_learner(n_features: int) -> State:
-    """Return an untrained learner, with weights and intercept 0."""
+    """Return an untrained learner with zero weights and intercept."""
     return {
         "seen": np.asarray(0.0),
         "mean": np.zeros(n_features),
@@ -136,12 +136,12 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 
 def logits(features: NDArray[Any], state: State) -> Array:
-    """Return the log-odds (n_samples,) that each sample contains the target, as learned so far."""
+    """Return the learned log-odds (n_samples,) that each sample contains the target."""
     return np.asarray(_standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"])
 
 
 def _standardise(values: Array, state: State) -> Array:
-    """Standardise features to mean 0 and standard deviation 1. A feature that has never varied becomes 0."""
+    """Standardise features to mean 0 and standard deviation 1; constant features become 0."""
     deviations = np.sqrt(state["squares"] / max(float(state["seen"]), 1.0))
     # The mean of equal numbers is off by rounding; that must not look like a deviation.
     varies = deviations > 1e-12 * np.maximum(np.abs(state["mean"]), 1.0)
@@ -161,7 +161,7 @@ def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
 
 
 def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval for an area under the curve. Its width is positive even at 0 and 1."""
+    """Return a confidence interval for an area under the curve, of positive width even at 0 and 1."""
     # The limits are the areas whose own standard error reaches exactly to the observed one (Newcombe, "Confidence
     # intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in Medicine 2006, method 5).
     # They cover the choice of challenges for one trained adversary, not the choice of the training set.
@@ -176,7 +176,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     half = (n_positive + n_negative) / 2 - 1
 
     def excess(area: float) -> float:
-        """Return the distance of an area from the estimate, minus the half-width of the interval at that area."""
+        """Return an area's distance from the estimate minus the interval's half-width at that area."""
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 

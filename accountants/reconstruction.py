@@ -128,12 +128,12 @@ class Reconstruction(Accountant):
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """The targets that the configuration names."""
+        """The targets named in the configuration."""
         return self.targets if isinstance(self.targets, tuple) else ()
 
     @classmethod
     def examples(cls) -> tuple[Reconstruction, ...]:
-        """Return an example with two targets whose prior is a walk over five cells."""
+        """Return an example with two targets and a random-walk prior over five cells."""
         return (cls(horizon=3, tolerance=1, targets=2, prior=KnownPrior(chain=Walk(n=5, tau=0.3), windows=2)),)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class Reconstruction(Accountant):
             raise ParameterError("prior.windows", None, "given: in how many first windows people are drawn as targets")
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Choose the targets and build their priors."""
+        """Choose targets and build their priors."""
         known = known_targets(self.prior, self.targets, self.seed, training)
         known = knowing_a_share(known, self.prior, self.known, self.seed, training)
         return {"targets": known.watched, "known": known}
@@ -158,7 +158,7 @@ class Reconstruction(Accountant):
         return tuple({"targets": part.watched, "known": part} for part in parts)
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TargetFilters, ReleaseForecast], State]:
-        """Return the filters and the forecast as the model, with the state before the first release."""
+        """Return the filters and forecast as the model, and the initial state."""
         known: KnownTargets = (facts.training or self.prepare(None))["known"]
         check_one_place(facts, known)
         filters = target_filters(known, self.horizon, self.tolerance, self.known)
@@ -189,7 +189,7 @@ class Reconstruction(Accountant):
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
-        """Finalise the last windows, which no later release can change."""
+        """Finalise the figures of the last windows."""
         return model[0].finish(state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Reconstruction(Accountant):
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Reject a run whose counts reveal more than one place per person and window, or a prior over other cells."""
+    """Reject runs with more than one counted cell per person and window, or a prior over different cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

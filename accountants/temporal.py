@@ -1,4 +1,4 @@
-"""Temporal privacy loss: the loss about one window from a series of releases of correlated values.
+"""Temporal privacy loss: the loss about one window from releases of correlated values.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
 releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
@@ -47,7 +47,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Temporal(Accountant):
-    """Account for the loss about each window from releases of the correlated windows before and after it.
+    """Account for the privacy loss about each window from releases of correlated windows before and after it.
 
     Parameters
     ----------
@@ -100,20 +100,20 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """Return two examples: one with a single adversary, and one with an additional class of people."""
+        """Return an example with one adversary, and one with an additional class of people."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return cls(correlation=strong, lag=12, goal=1.0), cls(correlation=strong, classes=(tourists,), lag=12)
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
-        """The subjects, each with the correlation that the adversary knows."""
+        """The adversary's known correlation for each subject."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
         return (*everybody, *((group.name, group.correlation) for group in self.classes))
 
     @property
     def public(self) -> bool:
-        """Return whether all correlations are public, so that none was learned from people."""
+        """Return whether all correlations are public, none learned from people."""
         return all(correlation.is_public for _, correlation in self.known)
 
     @property
@@ -122,12 +122,12 @@ class Temporal(Accountant):
         return self.correlation.windows if self.correlation else None
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Build every adversary from its files or its estimate."""
+        """Build every adversary from files or a learned estimate."""
         made = (adversary(known, training, subject) for subject, known in self.known)
         return {"adversaries": tuple(made)}
 
     def start(self, facts: AccountingFacts) -> tuple[tuple[TemporalLossTracker, ...], State]:
-        """Create a tracker for every subject."""
+        """Create a tracker for each subject."""
         prepared = self.prepare(None) if facts.training is None else facts.training
         followed = partial(
             TemporalLossTracker,
@@ -144,7 +144,7 @@ class Temporal(Accountant):
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
-        """Return an upper bound on a release's ε under replacement, slightly increased because scales are rounded."""
+        """Bound a release's ε under replacement, with slack for rounded scales."""
         stated = self.largest_epsilon
         promised = Guarantee() if facts.mechanism is None else facts.mechanism.guarantee
         if stated is None and promised.measure == EPSILON:
@@ -184,9 +184,9 @@ class Temporal(Accountant):
         return rows, new
 
     def finish(self, model: tuple[TemporalLossTracker, ...], state: State) -> Rows:
-        """Close all rows that are still open."""
+        """Close all open rows."""
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """Return for each subject the largest total loss, its window, the limit of the loss, and the ε for the goal."""
+        """Return each subject's largest total loss with its window, the limit of the loss, and the ε for the goal."""
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

@@ -1,4 +1,4 @@
-"""Contract for accountants: a fold over releases that yields rows about their privacy cost."""
+"""The accountant interface: a fold over releases that yields rows of privacy costs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """A row of ``accounts.parquet`` that holds one figure of an accountant.
+    """A row of ``accounts.parquet``: one figure of an accountant.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Facts about a run from which its accountants start: the contribution bounds, the release and its windows.
+    """Facts about a run that its accountants start from: contribution bounds, release and windows.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ class AccountingFacts(Bounds):
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
-        """Return the facts from which a mechanism starts, for accountants that run a mechanism themselves."""
+        """Return a mechanism's facts, for accountants that run the mechanism themselves."""
         return Facts(n_cells=self.n_cells, n_windows=self.n_windows, n_replicas=n_replicas, **self.limits())
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Return whether bounding may replace a person's removed events in a block by other events of theirs."""
+        """Return whether bounding may replace a person's removed events with other events of theirs in the block."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
@@ -126,21 +126,21 @@ class Accountant(Checked, ABC):
 
     @property
     def public(self) -> bool:
-        """Return whether the rows depend on no data except past releases, and so may be published."""
+        """Return whether the rows are safe to publish because they depend only on past releases."""
         return True
 
     @property
     def training_windows(self) -> int | None:
-        """The number of windows at the start of the stream from which `prepare` learns, or None."""
+        """The number of initial windows that `prepare` learns from, or None."""
         return None
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """The user ids named in the configuration. Their rows are given to `prepare` in `Training.named`."""
+        """The user ids named in the configuration, whose rows `prepare` gets in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Read files and learn priors. This is done once, during planning.
+        """Read files and learn priors, once, during planning.
 
         Parameters
         ----------
@@ -154,34 +154,34 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split the prepared model into independent shards. The base class returns a single shard."""
+        """Split the prepared model into independent shards: by default, a single one."""
         return (prepared,)
 
     @classmethod
     def examples(cls) -> tuple[Accountant, ...]:
-        """Return typical instances for the conformance suite, by default made from the declared parameters."""
+        """Return typical instances for the conformance suite, by default built from the declared parameters."""
         return typical(cls)
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
-        """Return the model and the state before the first release, or raise `UnsupportedEvent` without a theorem."""
+        """Return the model and the initial state, or raise `UnsupportedEvent` if no theorem applies."""
 
     @abstractmethod
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
-        """Account for one release. An unknown event is rejected before anything changes."""
+        """Account for one release. An unknown event is rejected without side effects."""
 
     def account_traces(self, released: ReleasedTraces) -> Rows:
-        """Account for the released traces of some users. Each user's figures depend on that user's trace only."""
+        """Account for users' released traces. Each user's figures depend only on that user's trace."""
         raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 
     def finish(self, model: Any, state: State) -> Rows:
-        """Return the figures that become final only after the run has ended."""
+        """Return the figures that become final only at the end of the run."""
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Return the figures so far for the manifest, as numbers and texts by name. They are public if `public` is."""
+        """Return the figures so far for the manifest, as numbers and texts by name, public only if `public` is True."""
         return {}
 
 

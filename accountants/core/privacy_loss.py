@@ -1,4 +1,4 @@
-"""Privacy loss distributions. Equal events are counted during a run, and composed once at its end."""
+"""Privacy loss distributions: equal events are counted during a run and composed once at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAIL = 1e-15
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count a release's events in the first ``n_kinds`` rows of ``table``, and close it beyond MAX_DISTINCT kinds."""
+    """Count a release's events in the first ``n_kinds`` rows of ``table``, which closes beyond MAX_DISTINCT kinds."""
     # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
     # one of another kind.
     table = table.copy()
@@ -47,7 +47,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 def from_loss_distributions(
     table: NDArray[np.float64], n_kinds: int, delta: float, *, n_parts: int = N_PARTS
 ) -> float | None:
-    """Return ε at δ, rounded up, of all events in a table of `remember`, or None if the table is closed or empty.
+    """Compose all events in a table from `remember`: return ε at δ, rounded up, or None if it is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
     without the person: the smallest curve of δ that is exact at every dot and nowhere too low (Doroshenko, Ghazi,
@@ -117,7 +117,7 @@ class _Loss(NamedTuple):
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Return the index of the first grid point, the mass on each grid point, and the mass of an infinite privacy loss.
+    """Discretise a loss distribution: first grid index, mass per grid point, and mass at infinite privacy loss.
 
     A person is in a sample with probability ``rate``; ``removed``: from the data with them, or else added to those
     without.
@@ -143,7 +143,7 @@ def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int,
 
 
 def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step: float, delta: float) -> float:
-    """Return ε at δ for releases whose losses add up, given the first grid point, masses, rest and number of each."""
+    """Return ε at δ under composition, given each kind's first grid index, masses, infinite mass and count."""
     low, high = 0, sum(n * (len(mass) - 1) for _, mass, _, n in parts)
     span = max((len(mass) for _, mass, _, _ in parts), default=1)
     for order in np.concatenate([np.arange(-20, 0), np.arange(1, 21)]) / span:  # Chernoff's bounds on both tails
@@ -169,7 +169,7 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Return a key that equal events share (None if no distribution is known), and the number of its events."""
+    """Return a key shared by equal events (None without a known distribution), and the number of events."""
     match event:
         case events.Additive() if event.family in KINDS:
             return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1

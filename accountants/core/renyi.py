@@ -1,4 +1,4 @@
-"""Rényi differential privacy of single events under add/remove, at fixed orders."""
+"""Rényi differential privacy of single events under add/remove at fixed orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDERS: NDArray[np.float64] = np.asarray(concentrated.ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
-    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,), as the sum over its events."""
+    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,), summed over its events."""
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
 
 
@@ -67,7 +67,7 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Return the curve of one sampled Gaussian, infinite below order 2, where the library's series may diverge."""
+    """Return the curve of a sampled Gaussian, infinite below order 2, where the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -91,7 +91,7 @@ def _laplace(multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
-    """Return the exact curve if one coordinate shifts by the whole L1 sensitivity, which is the worst direction."""
+    """Return the exact curve for a shift of one coordinate by the full L1 sensitivity, the worst case."""
     if shift == 0:
         return np.zeros(len(ORDERS))
     if scale == 0:
@@ -102,7 +102,7 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
 
 
 def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the log mass of each loss of discrete Laplace noise under a shift, and the losses in decreasing order."""
+    """Return the log mass of each privacy loss of discrete Laplace noise under a shift, and the losses, decreasing."""
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])

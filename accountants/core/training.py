@@ -1,6 +1,4 @@
-"""The training part of a stream: people's cells in its first windows, before accounting begins. For the operator
-only.
-"""
+"""The training part of a stream: people's cells in the windows before accounting starts, for the operator only."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """The cell of each person in each of the first windows of a stream. For the operator only.
+    """Each person's cell in each of a stream's first windows, for the operator only.
 
     >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
     >>> training.n_users, training.n_windows, training.with_unseen().tolist()
@@ -41,9 +39,9 @@ class Training:
         return int(self.trajectories.shape[1])
 
     def first(self, n_windows: int) -> Training:
-        """Keep only the first ``n_windows`` windows. People not seen in them are kept, as rows of -1."""
+        """Keep only the first ``n_windows`` windows. People not seen in them remain as rows of -1."""
         return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:
-        """Return the trajectories with an extra place, ``n_cells``, that stands for windows without a sighting."""
+        """Return the trajectories with an extra place, ``n_cells``, for windows without a sighting."""
         return np.where(self.trajectories < 0, self.n_cells, self.trajectories)

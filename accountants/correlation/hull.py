@@ -1,4 +1,4 @@
-"""Geometry of temporal leakage: the concave hull above the ROC curves of all pairs of rows of a matrix.
+"""Geometry of temporal leakage: the concave hull of the ROC curves of all row pairs of a matrix.
 
 A pair of distributions (q, d) and a set of states S give the point (d(S), q(S) - d(S)), here called (miss, gain).
 Seen in these coordinates the upper-left hull of the usual ROC plane, down to slope 1, is the increasing part of an
@@ -52,7 +52,7 @@ def leakage_hull(rows: Array) -> Array:
 
 
 def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
-    """Return a preliminary hull, and the ordered pairs (first, second) of rows whose ROC curve may rise above it."""
+    """Return a preliminary hull, and the ordered row pairs (first, second) whose ROC curves may exceed it."""
     # The support h(r) = max over S of q(S) - r·d(S) = sum of max(q - r·d, 0) costs no sort. Supports at slopes 1 = r_0
     # < ... < r_m, the last at least every likelihood ratio, enclose a pair's curve in a polygon with the corners where
     # neighbouring support lines meet. A pair is dropped only if *every* corner lies under the hull of some exact
@@ -88,7 +88,7 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Return the supports of all ordered pairs at slope 1 and at the largest ratio, each of shape (n_rows, n_rows)."""
+    """Return the supports of all ordered row pairs at slope 1 and at the largest ratio, each (n_rows, n_rows)."""
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
@@ -100,7 +100,7 @@ def end_supports(rows: Array) -> tuple[Array, Array]:
 
 
 def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array:
-    """Return the largest q(S) - slope·d(S) over sets S of states for each pair. Pairs are ordered by ``first``."""
+    """Return the maximum of q(S) - slope·d(S) over sets S of states for each pair. Pairs are sorted by ``first``."""
     scaled = slope * rows
     chunk = max(1, _ELEMENTS_PER_BATCH // rows.shape[1])
     result = np.empty(len(first))
@@ -115,7 +115,7 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 
 
 def roc_points(q: Array, d: Array) -> Array:
-    """Return the points (miss, gain) of the ROC curves of pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
+    """Return the ROC points (miss, gain) of pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
     # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
     # d add nothing, so those are not sorted.
     gain = np.maximum(q - d, 0.0)
@@ -127,12 +127,12 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """Return the height of points (miss, gain) above a hull, which extends horizontally beyond its last vertex."""
+    """Return the height of points (miss, gain) above a hull that extends horizontally beyond its last vertex."""
     return np.asarray(points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1]))
 
 
 def upper_hull(points: Array) -> Array:
-    """Return the concave chain from the highest leftmost point to the highest one (Andrew's monotone chain, 1979)."""
+    """Return the concave chain from the highest leftmost point to the highest point (Andrew's monotone chain, 1979)."""
     points = points[np.lexsort((-points[:, 1], points[:, 0]))]
     rises = np.append(True, points[1:, 1] > np.maximum.accumulate(points[:-1, 1]))
     chain: list[tuple[float, float]] = []
@@ -150,7 +150,7 @@ def upper_hull(points: Array) -> Array:
 
 
 def extend_hull(hull: Array, points: Array) -> Array:
-    """Extend a hull by further points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
+    """Extend a hull with further points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
     # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     # ever reaches the sequential `upper_hull`.
     if len(points) <= _FEW_POINTS:

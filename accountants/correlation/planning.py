@@ -1,4 +1,4 @@
-"""Choice of an epsilon so that the total temporal privacy loss never exceeds a goal."""
+"""Calibration of epsilon to a goal for the total temporal privacy loss."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRECISION = 1e-13  # relative; plans stay this far under the goal, so that roun
 def largest_epsilon(
     goal: float, backward: Correlation = None, forward: Correlation = None, horizon: int | None = None
 ) -> float:
-    """Return the largest constant epsilon that keeps the total temporal loss at or below a goal at every release.
+    """Find the largest constant epsilon that keeps the total temporal loss within a goal at every release.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def largest_epsilon(
     before, after = leakage_function(backward), leakage_function(forward)
 
     def loss(epsilon: float) -> float:
-        """Return the largest total loss at a constant epsilon, which it grows with."""
+        """Return the largest total loss at a constant epsilon, an increasing function."""
         if horizon is None:
             return before.supremum(epsilon) + after.supremum(epsilon) - epsilon
         leak_on, leak_back = (_constant_leak(epsilon, horizon, leakage) for leakage in (before, after))
@@ -69,7 +69,7 @@ def largest_epsilon(
 
 
 def _constant_leak(epsilon: float, horizon: int, leakage: LeakageFunction) -> Array:
-    """Return the loss that leaks into each of `horizon` releases at a constant epsilon, computed until it converges."""
+    """Return the loss leaked into each of `horizon` releases at a constant epsilon, iterating until convergence."""
     values, incoming = [0.0], leakage(epsilon)
     while len(values) < horizon and incoming > values[-1]:
         values.append(incoming)

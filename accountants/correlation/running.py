@@ -34,7 +34,7 @@ LONGEST_GAP = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LossRows:
-    """The losses of consecutive releases, as known after the newest one: arrays of equal length, in nats."""
+    """The losses of consecutive releases as of the latest release: arrays of equal length, in nats."""
 
     first: int  # 1-based index of the first of these releases
     backward: Array  # backward loss; never revised
@@ -53,7 +53,7 @@ class LossRows:
 
 
 class RunningTemporalLoss:
-    """The backward, forward and total loss of an endless series, updated one release at a time.
+    """The backward, forward and total loss of an infinite series, updated one release at a time.
 
     A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
     `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
@@ -85,7 +85,7 @@ class RunningTemporalLoss:
         }
 
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
-        """Add one release, and return the new state with every row that was open, updated."""
+        """Add one release, and return the new state and the updated open rows."""
         if not 0 <= epsilon <= self.largest_epsilon:
             raise ParameterError("epsilon", epsilon, f"between 0 and the declared largest {self.largest_epsilon:g}")
         n_releases = int(state["releases"][0]) + 1
@@ -110,12 +110,12 @@ class RunningTemporalLoss:
         return new_state, rows
 
     def finish(self, state: State) -> LossRows:
-        """Mark the open rows as final at their current loss, since the series has ended."""
+        """Mark the open rows as final at the end of the series."""
         charges, leaked_in, low = (np.asarray(state[key], dtype=float) for key in ("epsilons", "leaked_in", "low"))
         return _rows(int(state["releases"][0]) - len(low) + 1, len(low), charges, leaked_in, low, low)
 
     def _sweep(self, charges: Array, before: list[float], future: float) -> Array:
-        """Propagate the loss of the newest release backward through the open rows, until a row no longer changes."""
+        """Propagate the newest release's loss backward through the open rows until they stop changing."""
         values = [*before, future]
         epsilons = charges.tolist()
         for row in range(len(before) - 1, -1, -1):
@@ -142,14 +142,14 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
 
 
 class LandmarkFigures(NamedTuple):
-    """The landmark losses given the releases so far, in nats."""
+    """The landmark losses from the releases so far, in nats."""
 
     now: float  # loss about all landmarks and the release just made
     largest: float  # the overall loss: the largest over every release so far
 
 
 class RunningLandmarkLoss:
-    """The landmark loss of a growing series. It equals `landmark_temporal_privacy_loss` after every release.
+    """The landmark loss of a growing series, equal to `landmark_temporal_privacy_loss` after every release.
 
     With m the open gap's length and n the number of states, a step takes O(m·n) evaluations; the landmark that ends a
     gap O(m²·n), vectorised. State: O(m + n) numbers.
@@ -172,7 +172,7 @@ class RunningLandmarkLoss:
         }
 
     def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
-        """Add one release, and return the new state with the losses given the releases so far."""
+        """Add one release, and return the new state and the losses so far."""
         if landmark or len(state["charges"]) >= self.longest_gap:
             return self._close(state, epsilon)
         return self._extend(state, epsilon)
@@ -225,7 +225,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """A tracker of the temporal and landmark loss for one adversary. Its state is flat arrays, and all else is public.
+    """A tracker of the temporal and landmark loss for one adversary, public except for its state of flat arrays.
 
     `landmarks`: whether the run has any. `goal`: total loss that is not to be passed. `horizon`: releases of the run;
     None: endless. Epsilons are those of replacement.
@@ -254,7 +254,7 @@ class TemporalLossTracker:
         self.planned = None if goal is None else planned_epsilon(goal, backward, forward, horizon)
 
     def start(self) -> State:
-        """Return the state before the first release, with no open or closed rows."""
+        """Return the initial state, without open or closed rows."""
         state = nested(STREAM, self.running.start())
         if self.landmarks is not None:
             state |= nested(LANDMARK, self.landmarks.start())
@@ -288,7 +288,7 @@ class TemporalLossTracker:
         return rows, new
 
     def finish(self, state: State) -> Rows:
-        """Close the open rows and return the figures of the run."""
+        """Close the open rows, and return the run's figures."""
         losses = self.running.finish(part(STREAM, state))
         rows = self._revise(losses, state["windows"], range(len(state["windows"])), is_last=True)
         total, _ = self._largest(state)
@@ -320,14 +320,14 @@ class TemporalLossTracker:
         return float(total), int(window)
 
     def _supremum(self, state: State) -> float:
-        """Return the total loss of an endless stream in which every release costs as much as the costliest so far."""
+        """Return the total loss of an infinite stream in which every release costs as much as the costliest so far."""
         epsilon = float(state["costliest"][0])
         if math.isinf(epsilon):
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
     def _revise(self, losses: LossRows, windows: Any, positions: Iterable[int], is_last: bool = False) -> Rows:
-        """Return rows with the forward and total loss of the open releases at these positions."""
+        """Return updated rows of forward and total loss for the open releases at these positions."""
         rows = []
         for at in positions:
             is_final = is_last or bool(losses.final[at])

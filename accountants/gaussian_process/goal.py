@@ -1,4 +1,4 @@
-"""The least noise that keeps the loss about every secret at or below a goal, for a class of priors."""
+"""Calibration of noise to a goal for the loss about every secret, over a class of priors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Planned = TypeVar("Planned")
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
-    """Return the least standard deviation that meets the goal for each trace (n_users,), in metres on each axis.
+    """Return each trace's smallest standard deviation that meets the goal, (n_users,), in metres per axis.
 
     Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
     precision (a nugget ends that).
@@ -52,7 +52,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 
 def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tuple[Array, list[Array]]:
-    """Return the noise that `planned_covariance` designs for the first ``n_points`` points of each trace.
+    """Return the noise designed by `planned_covariance` for the first ``n_points`` points of each trace.
 
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
     Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
@@ -61,7 +61,7 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
     """
 
     def factor_of(times: Array) -> tuple[float, Array]:
-        """Return the least standard deviation and the factor for one trace."""
+        """Return the smallest standard deviation and the factor for one trace."""
         covariance = planned_covariance(goal, radius, times)
         if not np.isfinite(covariance).all():
             return math.inf, np.full_like(covariance, np.nan)
@@ -73,7 +73,7 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
-    """Apply a plan to the first points of each trace. Traces with equal gaps between their times share one plan."""
+    """Apply a planner to the first points of each trace, once per distinct sequence of time gaps."""
     planned: dict[bytes, Planned] = {}
     of_users = []
     for times in np.split(traces.times, traces.starts[1:]):
@@ -85,7 +85,7 @@ def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Trac
 
 
 def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> float:
-    """Return the least standard deviation that meets the goal for one trace with points at ``times``, in seconds.
+    """Return the smallest standard deviation that meets the goal for a trace with points at ``times``, in seconds.
 
     For a class of length scales: enough for the worst of them, and at most 0.2 % more than that.
     """
@@ -93,7 +93,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
 
 def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
-    """Return `planned_sigma`, and the length scale in the class at which the loss is then largest."""
+    """Return `planned_sigma` with the length scale of the class that attains the largest loss."""
     sigma, _, worst = _sigma_and_scales(goal, radius, checked_times(times), None)
     return sigma, worst
 
@@ -131,7 +131,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
 ) -> tuple[float, set[float], float]:
-    """Return the least σ for noise of covariance σ²·shape (None: white), the binding length scales, and the worst."""
+    """Return the smallest σ for noise of covariance σ²·shape (None: white), the binding length scales and the worst."""
     prior, scales = GaussianProcess.of(goal), set[float]()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
@@ -157,7 +157,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Return the secrets that a goal protects: those of its family in the whole trace and in each of its prefixes."""
+    """Return the secrets that a goal protects: its family's in the whole trace and in each prefix."""
     if goal.secrets == "every_other":
         return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
     complete = list(named_family(goal.secrets, n_points, goal.width))
@@ -185,7 +185,7 @@ def smallest_sigma(
     *,
     nugget: float = 0.0,
 ) -> float:
-    """Return the smallest σ that keeps `conditional_inferential_loss` at most ``goal`` for every secret.
+    """Find the smallest σ at which `conditional_inferential_loss` is at most ``goal`` for every secret.
 
     Noise of variance σ² at every point, or σ²·``noise_covariance``: more of it never raises the loss, so the root is
     unique; it is bracketed in closed form and rounded up.
@@ -234,7 +234,7 @@ def smallest_scale(
     order: float,
     noise_covariance: ArrayLike | None = None,
 ) -> float:
-    """Compute `smallest_sigma` for a given prior and secrets that have been checked."""
+    """Compute `smallest_sigma` for a prior and validated secrets."""
     if not (math.isfinite(goal) and goal > 0):
         raise ParameterError("goal", goal, "a finite number above 0")
     shape = noise_matrix(len(times), 1.0 if noise_covariance is None else None, noise_covariance)
@@ -252,7 +252,7 @@ def smallest_scale(
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
     def excess(log_variance: float) -> float:
-        """Return the logarithm of the ratio of the loss to the goal, which decreases as the variance grows."""
+        """Return the log ratio of the loss to the goal, which decreases in the variance."""
         matrix = loss_matrix(response, math.exp(log_variance) * shape)
         return math.log(weight * largest_eigenvalue(matrix) / goal)
 
@@ -278,7 +278,7 @@ MAX_EVALUATIONS = 10_000
 def worst_length_scale(
     quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
-    """Maximise a positive function over length scales up to the prior's; return the maximum and where it occurs.
+    """Maximise a positive function over length scales up to the prior's; return the maximum and its argument.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as

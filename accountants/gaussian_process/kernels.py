@@ -1,4 +1,4 @@
-"""The Gaussian-process prior of a trace, the covariance of its noise, and families of secret points.
+"""Gaussian-process priors of traces, noise covariances, and families of secret points.
 
 Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
 """
@@ -58,7 +58,7 @@ class GaussianProcess(Checked):
 
     @classmethod
     def of(cls, prior: TracePrior) -> GaussianProcess:
-        """Return the process that a configuration declares, using the longest of its length scales."""
+        """Build the process declared by a configuration, with the longest of its length scales."""
         given = {field.name: getattr(prior, field.name) for field in fields(cls)}
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
@@ -80,7 +80,7 @@ class GaussianProcess(Checked):
 
 
 def checked_times(times: ArrayLike) -> Array:
-    """Return the times as a float array of shape (n,) with n ≥ 1. Raise `ParameterError` for any other input."""
+    """Return the times as a float array of shape (n,), n ≥ 1; raise `ParameterError` for any other input."""
     checked = np.asarray(times, dtype=np.float64)
     if checked.ndim != 1 or checked.size == 0 or not np.isfinite(checked).all():
         raise ParameterError("times", times, "finite numbers, one for each point")
@@ -110,7 +110,7 @@ def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
-    """Return the family of secrets that a configuration names. ``width`` is used only by ``sliding_blocks``.
+    """Return the family of secrets named by a configuration. ``width`` applies only to ``sliding_blocks``.
 
     >>> named_family("every_other", 4), named_family("sliding_blocks", 4, 3)
     ([array([0, 2]), array([1, 3])], [array([0, 1, 2]), array([1, 2, 3])])
@@ -126,13 +126,13 @@ def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
 
 
 def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[Indices]:
-    """Return a list of secrets, each as in `secret_indices`. A single secret becomes a list of one."""
+    """Return a list of secrets (see `secret_indices`). A single secret becomes a one-element list."""
     one = np.ndim(secrets) == 0 if np.isscalar(secrets) else len(secrets) == 0 or np.ndim(secrets[0]) == 0
     return [secret_indices(secret, n_points, field) for secret in ([secrets] if one else secrets)]
 
 
 def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
-    """Return the sorted indices of a non-empty secret, given as a mask or as distinct, possibly negative indices."""
+    """Return the sorted indices of a non-empty secret, given as a mask or distinct, possibly negative indices."""
     given = np.atleast_1d(np.asarray(secret))
     if given.dtype == np.bool_ and given.shape == (n_points,):
         given = np.flatnonzero(given)

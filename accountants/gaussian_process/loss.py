@@ -58,7 +58,7 @@ def conditional_response(covariance: Array, secret: Indices) -> Response:
 
 
 def well_conditioned(covariance: Array) -> tuple[Array, bool]:
-    """Return the Cholesky factor of a secret's prior covariance. Raise `ParameterError` if it is nearly singular."""
+    """Return the Cholesky factor of a secret's prior covariance; raise `ParameterError` if it is nearly singular."""
     try:
         factor = linalg.cholesky(covariance, lower=True)
         reciprocal_condition, _ = linalg.lapack.dpocon(factor, np.abs(covariance).sum(axis=0).max(), uplo="L")
@@ -109,7 +109,7 @@ def conditional_inferential_loss(
     *,
     nugget: float = 0.0,
 ) -> tuple[float, float]:
-    """Compute the largest Rényi divergence between releases under two hypotheses about the secret points of a trace.
+    """Compute the largest Rényi divergence between releases under two hypotheses about a trace's secret points.
 
     Hypotheses are at most ``radius`` apart at every secret point; the figure is exact for the ball around them,
     ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent and alike, hence
@@ -161,7 +161,7 @@ def conditional_inferential_loss(
 
 
 def independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
-    """Return the largest eigenvalue of the loss matrix for a prior with the same variances but no correlation."""
+    """Return the loss matrix's largest eigenvalue under a prior with the same variances but no correlation."""
     variances = noise.diagonal()
     if np.count_nonzero(noise) == np.count_nonzero(variances):
         return 1.0 / float(variances[secret].min())

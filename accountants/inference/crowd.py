@@ -1,4 +1,4 @@
-"""Likelihood of releases for an adversary who knows part of the crowd and the distribution of the rest.
+"""Likelihood of releases for an adversary with partial knowledge of the crowd and priors on the rest.
 
 A released count is known people, the target if there, unknown people and noise. The number of unknown people in a cell
 has a Poisson-binomial distribution: each is there independently of the others, with a probability of their own.
@@ -22,7 +22,7 @@ _MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 
 
 def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
-    """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people."""
+    """Return the distribution of people per cell, (n_cells, most + 1), exact for up to ``maximum`` people."""
     n_people, n_cells = presence.shape
     mass = np.zeros((n_cells, (n_people if maximum is None else min(maximum, n_people)) + 1))
     mass[:, 0] = 1.0
@@ -34,7 +34,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere; 0: neither can be.
+    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere; 0: both impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -73,7 +73,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """The people about whom adversaries know only the probability of being in each cell.
+    """The people about whom adversaries know only a probability for each cell.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they
@@ -85,7 +85,7 @@ class UnknownCrowd:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], itself: IntArray, places: PriorPlaces) -> UnknownCrowd:
-        """Build a crowd from people's individual priors, using their long-run distributions."""
+        """Build a crowd from the stationary distributions of people's individual priors."""
         initial = np.stack([prior.initial for prior in priors])
         return cls(initial[:, places.location[:-1]] * places.share[:-1], itself)
 
@@ -95,7 +95,7 @@ class UnknownCrowd:
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """The log-probability of each number of unknown people in a cell besides the target, (targets, cells, n)."""
+        """The log-probability of each number of unknown people in a cell other than the target, (targets, cells, n)."""
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
         reach = self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)
         maximum = int(reach.max(initial=0)) + _MARGIN_PEOPLE
@@ -109,7 +109,7 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """Count the people per cell whom each target's adversary does not know, the target too, (targets, cells)."""
+        """Count the people unknown to each target's adversary per cell, including the target: (targets, cells)."""
         crowd = np.bincount(unknown, minlength=n_cells + 1)[:n_cells]
         is_here = np.arange(n_cells) == cells[:, None]
         return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)

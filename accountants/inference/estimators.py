@@ -1,4 +1,4 @@
-"""Estimators of a trajectory, and their success rates by Monte Carlo."""
+"""Trajectory estimators and their success rates by Monte Carlo."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def estimate(
     noise: str | None = None,
     scale: Any = None,
 ) -> IntArray:
-    """Guess trajectories from releases, knowing the prior and everybody else's data.
+    """Estimate trajectories from releases, given the prior and everybody else's data.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def attack_success(
     trajectories: Any = None,
     confidence: float = 0.9999,
 ) -> tuple[float, float, float]:
-    """Estimate the fraction of trajectories that an attack reconstructs, with an exact binomial interval.
+    """Estimate the fraction of trajectories reconstructed by an attack, with an exact binomial interval.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _informed_guesses(
     scales: FloatArray,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Simulate releases of each trajectory, and return the guesses of map or posterior_marginals from them."""
+    """Simulate releases of each trajectory, and return the estimates of map or posterior_marginals."""
     back = np.arange(len(paths))
     if noise is None:
         # without noise the release is a function of what the sensors see of the trajectory
@@ -189,7 +189,7 @@ def _informed_guesses(
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
-    """Return the guess that an estimator makes without any release, shape (n_steps,)."""
+    """Return an estimator's guess from the prior alone, shape (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
     nothing = np.zeros((1, n_steps, prior.n_locations))

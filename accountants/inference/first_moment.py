@@ -37,7 +37,7 @@ _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return the mean over observations y of the smallest of 1, Markov's inequality, and the posterior's genie ball."""
+    """Return the mean over observations y of the minimum of 1, Markov's inequality, and the posterior's genie ball."""
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
     # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
@@ -52,7 +52,7 @@ def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed:
 
 
 def noisy_first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return an upper confidence limit on the first-moment bound, from sampled observations with additive noise."""
+    """Return an upper confidence limit on the first-moment bound, from simulated observations with additive noise."""
     kernel = Kernel(model.prior.transition)
     rng = np.random.default_rng(seed)
     with_genie = n_samples <= _affordable_genies(model, tolerance)
@@ -73,7 +73,7 @@ def _affordable_genies(model: HiddenMarkovModel, tolerance: int) -> int:
 def _from_raw_counts(
     model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """Return the first-moment bound for raw counts, or 1 if there are too many histories and none may be sampled."""
+    """Return the first-moment bound for raw counts, or 1 if histories are too many to enumerate and sampling is off."""
     histories, weights = _all_histories(model)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
@@ -102,7 +102,7 @@ def _from_raw_counts(
 def _conditional(
     model: HiddenMarkovModel, kernel: Kernel, likelihood: FloatArray, tolerance: int, with_genie: bool = True
 ) -> FloatArray:
-    """Return the bound inside the expectation for each observation."""
+    """Return the bound conditional on each observation."""
     marginals = smoothed(model.prior.initial, kernel, likelihood)
     bound = np.minimum(1.0, marginals.max(axis=-1).sum(axis=-1) / (model.n_steps - tolerance))
     if with_genie:
@@ -111,7 +111,7 @@ def _conditional(
 
 
 def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T), −1 for elsewhere, and their probabilities; none if there are too many."""
+    """Enumerate raw readings (n, T), −1 for elsewhere, with their probabilities; empty if there are too many."""
     beliefs = np.empty((1, model.prior.n_locations))
     beliefs[0] = model.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
@@ -133,7 +133,7 @@ def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
 
 
 def _raw_likelihood(model: HiddenMarkovModel, readings: IntArray) -> FloatArray:
-    """Return 1 for each location that is consistent with a reading, and 0 for the others, shape (n, T, M)."""
+    """Return the 0/1 likelihood of each location given exact readings, shape (n, T, M)."""
     result = np.zeros((*readings.shape, model.prior.n_locations))
     for step, hidden in enumerate(model.hidden):
         seen = np.flatnonzero(readings[:, step] >= 0)
@@ -144,7 +144,7 @@ def _raw_likelihood(model: HiddenMarkovModel, readings: IntArray) -> FloatArray:
 
 
 def upper_mean(values: FloatArray, confidence: float) -> float:
-    """Return an upper confidence limit on the mean of independent values in [0, 1], valid for every sample size."""
+    """Return an upper confidence limit on the mean of independent values in [0, 1], valid at every sample size."""
     # The smaller of Hoeffding's limit in its Kullback-Leibler form (1963, theorem 1) and the empirical Bernstein limit
     # (Maurer, Pontil 2009, theorem 4), each at half the remaining error probability.
     n, mean = values.size, float(values.mean())
@@ -153,7 +153,7 @@ def upper_mean(values: FloatArray, confidence: float) -> float:
         return 1.0
 
     def excess(limit: float) -> float:
-        """Return the KL divergence between the mean and the limit, minus what the error probability allows."""
+        """Return the KL divergence between the mean and the limit, minus the maximum at this error probability."""
         rest = (1 - mean) * math.log((1 - mean) / (1 - limit))
         return (mean * math.log(mean / limit) if mean > 0 else 0.0) + rest - error / n
 

@@ -1,4 +1,4 @@
-"""Bounds on the success of attacks on a range of windows, after any earlier releases.
+"""Bounds on attack success over a range of windows, given any earlier releases.
 
 *No attack that reads all releases up to the end of a stretch does better on average than one that reads those of the
 stretch and knows the place in the window before it.* Proof: by the Markov property earlier releases bear on the stretch
@@ -32,7 +32,7 @@ def is_stationary(prior: MarkovPrior) -> bool:
 def success_after_releases(
     before: MarkovPrior, coming: PlannedWindows, tolerance: int, n_samples: int = 0, seed: int = 0
 ) -> float:
-    """Bound the success of any attack on the coming windows after any earlier releases, on average over those releases.
+    """Bound the success of any attack on the coming windows, averaged over all earlier releases.
 
     `before`: the prior from the window before the coming ones on.
 
@@ -49,7 +49,7 @@ def success_after_releases(
 
 
 def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """Add a window before the coming windows that reveals the place.
+    """Prepend a window that reveals the place.
 
     In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
     worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
@@ -65,7 +65,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound the success of an adversary who knows the place before the windows, averaged over that place.
+    """Bound the success of an adversary who knows the preceding place, averaged over that place.
 
     The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
     count as information. O(n_steps n_locations³) time.

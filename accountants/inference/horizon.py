@@ -1,4 +1,4 @@
-"""Bounds on attacks on the coming windows, for many targets at once, given each adversary's current beliefs.
+"""Bounds on attacks on the coming windows for many targets at once, given each adversary's current beliefs.
 
 The same bounds as `success_upper_bound` in their cheapest form: genie and first-moment balls, information of order 1
 (of order 0 above eight sensors a window), no sampling and no segments.
@@ -39,7 +39,7 @@ class GenieAhead:
 
 
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Solve the genie's equation backward from the end of the horizon. O(n_targets n_steps tolerance n_places²)."""
+    """Solve the genie's recursion backward from the end of the horizon. O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     return GenieAhead(*genie_back(targets, values, n_steps - 1))
 
@@ -120,7 +120,7 @@ def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[
 def _raw_information(
     targets: TargetPriors, places: list[tuple[IntArray, NDArray[np.bool_]]], visible: list[FloatArray]
 ) -> FloatArray:
-    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if there are too many sensors to compute the former quickly."""
+    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if many sensors make the former slow."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     for step, seen in enumerate(visible):

@@ -113,7 +113,7 @@ def information_bound(
 
 
 def sharpest_information(model: HiddenMarkovModel) -> float:
-    """Return the sharpest information bound that takes about a second. It is exact for raw counts if feasible."""
+    """Return the tightest information bound computable in about a second; exact for raw counts if feasible."""
     raw, n_locations = model.raw, model.prior.n_locations
     n_histories = np.mean([active.size * (hidden.size > 0) for active, hidden in zip(raw.active, raw.hidden)])
     width = np.mean([hidden.size for hidden in raw.hidden])
@@ -123,7 +123,7 @@ def sharpest_information(model: HiddenMarkovModel) -> float:
 
 
 def noisy_information(model: HiddenMarkovModel) -> float:
-    """Return the information bound from the noise alone, in nats, or infinity for raw counts."""
+    """Return the information bound based on the noise alone, in nats, or infinity for raw counts."""
     if model.noise not in ADDITIVE:
         return charged_information(model.noise, model.scales)
     total = 0.0
@@ -134,7 +134,7 @@ def noisy_information(model: HiddenMarkovModel) -> float:
 
 
 def charged_information(noise: str | None, scales: FloatArray) -> float:
-    """Return the sum of the information bounds from the windows' guarantees, or infinity if there is no guarantee."""
+    """Sum the information bounds implied by the windows' guarantees; infinity without a guarantee."""
     charge = scales.max(axis=1)
     if noise is None:
         return math.inf
@@ -184,7 +184,7 @@ def raw_information(model: HiddenMarkovModel, order: int | None) -> float:
 def _advance(
     rows: FloatArray, sighted_at: IntArray, model: HiddenMarkovModel, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
-    """Advance the beliefs since each sighting of the last ``order`` windows by one window, to window ``step``."""
+    """Propagate the beliefs since each sighting in the last ``order`` windows forward to window ``step``."""
     matrix, hidden, active = model.prior.transition, model.hidden[step - 1], model.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]
@@ -203,7 +203,7 @@ def _advance(
 
 
 def _reading_entropy(rows: FloatArray, model: HiddenMarkovModel, step: int) -> float:
-    """Return Σ over histories of Pr(history) · H(reading given history), from their joint weights with the location."""
+    """Return Σ over histories of Pr(history) · H(reading given history), from joint weights with the location."""
     seen = rows[:, model.active[step]]
     unseen = rows[:, model.hidden[step]].sum(axis=1)
     joint = entr(seen).sum(axis=1) + entr(unseen) - entr(seen.sum(axis=1) + unseen)

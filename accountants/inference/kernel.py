@@ -1,4 +1,4 @@
-"""Products with a dense or sparse transition matrix, in blocks that fit in the processor's cache."""
+"""Products with a dense or sparse transition matrix, in cache-sized blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RARE = 0.01
 
 
 class Kernel:
-    """A nonnegative matrix (n_from, n_to), dense or sparse, whose entry [x, x'] is for the move from x to x'."""
+    """A nonnegative matrix (n_from, n_to), dense or sparse, with entry [x, x'] for the move from x to x'."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
@@ -65,7 +65,7 @@ class Kernel:
 
     @cached_property
     def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The places that are often moved to, the others, and the largest probability of a move to each of these.
+        """The likely destinations, the unlikely ones, and the largest probability of a move to each of the latter.
 
         All places are the former where more than a quarter of them are.
         """
@@ -93,7 +93,7 @@ class Kernel:
         return result
 
     def _blocks(self, n_rows: int, n_to: int) -> list[slice]:
-        """Split rows into blocks whose products with ``n_to`` columns of a dense matrix fit in the cache."""
+        """Split rows into blocks whose products with ``n_to`` dense columns fit in the cache."""
         size = max(1, BLOCK_ENTRIES // max(1, self.n_from * n_to))
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
@@ -121,7 +121,7 @@ class Kernel:
 
 
 class Moves(Protocol):
-    """Interface for the moves of one or many targets in the genie's equation, with values of shape (..., n_places)."""
+    """Interface for transitions of one or many targets in the genie's recursion, on values of shape (..., n_places)."""
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x' of P[x, x'] rows[x']."""
@@ -131,7 +131,7 @@ class Moves(Protocol):
 
 
 def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> FloatArray:
-    """Apply the genie's equation (`success_prior`) one window back.
+    """Apply one backward step of the genie's recursion (see `success_prior`).
 
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
     mass of everything, to which a wrong guess makes no difference.
@@ -141,7 +141,7 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
 
 
 def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatArray, FloatArray]:
-    """Apply `genie_step` so many times. Return values divided by their largest one, and ln of what they are divided by.
+    """Apply `genie_step` repeatedly. Return values scaled to a maximum of 1, and ln of the scale factor.
 
     Values below `FLOOR` are rounded up, which is safe because the equation is monotone.
     """
@@ -155,7 +155,7 @@ def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatA
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:
-    """Return the values after a wrong guess, which leaves one tolerated error fewer."""
+    """Return the values after a wrong guess, with one fewer tolerated error."""
     last = values.shape[-2] - has_total
     parts = [np.zeros_like(values[..., :1, :]), values[..., : last - 1, :], values[..., last:, :]]
     return np.concatenate(parts, axis=-2)

@@ -1,4 +1,4 @@
-"""Observations of a target: active cells, noise channels, and forward-backward smoothing."""
+"""Observation models of a target: active cells, noise channels, and forward-backward smoothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOOR = 1e-300
 
 
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """Return the distinct publishing locations of each window, ascending, given as one location or a set of them."""
+    """Return each window's distinct publishing locations in ascending order, from one location or a set per window."""
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -40,7 +40,7 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
 
 
 def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) -> FloatArray:
-    """Return the noise scale of every window and location, (n_steps, n_locations), or zeros if there is no noise."""
+    """Return the noise scale of every window and location, (n_steps, n_locations), or zeros without noise."""
     # `scale` is σ, the Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee has no
     # scale per location): a scalar, one per window, or one per window and location.
     if noise is None:
@@ -61,7 +61,7 @@ def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) 
 
 @dataclass(frozen=True, eq=False)
 class HiddenMarkovModel:
-    """A prior on its reachable locations, with the sensors that can ever see the target and their noise."""
+    """A prior on the reachable locations, with the sensors that can observe the target and their noise."""
 
     # `active` and `hidden` split the locations of each window; `scales` is (n_steps, n_locations).
 
@@ -76,7 +76,7 @@ class HiddenMarkovModel:
     def of(
         cls, prior: MarkovPrior, sensors: Sequence[int | Iterable[int]], noise: str | None = None, scale: Any = None
     ) -> HiddenMarkovModel:
-        """Check sensors and noise against a prior, and drop the locations that the target cannot reach."""
+        """Build the model after checking sensors and noise against a prior, and drop unreachable locations."""
         active = active_sensors(sensors, prior.n_locations)
         scales = noise_scales(noise, scale, len(active), prior.n_locations)
         small, locations = prior.reduced
@@ -94,7 +94,7 @@ class HiddenMarkovModel:
 
     @cached_property
     def raw(self) -> HiddenMarkovModel:
-        """The model of raw counts for the same sensors. A window's single hidden location counts as seen."""
+        """The raw-count model of the same sensors. A window's single hidden location counts as seen."""
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
@@ -140,7 +140,7 @@ def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> Flo
 
 @lru_cache(maxsize=64)
 def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
-    """Return the support and probabilities of a discrete Gaussian, truncated at 40 σ (omitting mass below 1e-300)."""
+    """Return the support and probabilities of a discrete Gaussian truncated at 40 σ (omitting mass below 1e-300)."""
     reach = int(np.ceil(40 * sigma)) + 1
     support = np.arange(-reach, reach + 1, dtype=float)
     weight = np.exp(-((support / sigma) ** 2) / 2)
@@ -179,7 +179,7 @@ def _log_capacity(noise: str, values: tuple[float, ...], counts: tuple[int, ...]
 
 
 def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> float:
-    """Return an upper Riemann sum of ∫₁^∞ Pr(some cell's ratio exceeds r) dr on a grid evenly spaced in ln r."""
+    """Return an upper Riemann sum of ∫₁^∞ Pr(some cell's ratio exceeds r) dr on a log-spaced grid."""
     if noise in ("laplace", "discrete_laplace"):
         top = 1 / min(values)
     else:
@@ -219,7 +219,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Reject noise that is known only by its guarantee and has no likelihood."""
+    """Reject noise known only by its guarantee, which has no likelihood."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
@@ -246,12 +246,12 @@ def log_likelihoods(
 
 
 def scaled(log_values: FloatArray) -> FloatArray:
-    """Exponentiate log-likelihoods, scaled so that the largest likelihood in each window is 1."""
+    """Exponentiate log-likelihoods, scaled to a maximum of 1 per window."""
     return np.asarray(np.exp(log_values - log_values.max(axis=-1, keepdims=True)))
 
 
 def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Return the filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods of that shape."""
+    """Run the forward pass: filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods."""
     # `leak` adds a vanishing chance of any move, so that a real trajectory which the prior excludes has a posterior.
     result = np.empty(likelihood.shape)
     current = np.broadcast_to(initial, likelihood[:, 0].shape)
@@ -264,7 +264,7 @@ def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: f
 
 
 def backward(kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Return Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M)."""
+    """Run the backward pass: Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M)."""
     result = np.ones(likelihood.shape)
     for step in range(likelihood.shape[1] - 2, -1, -1):
         message = kernel.expected(likelihood[:, step + 1] * result[:, step + 1]) + leak

@@ -1,4 +1,4 @@
-"""Cells as places of a prior, with the observations of past and coming releases.
+"""Mapping of cells to places of a prior, and observations from past and coming releases.
 
 Amounts to come that are fixed in advance are found by stepping the mechanism through empty windows. The largest sum
 over the paths of a w-event budget is ε in every w-th window; of a landmark budget, where landmarks and any one other
@@ -49,7 +49,7 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Evidence about a target from one window, after subtracting everybody else."""
+    """Evidence about a target from one window, net of everybody else."""
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.
@@ -60,7 +60,7 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere.
+        """Return each cell's log-likelihood ratio of its reading with the target there or elsewhere.
 
         `cells` (n_targets,): true cells of the targets; the adversary of each knows everybody else's.
         """
@@ -73,7 +73,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """A map from the n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight there."""
+    """A map from n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight in its place."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -83,12 +83,12 @@ class PriorPlaces:
 
     @classmethod
     def of_cells(cls, n_cells: int) -> PriorPlaces:
-        """Map each cell to its own place, and being unseen to another place."""
+        """Map each cell to a separate place, and unseen to an additional place."""
         return cls(np.arange(n_cells + 1), np.ones(n_cells + 1))
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """Keep the most visited cells as places (of ties the first), and merge all others and unseen into one."""
+        """Keep the most visited cells as places (ties go to the first), and merge all others and unseen into one."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -118,7 +118,7 @@ class PriorPlaces:
 
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """The mechanism that reads the counts, and every step of the release."""
+    """The mechanism that reads the counts, with all steps of the release."""
 
     mechanism: Mechanism | None
     steps: tuple[ChainStep, ...] = ()
@@ -132,18 +132,18 @@ class Releasing:
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting, so that others may reveal one of them."""
+        """Return whether cells or windows are merged before counting, so that releases of one may reveal another."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
-        """Return the noise family and scale of a release if its charge determines the likelihood, otherwise None."""
+        """Return a release's noise family and scale if its charge determines the likelihood, otherwise None."""
         event = charge[0] if len(charge) == 1 else None
         if not isinstance(event, events.Additive) or not self.adds_noise_only:
             return None
         return event.family, float(event.scale)
 
     def reading(self, release: Release, counts: FloatArray) -> tuple[Reading | None, NDArray[np.bool_]]:
-        """Return the observation of any target's adversary (None if there is none) and a mask of the cells shown."""
+        """Return the observation available to any target's adversary, if any, and a mask of the published cells."""
         # `counts` are the true bounded ones: the adversary knows everybody's share of them but the target's. Additive
         # noise has a likelihood, also with a scale that follows earlier releases. For everything else counts without
         # noise stand: the beliefs are then those of an adversary with more information.
@@ -158,13 +158,13 @@ class Releasing:
 
 
 def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
-    """Return whether a release repeats an earlier one by a decision that did not depend on the counts."""
+    """Return whether a release repeats an earlier one for reasons independent of the counts."""
     return bool(charge) and all(isinstance(event, events.FREE) for event in charge)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedWindows:
-    """The sensors and noise of the coming windows, in the form that `horizon_bounds` takes."""
+    """The sensors and noise of the coming windows, as arguments for `horizon_bounds`."""
 
     sensors: tuple[frozenset[int], ...]
     noise: str | None = None
@@ -173,7 +173,7 @@ class PlannedWindows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseForecast:
-    """The public knowledge about the next ``horizon`` windows, from any window onward."""
+    """Public knowledge about the next ``horizon`` windows, from any window onward."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
     # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
@@ -188,16 +188,16 @@ class ReleaseForecast:
 
     @property
     def is_planned(self) -> bool:
-        """Return whether the budgets of the mechanism are known in advance."""
+        """Return whether the mechanism's budgets are known in advance."""
         return self.windows is not None and self.mechanism is not None and not self.mechanism.guarantee.adaptive
 
     @property
     def mechanism(self) -> Mechanism | None:
-        """The mechanism of the run, or None if it releases coarser windows."""
+        """The run's mechanism, or None if it releases coarser windows."""
         return None if self.releasing.is_coarse else self.releasing.mechanism
 
     def start(self) -> State:
-        """Return the state before window 1, with the first ``horizon`` windows planned."""
+        """Return the initial state, with the first ``horizon`` windows planned."""
         if not self.is_planned or self.mechanism is None:
             return {}
         state = _encode(np.zeros((0, 5)), self.mechanism.start(self.facts), np.zeros(4))
@@ -206,13 +206,13 @@ class ReleaseForecast:
         return state
 
     def after(self, index: int, state: State) -> State:
-        """Return the state for the horizon that begins after window ``index``."""
+        """Return the state for the horizon that starts after window ``index``."""
         if not self.is_planned:
             return state
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
     def horizons(self, n_windows: int) -> Iterator[PlannedWindows]:
-        """Yield the horizon of each of the first ``n_windows`` windows, as known before the run."""
+        """Yield the horizon of each of the first ``n_windows`` windows as known before the run."""
         state = self.start()
         for index in range(1, n_windows + 1):
             yield self.coming(index, state)
@@ -266,7 +266,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the noise of the horizon as a single additive family if possible, else as a guarantee, else None."""
+        """Return the noise over the horizon as a single additive family, else as a guarantee, else None."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None
@@ -283,7 +283,7 @@ class ReleaseForecast:
         return None, None
 
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
-        """Return the largest ε on any path: in every w windows, or in every regular window under a landmark budget."""
+        """Return the largest ε on any path, over any w windows or, under a landmark budget, in any regular window."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
         promised = mechanism.guarantee if mechanism is not None else Guarantee()
         if promised.amount is None or promised.concentrated or promised.linked:

@@ -1,4 +1,4 @@
-"""Filters for many targets: beliefs, realised risk and bounds on the coming windows."""
+"""Filters for many targets: beliefs, realised risk, and bounds on the coming windows."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _LEAK = 1e-150
 
 
 def start_beliefs(targets: TargetPriors, horizon: int) -> State:
-    """Return the beliefs and likelihoods before the first window, of a size that never changes, newest last."""
+    """Return the initial beliefs and likelihoods, in arrays of constant size with the newest last."""
     shape = (horizon, targets.n_targets, targets.locations.shape[1])
     return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the forward filter with one window's release, (n_targets, n_places) up to a constant a target.
+    """Update the forward filter with one window's likelihoods, (n_targets, n_places) up to a constant per target.
 
     A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
     """
@@ -63,7 +63,7 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
 
 
 def predict(targets: TargetPriors, state: State) -> FloatArray:
-    """Return the belief about the coming window before its release, (n_targets, n_places).
+    """Return the predicted belief about the coming window, (n_targets, n_places).
 
     A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
     have told a lot.
@@ -74,7 +74,7 @@ def predict(targets: TargetPriors, state: State) -> FloatArray:
 
 
 def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
-    """Bound any adversary's success on the last T locations, given the releases.
+    """Bound any adversary's success on the last T locations given the releases.
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
@@ -104,7 +104,7 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
 def _smooth(
     targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, tolerance: int
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute the smoothed marginals and the posterior's genie ball in one backward pass."""
+    """Compute smoothed marginals and the posterior's genie ball in one backward pass."""
     # `values` has one row per number of wrong guesses left, then the probability of the later releases.
     n_steps, n_targets, n_places = belief.shape
     values = np.ones((n_targets, tolerance + 2, n_places))
@@ -136,7 +136,7 @@ def _success_of_guess(
 
 
 def _rescale(values: FloatArray) -> FloatArray:
-    """Rescale values so that each target's largest total is 1 and no value is exactly zero."""
+    """Rescale values to a maximum total of 1 per target, without exact zeros."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
@@ -150,7 +150,7 @@ def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, tex
 
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """Immutable data about a few targets: their adversaries' knowledge, their priors and the genie's values."""
+    """Immutable data about a few targets: adversaries' knowledge, priors, and the genie's values."""
 
     span: slice
     known: KnownTargets
@@ -158,7 +158,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Return the beliefs after a release. They are unchanged if ``reading`` is None."""
+        """Return the beliefs after a release. A ``reading`` of None changes nothing."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -169,7 +169,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class TargetFilters:
-    """All targets, divided into blocks. A target's figures never depend on the other targets, not even by rounding."""
+    """All targets, divided into blocks. A target's figures are independent of other targets, down to the last bit."""
 
     # Rows number their subjects, since a row must not identify a person. `share`: of other people whose cells the
     # adversaries know.
@@ -182,7 +182,7 @@ class TargetFilters:
 
     @property
     def subjects(self) -> range:
-        """The numbers of these targets within the run, counted from 1."""
+        """The targets' numbers within the run, from 1."""
         return range(self.known.first + 1, self.known.first + self.known.n_targets + 1)
 
     def start(self) -> State:
@@ -200,7 +200,7 @@ class TargetFilters:
         cells: IntArray,
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update the beliefs with this release.
+        """Bound leakage over the coming windows, then update beliefs with this release.
 
         `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
         targets and of the crowd, ``n_cells`` where not seen.
@@ -265,7 +265,7 @@ class TargetFilters:
 
 
 def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
-    """Divide targets into blocks of at most `BLOCK`, each with its immutable data."""
+    """Divide targets into blocks of at most `BLOCK` with their immutable data."""
     blocks = []
     for first in range(0, known.n_targets, BLOCK):
         few = known.part(first, min(first + BLOCK, known.n_targets))

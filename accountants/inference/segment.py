@@ -1,4 +1,4 @@
-"""A bound on the success of attacks on raw counts, composed from the segments between sightings.
+"""A bound on attack success against raw counts, composed over the segments between sightings.
 
 Given the readings, the unseen runs between sightings are independent. Each run's chance of at most a wrong guesses is
 bounded on its own; the budgets of wrong guesses are then convolved, and summed over all ways to be sighted, from the
@@ -53,7 +53,7 @@ _UNDERFLOW = 1e-300
 
 
 def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
-    """Return ln of the deterministic segment bound on the success against raw counts or anything computed from them."""
+    """Return ln of the deterministic segment bound on success against raw counts or any function of them."""
     # O(T² s M · hidden) time per active sensor, times the sensors again for the convolution. Noise is ignored, which is
     # safe.
     model = model.raw
@@ -93,7 +93,7 @@ def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """The unseen runs that begin at the sightings in one window (or at the start of the horizon, window −1)."""
+    """Unseen runs that start at the sightings in one window (or at the start of the horizon, window −1)."""
 
     # Ends are numbered in the order they are met from the back: 0 is the end of the horizon, then the sightings of the
     # last window, and so on. `reach` (n_starts, n_ends, tolerance + 1) bounds the joint probability of the run and at
@@ -108,7 +108,7 @@ class Segments:
 def _genie_tables(
     model: HiddenMarkovModel, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Return the genie values of all runs, each end's window, and the probability of staying unseen until each end."""
+    """Return the genie values of all runs, each end's window, and the probability of staying unseen until then."""
     n_locations, last = model.prior.n_locations, model.n_steps - 1
     matrix = model.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run
@@ -138,7 +138,7 @@ def _genie_tables(
 
 
 def segment_operations(model: HiddenMarkovModel, tolerance: int) -> float:
-    """Estimate how many multiplications `log_segment` needs, so that the bound can be skipped."""
+    """Estimate the number of multiplications in `log_segment`, to skip the bound if it is too slow."""
     model = model.raw
     sighted = np.array([active.size for active in model.active])
     hidden = np.array([window.size for window in model.hidden])
@@ -160,7 +160,7 @@ def _moment_bounds(
     kernels: dict[tuple[int, int], FloatArray],
     n_moments: int,
 ) -> list[FloatArray]:
-    """Return σ_1, σ_2, … up to ``n_moments``, each (n_starts, n_ends), for the runs that begin in one window."""
+    """Return σ_1, σ_2, … up to ``n_moments``, each (n_starts, n_ends), for the runs that start in one window."""
     # `begin`: (n, M) distributions of the first location; `unseen`: per window the probability (n_ends, M) of staying
     # unseen from there to each end. Beyond j = 1 the time is O(n_steps³ · sensors · M²) per j.
     window, bounds = part.window, []
@@ -184,7 +184,7 @@ def _moment_bounds(
 
 
 def _unseen_after(model: HiddenMarkovModel, window: int, current: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each window after one with the rows of the next, ``current``, moved on and masked where they are seen."""
+    """Yield each later window with the rows advanced to the next, ``current``, and masked where seen."""
     for later in range(window + 1, model.n_steps):
         moved = current if later == window + 1 else current @ model.prior.transition
         current = moved.copy()

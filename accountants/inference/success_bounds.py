@@ -33,8 +33,7 @@ def success_upper_bound(
     seed: int = 0,
     confidence: float = 0.9999,
 ) -> float:
-    """Return an upper bound on the probability that an attack gets all but ``tolerance`` locations of a trajectory
-    right.
+    """Bound the probability that an attack gets all but ``tolerance`` locations of a trajectory right.
 
     The attacker knows everybody else, the prior and the releases. It holds for every estimator. One location per
     person and window is assumed.
@@ -114,7 +113,7 @@ def advantage_upper_bound(
     bound: Bound = "best",
     **options: Any,
 ) -> float:
-    """Return an upper bound on the normalised advantage (p − p*) / (1 − p*) of any attack.
+    """Bound the normalised advantage (p − p*) / (1 − p*) of any attack.
 
     p is the success with the releases, p* that of the best guess without them. For ``tolerance=0`` p* is the largest
     probability of a trajectory; else the success of the most probable one stands for it, which is no more than p*, so

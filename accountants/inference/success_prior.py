@@ -1,4 +1,4 @@
-"""Success of the best guess without any release: the largest prior probability of a ball of trajectories.
+"""Prior success of the best guess: the largest prior probability of a ball of trajectories.
 
 B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
 
@@ -37,8 +37,7 @@ _OPERATIONS = 2e6
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
-    """Return an upper bound on the probability that the best guess without any release has at most ``tolerance``
-    errors.
+    """Bound the prior probability that the best guess has at most ``tolerance`` errors.
 
     Parameters
     ----------
@@ -74,7 +73,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
 
 def check_horizon(n_steps: int, tolerance: int) -> None:
-    """Reject a horizon that has no windows, or a negative tolerance."""
+    """Reject an empty horizon or a negative tolerance."""
     if n_steps < 1:
         raise ParameterError("n_steps", n_steps, "at least 1")
     if tolerance < 0 or tolerance != int(tolerance):
@@ -82,7 +81,7 @@ def check_horizon(n_steps: int, tolerance: int) -> None:
 
 
 def probability(log_value: float) -> float:
-    """Exponentiate a logarithm, rounding positive values that are too small for a float up to the smallest float."""
+    """Exponentiate a logarithm, rounding underflow up to the smallest positive float."""
     return float(np.exp(log_value)) or float(np.nextafter(0.0, 1.0) if log_value > -np.inf else 0.0)
 
 
@@ -135,7 +134,7 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
-    """Return ln of the success of a guesser who learns each true location after guessing it."""
+    """Return ln of the success of a guesser who learns each true location after the guess."""
     values, log_scale = genie_back(kernel, np.ones((tolerance + 1, kernel.n_from)), n_steps - 1)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
@@ -169,7 +168,7 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
 
 
 def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
-    """Return ln f(1), ln f(2), … up to ``maximum``, from f(3) onward only while they are cheap to compute."""
+    """Return ln f(1), ln f(2), … up to ``maximum``, from f(3) onward only while cheap to compute."""
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
     if maximum < 1:
         return np.empty(0)

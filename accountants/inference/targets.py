@@ -1,4 +1,4 @@
-"""The people whose trajectories are attacked, their declared or estimated priors, and arrays of many priors."""
+"""Targets of trajectory attacks, their declared or estimated priors, and stacked arrays of priors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """An adversary's prior knowledge of each target's moves: exactly one of ``estimate``, ``chain`` and ``learned``.
+    """An adversary's prior knowledge of each target's movement: exactly one of ``estimate``, ``chain`` and ``learned``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class KnownTargets:
 
     @property
     def watched(self) -> Any:
-        """The identities of the people whose cells must be known: targets first, then the crowd."""
+        """The ids of people whose cells must be known: targets first, then the crowd."""
         return self.users if self.crowd is None else np.concatenate([self.users, self.unknown])
 
     @property
@@ -118,7 +118,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return the targets with their priors, reading any files. Targets are drawn from the training part or named."""
+    """Return targets with their priors, reading any files. Targets are named or drawn from the training part."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -147,7 +147,7 @@ def known_targets(
 def knowing_a_share(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know the cells of a share of other people, and the long-run places of the rest.
+    """Return targets whose adversaries know the cells of some other people, and the long-run places of the rest.
 
     The rest is drawn from people seen in the training windows; who is not seen there is known.
     """
@@ -203,7 +203,7 @@ def _estimate(
 
 
 def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
-    """Draw row indices of people who are seen in enough windows: all of them if there are at most `n_targets`."""
+    """Draw row indices of people seen in enough windows: everyone if they are at most `n_targets`."""
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
         raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")
@@ -213,7 +213,7 @@ def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: in
 
 
 def _rows_of_ids(part: Training, targets: tuple[int | str, ...]) -> IntArray:
-    """Return the row indices of the people with the given ids."""
+    """Return the row indices of people with the given ids."""
     for name, row in zip(targets, part.named):
         if row < 0:
             raise ParameterError("targets", name, f"a person seen in the first {part.n_windows} windows")
@@ -226,7 +226,7 @@ _PLACES_PER_BATCH = 8
 
 @dataclass(frozen=True, eq=False)
 class TargetPriors:
-    """The priors of many targets, padded to the largest number of places that any of them can reach."""
+    """Priors of many targets, padded to the maximum number of reachable places."""
 
     locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
     initial: FloatArray  # (n_targets, n_places), 0 for padding
@@ -236,7 +236,7 @@ class TargetPriors:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> TargetPriors:
-        """Stack priors into one object. A prior that occurs many times is stored once."""
+        """Stack priors, storing repeated ones once."""
         # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
         if not priors or len({prior.n_locations for prior in priors}) > 1:
             raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
@@ -274,7 +274,7 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """The indices of the places x' by descending maximum of P[x, x'] (padding last), these maxima, and P[·, x'].
+        """Indices of places x' by descending maximum of P[x, x'] (padding last), the maxima, and P[·, x'].
 
         And how many of them to look at together: all, where so many are likely that none can be left out.
         """
@@ -288,7 +288,7 @@ class TargetPriors:
         return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in blocks that fit in the cache.
+        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in cache-sized blocks.
 
         Most places are rarely moved to: once the largest that the others could give is under what every x has, they
         need no look.
