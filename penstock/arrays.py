@@ -1,4 +1,4 @@
-"""Release an array of counts directly, without a run, through one mechanism or a chain of steps."""
+"""Release an array of counts directly, without a run, through a mechanism or a chain of steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """The release of an array of counts. In a notebook, it shows accuracy, privacy cost and the busiest cell.
+    """The release of an array of counts. Notebooks display its accuracy, privacy cost and busiest cell.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def release(
     windows_per_day: int = 24,
     **parameters: Any,
 ) -> Released:
-    """Release an array of counts through one mechanism or a chain of steps, as a simulation.
+    """Release an array of counts through a mechanism or a chain of steps, as a simulation.
 
     **Privacy**: the guarantee is the mechanism's, for people who are in at most ``max_cells`` of the counts of a
     window. An array cannot show whether that is so: bound contributions before counting, as `run` does. The seed
@@ -190,7 +190,7 @@ def release(
 
 
 def _counts(counts: ArrayLike) -> NDArray[Any]:
-    """Check an array of counts."""
+    """Validate an array of counts."""
     import numpy as np
 
     try:
@@ -205,7 +205,7 @@ def _counts(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """Build the counting steps. Parameters are allowed only for a single mechanism that is given by name."""
+    """Build the counting steps. Parameters are allowed only for a single mechanism given by name."""
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 

@@ -1,4 +1,4 @@
-"""Load a configuration and run it, from a notebook or a script."""
+"""Load and run a configuration from a notebook or a script."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 
 def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out: str | Path | None = None) -> RunConfig:
-    """Load a configuration, of which ``out`` is the folder if it names none."""
+    """Load a configuration, using ``out`` as the output folder if it names none."""
     from penstock.pipeline.config.run import load, loads
 
     if isinstance(config, Mapping):
@@ -56,7 +56,9 @@ def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out:
 
 
 def _as_text(value: object) -> str:
-    """Convert YAML values that JSON lacks to text: times (UTC if they have no offset), dates, durations and paths."""
+    """Convert YAML values without a JSON type to text: times (UTC if they have no offset), dates, durations and
+    paths.
+    """
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date | PurePath):
@@ -76,7 +78,7 @@ def run(
     n_shards: int = 1,
     resume: bool = False,
 ) -> Result:
-    """Run a configuration, from reading its input to writing its files.
+    """Run a configuration, from reading the input to writing the output.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ def run(
 
 
 def _store(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
-    """Write a data frame next to its run's folder, and return overrides that make it the source."""
+    """Write a data frame next to its run's folder, and return overrides that use it as the source."""
     import polars as pl
     import pyarrow as pa
 

@@ -90,7 +90,7 @@ def run(
 def _run_alone(
     plan: Plan, runner: str, beam_options: Sequence[str], unverified: str | None, clock: list[tuple[str, float]]
 ) -> Result:
-    """Run a plan while holding the lock of its folder. ``clock``: names of its parts and when they ended."""
+    """Run a plan while holding its folder's lock. ``clock`` collects the run's phases and their end times."""
     config = plan.config
     if not plan.resumed:
         _check_input(plan)
@@ -149,7 +149,7 @@ def _on_engine(plan: Plan, runner: str) -> bool:
 
 
 def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
-    """Yield the blocks of an input that can be read more than once, and nothing for any other input."""
+    """Yield the blocks of a rereadable input, and nothing for any other input."""
     if not is_recorded(plan.config.source):
         return
     recorded = plan.config.source.recorded.reading(plan.space.reads)
@@ -157,7 +157,7 @@ def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
 
 
 def _check_input(plan: Plan) -> None:
-    """Raise `DataError` if no row of the input is usable, before anything is replaced, charged or released.
+    """Raise `DataError` if no input row is usable, before anything is replaced, charged or released.
 
     **Privacy**: in a deployment, too. The message is the operator's, and nothing is written; but who waits for releases
     and sees none learns that not one row was usable, which no budget covers. With ``allow_empty: true`` a deployment
@@ -178,7 +178,7 @@ def _check_input(plan: Plan) -> None:
 
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
-    """Run a plan. Return None if it ran to the end, or the reason why a stream stopped early."""
+    """Run a plan. Return None at the end of input, or the reason why a stream stopped early."""
     if plan.streaming and not _on_engine(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
@@ -188,7 +188,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
 
 
 def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
-    """Prepare the folder, and return the operator's manifest if the run to resume has already completed."""
+    """Prepare the folder, and return the operator's manifest if the run being resumed is already complete."""
     if plan.resumed:
         manifest: dict[str, Any] | None = started_by.prepare(plan)
         if exposed := files.readable_by_others(plan.folder):
@@ -275,7 +275,7 @@ def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
 
 
 def _clear(plan: Plan) -> None:
-    """Remove an earlier run from the folder of a simulation, or raise `ConfigError` in a deployment."""
+    """Remove an earlier run from a simulation's folder, or raise `ConfigError` for a deployment."""
     # A run that was killed before it was marked as begun has charged and released nothing. The ledger's head is kept
     # as soon as it is open, which is before the mark.
     left = (f".{checkpoint.MARK}.*.tmp", "ledger.head", ".ledger.head.*.tmp")

@@ -1,4 +1,4 @@
-"""Checks of a mechanism's contract, one function per promise. Each raises `AssertionError` if it fails."""
+"""Checks of a mechanism's contract, one function per promise. Each raises `AssertionError` on failure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
 def resumes_from_encoded_state(subject: Subject) -> None:
-    """Check that a run resumes from its encoded state at every window."""
+    """Check that a run can resume from its encoded state at every window."""
     for facts, windows in worlds(subject):
         uninterrupted, end = released(subject, counts_for(), facts, windows)
         restart, mechanism = (
@@ -56,7 +56,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
 
 
 def leaves_inputs_alone(subject: Subject) -> None:
-    """Check that counts and state are left unchanged, and that no release is a view of the counts."""
+    """Check that counts and state are not modified, and that no release is a view of the counts."""
     for facts, windows in worlds(subject):
         counts = counts_for()
         seen: list[Any] = []
@@ -74,7 +74,7 @@ def leaves_inputs_alone(subject: Subject) -> None:
 
 
 def state_does_not_grow(subject: Subject) -> None:
-    """Check that the state after all windows is at most 8 bytes larger than after half of them."""
+    """Check that the final state is at most 8 bytes larger than the state after half the windows."""
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
     steps = step_through(subject.mechanism, counts_for(48), facts, facts.windows(), subject.source)
     sizes = [len(encode_state(*FORMAT, state)) for _, state in steps]
@@ -84,7 +84,7 @@ def state_does_not_grow(subject: Subject) -> None:
 
 
 def charges_stay_within_worst_charge(subject: Subject) -> None:
-    """Check that no step costs more than its announced worst charge."""
+    """Check that no step costs more than its announced worst-case charge."""
     for facts, windows in worlds(subject):
         spent_blocks, offered_blocks = 0.0, 0.0
         state = subject.mechanism.start(facts)
@@ -106,7 +106,7 @@ def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
 
 
 def without_limits_gives_the_ideal(subject: Subject) -> None:
-    """Check that an unlimited budget gives the same releases as `Interpretation.without_noise`."""
+    """Check that an unlimited budget yields the same releases as `Interpretation.without_noise`."""
     for facts, windows in worlds(subject):
         mechanism = runs.without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
@@ -122,7 +122,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Check that noise follows the family at the declared scale, and not at one 30 % off."""
+    """Check that noise fits the family at the declared scale, and not at a scale 30 % off."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -167,7 +167,7 @@ def charges_cover_the_noise(subject: Subject) -> None:
 
 
 def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
-    """Check that a block charged for individual windows covers all memberships of one user in them."""
+    """Check that a block charged window by window covers all of a user's memberships in those windows."""
     charges = [event for release in releases for event in release.charge]
     for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
         rates = []
@@ -183,7 +183,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
-    """Check that repeating a run gives the same releases."""
+    """Check that a repeated run gives identical releases."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
@@ -237,7 +237,7 @@ def every_window_is_released_once(subject: Subject) -> None:
 
 
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
-    """Check that the noise a step draws, in queries and publications, is exactly the noise it charges for."""
+    """Check that a step draws exactly the noise it charges for, in queries and publications."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
             script: Any = runs.ScriptedNoise(first)
@@ -273,7 +273,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
 
 
 def decisions_read_releases_alone(subject: Subject) -> None:
-    """Check that decisions, and the state they use, depend only on releases and on answers that were charged."""
+    """Check that decisions, and the state behind them, depend only on releases and on answers that were charged."""
     if not subject.mechanism.guarantee.adaptive:
         return
     for (facts, windows), first in product(worlds(subject), (0, 1)):
@@ -286,7 +286,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
 
 
 def cells_have_noise_of_their_own(subject: Subject) -> None:
-    """Check over many keys that no two cells of the first publication share their noise."""
+    """Check over many keys that no two cells of the first publication share noise."""
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
     for number in range(n_keys):
@@ -302,7 +302,7 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
 
 
 def reads_what_it_says(subject: Subject) -> None:
-    """Check that releases depend on landmarks and budget periods only if the mechanism declares that it reads them."""
+    """Check that releases depend on landmarks and budget periods only if the mechanism declares so."""
 
     def released_with(**changes: Any) -> list[tuple[Any, ...]]:
         facts = facts_for(**{"landmarks": ()} | changes)
@@ -339,7 +339,7 @@ def parameters_are_checked(subject: Subject) -> None:
 
 
 def is_documented(subject: Subject) -> None:
-    """Check that the docstring has a sentence, every parameter, and a Privacy paragraph that is true."""
+    """Check that the docstring has a summary, every parameter, and a true Privacy paragraph."""
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:
@@ -446,7 +446,7 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """Return the checks for a step, which may be a mechanism, a chain, an event step or post-processing."""
+    """Return the checks for a step: a mechanism, chain, event step or post-processing."""
     if isinstance(step, Chain):
         return CHAINS
     if isinstance(step, EventStep):

@@ -17,7 +17,7 @@ N_BINS, LARGEST_SCALE = 400, 1e5
 
 
 def noise_matches(samples: ArrayLike, family: str, scale: float) -> float:
-    """Return the p-value of a sample under a noise family, by chi-square for integers and Kolmogorov-Smirnov for reals.
+    """Return a sample's p-value under a noise family, by chi-square for integers and Kolmogorov-Smirnov for reals.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Runs on which mechanisms are checked, and the comparison of their outputs."""
+"""Test runs for mechanisms, and comparison of their outputs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Subject:
 
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism with no noise, by the parameters in `NOISELESS`."""
+    """Return the mechanism without noise, using the parameters in `NOISELESS`."""
     return replace(mechanism, **{name: NOISELESS[name] for name in amounts(mechanism)})
 
 
@@ -72,7 +72,7 @@ def released(
     between: Callable[[State], State] = lambda state: state,
     mechanism: Any = None,
 ) -> tuple[list[Release], State]:
-    """Run a mechanism on a copy of the counts, and return all releases and the last state."""
+    """Run a mechanism on a copy of the counts, and return all releases and the final state."""
     releases: list[Release] = []
     state: State = {}
     windows = facts.windows() if windows is None else windows
@@ -83,7 +83,7 @@ def released(
 
 
 def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64]:
-    """Return the released values by window and cell, with NaN where a window was not released."""
+    """Return released values by window and cell, with NaN for unreleased windows."""
     matrix = np.full(counts.shape, np.nan)
     for release in releases:
         matrix[release.window - 1] = release.values
@@ -91,7 +91,7 @@ def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64
 
 
 def content(release: Release) -> tuple[Any, ...]:
-    """Return the content of a release in comparable form, with charges represented by their costs."""
+    """Return a release's content in comparable form, representing charges by their costs."""
     return (
         release.window,
         np.asarray(release.values, np.float64).tobytes(),
@@ -113,7 +113,7 @@ def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
 
 
 class Amnesiac:
-    """A wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
+    """Wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -123,7 +123,7 @@ class Amnesiac:
 
 
 class OneReplica:
-    """The noise source of one replica, which draws the same noise as if the other replicas did not exist."""
+    """Noise source of one replica, unaffected by the existence of other replicas."""
 
     def __init__(self, source: Any, number: int) -> None:
         self.source, self.number = source, number
@@ -137,7 +137,7 @@ class OneReplica:
 
 
 class ScriptedNoise:
-    """A noise source with scripted releases and decisions that records every draw.
+    """Noise source with scripted releases and decisions that records every draw.
 
     Vectors are a function of the window alone; answers and coins publish every second window: the odd ones, or with
     ``first`` 1 the even ones.

@@ -1,4 +1,4 @@
-"""The cells of a run as GeoJSON. The file is written when the run begins and read for its maps."""
+"""Cells of a run as GeoJSON, written when the run begins and read for its maps."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
-    """Read the geometry of each cell from the published file of a run, or return None if there is no such file."""
+    """Read each cell's geometry from a run's published file, or return None if there is no such file."""
     if (collection := atomic.read_json(folder / "public" / CELLS)) is None:
         return None
     return {feature["properties"]["cell"]: feature["geometry"] for feature in collection["features"]}
 
 
 def cell_names(folder: Path) -> dict[str, str]:
-    """Read the display names of cells that have identifiers, such as stops, from the published file of a run."""
+    """Read the display names of cells with identifiers, such as stops, from a run's published file."""
     collection = atomic.read_json(folder / "public" / CELLS, {"features": ()})
     facts = (feature["properties"] for feature in collection["features"])
     return {place["cell"]: place["name"] for place in facts if place.get("name")}

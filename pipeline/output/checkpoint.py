@@ -1,4 +1,4 @@
-"""The identity of the run in a folder, its checkpoints, and resumption from the latest checkpoint."""
+"""Identity of the run in a folder, checkpoints, and resumption from the latest checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def path(plan: Plan) -> Path:
 
 
 def write(plan: Plan, state: State) -> int:
-    """Replace the checkpoint durably, and return its size. What it covers must be durable before."""
+    """Replace the checkpoint durably, and return its size. Everything it covers must already be durable."""
     data = encode_state(*FORMAT, state)
     _replace(path(plan), data)
     return len(data)
@@ -53,12 +53,12 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Read the checkpoint of a stream, or return None. Raise `StateVersionError` for that of another version."""
+    """Read a stream's checkpoint, or return None. Raise `StateVersionError` if another version wrote it."""
     return decode_state(path(plan).read_bytes(), *FORMAT) if path(plan).exists() else None
 
 
 def position_of(state: State | None) -> State:
-    """Return the position from which a stream's source resumes, or an empty state at the beginning."""
+    """Return the position from which a stream's source resumes (an empty state at the beginning)."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
@@ -68,7 +68,7 @@ def account_key(number: int, shard: int) -> str:
 
 
 def run_digest(plan: Plan) -> str:
-    """Return the SHA-256 of what determines a run's files, without the key: it may have more epochs later."""
+    """Return the SHA-256 digest of everything that determines a run's files except the key, which may be rotated."""
     return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
 
 
@@ -90,7 +90,7 @@ MAY_DIFFER = ("source.speed", "source.checkpoint", "allow_empty", "typical_count
 
 
 def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
-    """Return the key paths at which two configurations differ, ignoring keys that have no effect on a run's files.
+    """Return the key paths at which two configurations differ, ignoring keys that do not affect a run's files.
 
     >>> differing_keys({"seed": 3, "mechanism": [{"epsilon": 1}]}, {"mechanism": [{"epsilon": 2}]})
     ['mechanism[0].epsilon', 'seed']
@@ -115,7 +115,7 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Plan a run for a third-party pipeline. If it is a deployment, begin or resume it in its folder.
+    """Plan a run for a third-party pipeline; a deployment is also begun or resumed in its folder.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Record the run durably in its folder, with its nonce, key and configuration, and register it (`register_run`).
+    """Record the run durably in its folder, with nonce, key and configuration, and register it (`register_run`).
 
     The first write wins: no second run in the folder can draw another nonce. Return what to say before it starts.
     """
@@ -163,7 +163,7 @@ def begin(plan: Plan) -> str | None:
         mark["traces"] = traces.VERSION
 
     def write_mark() -> None:
-        """Mark the folder as belonging to the run, before registering the run in the ledger."""
+        """Mark the folder as belonging to the run, before the run is registered in the ledger."""
         if not atomic.write_first(path, _encode(mark)):
             raise holds_a_run(plan)
 
@@ -171,7 +171,7 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Return the error for a folder that holds another run; it suggests `--resume` if that run is unfinished."""
+    """Return the error for a folder occupied by another run, suggesting `--resume` if that run is unfinished."""
     begun = (plan.folder / "operator" / MARK).exists()
     resumes = "continue it with --resume, or " if begun and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
@@ -182,12 +182,12 @@ def _encode(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Return whether a folder holds a deployment's run. Such a run must not be replaced."""
+    """Return whether a folder holds a deployment's run, which must not be replaced."""
     return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` or `StateVersionError` unless the folder holds a run of this configuration and version."""
+    """Raise `ConfigError` or `StateVersionError` unless the folder's run has this configuration and version."""
     if not (begun := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
     if "configuration" not in begun or (plan.config.mode == "deployment" and not begun.get("nonce")):
@@ -220,7 +220,7 @@ def check_same(plan: Plan) -> None:
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
-    """Read the mark of a folder, or return an empty dictionary if it holds no run."""
+    """Read a folder's run mark, or return an empty dictionary if the folder holds no run."""
     return dict(atomic.read_json(folder / "operator" / MARK, {}))
 
 
@@ -231,7 +231,7 @@ RESUME_HINT = "--resume goes on from here"
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the folder holds a run of the same configuration, and prepare it for resuming.
+    """Check that the folder holds a run with the same configuration, and prepare to resume it.
 
     Releases and charges on disk stay; all else is made again, by a stream from its latest checkpoint on. Return the
     operator's manifest if the run had finished already.
@@ -253,13 +253,13 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def finished(plan: Plan) -> dict[str, Any] | None:
-    """Return the operator's manifest of a completed run, or None if the run is not complete."""
+    """Return a completed run's operator manifest, or None if the run is incomplete."""
     manifest: dict[str, Any] | None = atomic.read_json(plan.folder / "operator" / "manifest.json")
     return manifest if manifest and manifest["exit"]["ended"] else None
 
 
 def go_back(plan: Plan) -> None:
-    """Restore a stream's folder to its checkpoint, except for releases and true counts, whose first part counts."""
+    """Restore a stream's folder to its checkpoint; releases and true counts are kept, since their first part wins."""
     saved, accounted = read(plan), dict[tuple[int, int], int]()
     if saved is not None:  # what this code cannot read is refused before anything changes
         plan.release_loop().released(saved["release"].tobytes())

@@ -1,4 +1,4 @@
-"""The files of a run: atomic writes, parts for which the first write wins, merging, and the lock of a folder."""
+"""Files of a run: atomic writes, parts with first-write-wins semantics, merging, and folder locks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other runs while the block runs, or raise `ConfigError` that names the running process."""
+    """Lock a folder against other runs while the block runs, or raise a `ConfigError` that names the process holding
+    the lock.
+    """
     make_folder(folder)
     path = folder / LOCK
     with _lock_file(path) as file:
@@ -44,7 +46,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def lock_holder(folder: Path) -> str | None:
-    """Return the live process that holds a folder's lock, or None, without taking the lock."""
+    """Return the live process that holds a folder's lock, or None, without acquiring the lock."""
     try:
         holder = (folder / LOCK).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
@@ -60,7 +62,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def _lock_file(path: Path) -> TextIO:
-    """Lock the file at a path, and check that it was not replaced in the meantime."""
+    """Lock the file at a path, and check that it has not been replaced meanwhile."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -88,7 +90,9 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write a part durably and return what it holds. The first write under a name wins: repeats are harmless."""
+    """Write a part durably and return its stored content. The first write under a name wins, so retries are
+    idempotent.
+    """
     path = folder / f"{name}.parquet"
     if path.exists():
         return read_part(path)
@@ -98,12 +102,12 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Return the name of a part, given its windows. A resumed run may be divided into different parts."""
+    """Return the name of a part, given its windows. A resumed run may divide windows differently."""
     return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
 def windows_of(stem: str) -> range:
-    """Return the windows of a part, as given by its name.
+    """Return the windows of a part from its name.
 
     >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12)), part_name(3, 12)
     (range(3, 4), range(3, 13), '000000000003~000000000012')
@@ -122,7 +126,7 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
-    """Merge all parts in a folder, in order of their names, into one file, and return the number of rows.
+    """Merge all parts in a folder into one file, in order of name, and return the number of rows.
 
     ``once``: a column that only grows from part to part (``window``); rows that do not go beyond earlier parts were
     written twice, and are left out.
@@ -151,7 +155,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk, with dictionaries of the occurring values in order of first appearance."""
+    """Combine rows into one chunk, with dictionaries of the values that occur, in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         chunks = table.column(index)
@@ -176,7 +180,7 @@ PART_ROWS = 500_000
 
 
 def readable_by_others(folder: Path) -> list[Path]:
-    """Return the paths in the operator's folder that other accounts could open."""
+    """Return the paths in the operator's folder that other accounts can read."""
     operator = folder / PRIVATE
     paths = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
     return [path for path in paths if path.exists() and path.stat().st_mode & 0o077]
@@ -191,10 +195,10 @@ READERS = "readers"
 
 
 def parts_folder(plan: Plan, kind: str) -> Path:
-    """Return the folder that holds the parts of one output until they are merged."""
+    """Return the folder that holds an output's parts until they are merged."""
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
 def has_truth(plan: Plan) -> bool:
-    """Return whether true counts or traces are kept for the operator. A deployment never keeps them."""
+    """Return whether true counts or traces are kept for the operator, as they never are in a deployment."""
     return plan.config.mode == "simulation" and plan.config.output.truth

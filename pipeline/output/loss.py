@@ -1,4 +1,4 @@
-"""The privacy loss of a person from one release, a day and a run, as sums of charges and in words."""
+"""A person's privacy loss from one release, a day and a run, as sums of charges and in words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEAK, VERY_WEAK = 5.0, 10.0
 
 
 def short(value: float) -> str:
-    """Format a number with three digits, or as a whole number if it is at least 100.
+    """Format a number to three digits, or as a whole number if it is at least 100.
 
     >>> short(0.0417), short(3.8), short(1203.7)
     ('0.0417', '3.8', '1,204')
@@ -32,7 +32,7 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """Columns of the cost and time of each release of counts; ``is_covered``: published without a charge."""
+    """Costs and times of count releases, as columns. ``is_covered`` marks those published without a charge."""
 
     available_at: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Paid(NamedTuple):
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
-    """Return the largest privacy loss of a person by one ``release``, a ``day`` and the ``run``, as sums of charges.
+    """Return the largest privacy loss of a person from one ``release``, a ``day`` and the ``run``, as sums of charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
     events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
@@ -86,7 +86,7 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the first row of each release in ``public/releases``, in which the rows of a release are adjacent."""
+    """Return the first row of each release in ``public/releases``, where a release's rows are adjacent."""
     import polars as pl
 
     return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
@@ -97,7 +97,7 @@ FIGURES = ("release", "day", "run")
 
 
 def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
-    """Return the `losses` for releases of counts."""
+    """Return the `losses` of count releases."""
     if not len(paid.available_at):
         return None
     columns = [paid.epsilon, paid.rho]
@@ -131,7 +131,7 @@ def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the ε of amounts in ε, ρ and optionally μ²/2; where one ε is infinite, the smallest of the others at δ."""
+    """Return the ε of amounts in ε, ρ and optionally μ²/2; if one ε is infinite, the smallest of the others at δ."""
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {
@@ -155,7 +155,7 @@ def even_odds(epsilon: float) -> str:
 
 
 def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
-    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the word for the holder of an id.
+    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for an id's holder.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
@@ -179,7 +179,7 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
-    """Explain, after a blank, why a day costs more than the run does, or return nothing where it does not."""
+    """Explain, after a blank, why a day costs more than the run, or return an empty string if it does not."""
     if figures["day"] <= figures.get("run", math.inf):
         return ""
     return (
@@ -189,7 +189,7 @@ def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def caution(figures: Mapping[str, Any] | None) -> str | None:
-    """Return a warning about the result of `losses`, or None if the loss is small enough or has no bound.
+    """Return a warning about the result of `losses`, or None if the loss is small or unbounded.
 
     >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'

@@ -1,6 +1,4 @@
-"""The public and operator's manifests of a run: guarantee, versions, digests, row equation, summaries and key
-epochs.
-"""
+"""Public and operator manifests of a run: guarantee, versions, digests, row equation, summaries and key epochs."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ SIMULATION_NOTICE = "This is a simulation: its seed undoes the noise. Its output
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of the platform and of all packages that can affect a result."""
+    """Return the versions of the platform and of all packages that may affect a result."""
     installed = {"python": platform.python_version(), "machine": platform.machine()}
     for package in ("penstock", *PACKAGES):
         try:
@@ -63,7 +61,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """Return the SHA-256 of penstock's source files below a folder, by which cached results are valid."""
+    """Return the SHA-256 digest of penstock's source files below a folder, used to validate cached results."""
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -73,12 +71,12 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """Return the versions and the code digest. With the configuration and the input, they determine a result."""
+    """Return the versions and the code digest, which determine a result together with configuration and input."""
     return {"versions": versions(), "code": code_digest()}
 
 
 def lateness_in_words(source: Source) -> str:
-    """Describe the lateness rule. The text begins with ``shared`` if other people's rows can make a row late."""
+    """Describe the lateness rule. The text starts with ``shared`` if other people's rows can make a row late."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -87,7 +85,7 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Return a guarantee in words and as ``measure`` and ``amount`` (None: no such figure is promised).
+    """Return a guarantee in words, with its ``measure`` and ``amount`` (None if no amount is promised).
 
     There is no guarantee if other rows can make a row late.
     """
@@ -128,7 +126,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 
 def unverified_note(plan: Plan) -> Path:
-    """Return the path where a run warns of an engine whose watermarks have not been verified."""
+    """Return the path of the note that an engine's watermarks have not been verified."""
     return parts_folder(plan, "engine") / "unverified.json"
 
 
@@ -140,7 +138,7 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest to publish with the releases. It holds no secret, and depends on the data only through the
+    """Return the manifest published with the releases. It contains no secret, and depends on the data only through the
     releases.
 
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
@@ -204,7 +202,9 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return the SHA-256 of every input by name, or only one in a deployment with files named after people."""
+    """Return the SHA-256 digest of every input by name; a single digest in a deployment whose files are named after
+    people.
+    """
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
@@ -248,7 +248,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Compare the counted offsets of a run, up to its end if complete, with those of the brokers (None: no offsets)."""
+    """Compare a run's counted offsets (up to its end if complete) with the brokers', or return None without offsets."""
     source = plan.config.source
     if not isinstance(source, LiveSource) or not source.has_offsets:
         return None
@@ -258,7 +258,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Describe any input that was skipped or counted twice, and the reason if the brokers could not be asked."""
+    """Describe input that was skipped or counted twice, and why if the brokers could not be asked."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -266,7 +266,7 @@ def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
 
 
 def as_equation(total: RowCounts) -> dict[str, Any]:
-    """Return row counts by outcome, as they appear in the manifest."""
+    """Return row counts by outcome in the form used in the manifest."""
     outcomes = {name: getattr(total, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
     by_reason = dict(sorted(total.rejected.items()))
     return outcomes | {"rejected": sum(by_reason.values()), "rejected_by_reason": by_reason}
@@ -280,7 +280,7 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Return the number of users, and how their cells and windows, or points and landmarks, are distributed."""
+    """Return the number of users, and distributions of their cells and windows, or of points and landmarks."""
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -308,7 +308,7 @@ def users_in_words(users: Mapping[str, Any]) -> str:
 
 
 def _spread(values: list[int]) -> dict[str, float]:
-    """Return the mean, standard deviation, extremes and median, or an empty dictionary if there are no values."""
+    """Return mean, standard deviation, extremes and median, or an empty dictionary if there are no values."""
     if not values:
         return {}
     array = np.asarray(values)
@@ -318,7 +318,7 @@ def _spread(values: list[int]) -> dict[str, float]:
 
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:
-    """Return the summary of every accountant, in the order of the configuration."""
+    """Return the summary of every accountant, in configuration order."""
     return [atomic.read_json(path) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
 
 
@@ -337,7 +337,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Read the columns that all rows of a release share, and return one row per release in the order of the file."""
+    """Read the columns shared by all rows of a release, and return one row per release in file order."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
@@ -348,7 +348,7 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a due window was not released or twice; if incomplete, those before the last."""
+    """Raise `RowEquationError` if a window due (before the last one, if incomplete) was not released exactly once."""
     present = released["window"].to_numpy()
     n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:
@@ -365,7 +365,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Return the fingerprint, beginning and first window (None: it covers none) of each epoch of the noise key."""
+    """Return the fingerprint, start and first window (None if it covers none) of each epoch of the noise key."""
     rows, calendar = list[dict[str, Any]](), plan.grid.calendar
     for number, (start, fingerprint) in enumerate(zip(plan.keys.noise_key.epochs, plan.keys.noise_key.fingerprints), 1):
         begins = None if start == BEGINNING else format_time(start)
@@ -378,7 +378,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return why a run cannot resume with the plan's key, or None. ``begun_with`` holds its initial fingerprints.
+    """Return why a run cannot resume with the plan's key, or None. ``begun_with`` holds its original fingerprints.
 
     Epochs may be added for windows that are not charged yet: another noise for a window would be a second release.
     """

@@ -1,4 +1,4 @@
-"""Registration of runs in the ledger of their event source: its location, its terms, and how runs begin and resume."""
+"""Registration of runs in their event source's ledger: location, terms, start and resumption."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def own_terms(plan: Plan) -> Terms:
-    """Return the unit, measure and budget that a run promises."""
+    """Return the unit, measure and budget promised by a run."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
 
@@ -86,7 +86,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
 
 
 def trace_promise(plan: Plan) -> float:
-    """Return the ε or ρ that a run of traces promises for its unit."""
+    """Return the ε or ρ that a trace run promises for its unit."""
     mechanism = plan.traces.mechanism
     return mechanism.budget
 
@@ -136,7 +136,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
 
 
 def promise(plan: Plan) -> Guarantee:
-    """Return the guarantee of a run. It prices noise of a given scale under the run's bounds."""
+    """Return a run's guarantee, pricing noise of a given scale under the run's bounds."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
     promised = plan.chain.guarantee
@@ -146,7 +146,7 @@ def promise(plan: Plan) -> Guarantee:
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:
-    """Return the worst possible charge for the first window, with every sensor active."""
+    """Return the worst-case charge for the first window, with every sensor active."""
     first = replace(plan.grid.window(1), active=None)
     return plan.chain.mechanism.worst_charge(first, plan.chain.mechanism.start(plan.facts()))
 
@@ -156,7 +156,7 @@ def _charges_blocks(plan: Plan) -> bool:
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:
-    """Raise `ConfigError` if the source, grid, measure or a stated unit of a run disagrees with its ledger."""
+    """Raise `ConfigError` if a run's source, grid, measure or stated unit disagrees with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + NAME_ANOTHER_LEDGER
     differences: list[tuple[str, Any, Any, str]] = [
@@ -205,7 +205,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open the ledger of a run, or raise if it is a deployment without a nonce or one not begun in its folder."""
+    """Open a run's ledger; raise an error for a deployment without a nonce or not begun in its folder."""
     if plan.config.mode == "deployment" and not plan.keys.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.keys.run_id and not (plan.folder / "operator" / MARK).exists():
@@ -222,7 +222,7 @@ def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
 
 
 def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | None:
-    """Register a run and its nonce durably in its ledger, which takes its terms from the first run.
+    """Register a run and its nonce durably in its ledger. The first run sets the ledger's terms.
 
     ``begin`` is called when the run is admitted and before it is entered. All of it is under the lock of the known
     ledgers, so that of two first runs at the same time the second knows the ledger of the first. Return what to say
@@ -257,7 +257,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
 
 
 def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
-    """Register a run, and charge for its choice of landmarks and for mechanisms whose cost is charged as a whole."""
+    """Register a run, and charge for its choice of landmarks and for mechanisms that are charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
     if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
@@ -274,7 +274,7 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
 
 
 def resume_run(plan: Plan) -> None:
-    """Draw a new nonce for the remaining windows of a deployment, and store it durably before any noise is drawn.
+    """Draw a new nonce for a deployment's remaining windows, and store it durably before drawing noise.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with.
@@ -308,7 +308,7 @@ def note_end(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge a run of traces the promised amount in every slot that it overlaps."""
+    """Charge a trace run the promised amount in every slot that it overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -318,14 +318,14 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
 
 
 def _input(plan: Plan) -> str:
-    """Return a keyed digest of the input, so that runs with the same key can compare their inputs."""
+    """Return a keyed digest of the input, so that runs with the same key can detect identical inputs."""
     text = json.dumps(plan.config.source.digests(), sort_keys=True)
     key = plan.keys.noise_key.for_run(b"").subkey("input")
     return hmac.digest(key, text.encode(), "sha256").hex()[:32]
 
 
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
-    """Return a notice about other runs that were charged for the same span, or None if there are none."""
+    """Return a notice about other runs charged for the same time span, or None."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
     runs = [
         run
@@ -347,7 +347,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 
 
 class KnownLedgers:
-    """The ledgers, by event source, that deployments have used with a key or on a machine.
+    """Ledgers, by event source, that deployments have used with a key or on a machine.
 
     Noted beside the key file and in the state folder: who deletes a ledger, or names a new one, is told that its budget
     is not all that was spent.
@@ -375,7 +375,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Read the path and number of runs of each ledger, by source and identity, from a file of notes."""
+        """Read the path and run count of each ledger, by source and identity, from a notes file."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -385,7 +385,7 @@ class KnownLedgers:
         return known
 
     def _is_original(self, path: str) -> bool:
-        """Return whether a file is the ledger from which the run's ledger was copied."""
+        """Return whether a file is the original of the run's ledger, which is a copy."""
         other, ledger = Path(path), self.ledger
         if not (other.exists() and ledger.exists()) or other.samefile(ledger):
             return False
@@ -416,7 +416,7 @@ class KnownLedgers:
                     )
 
     def check_new(self) -> str | None:
-        """Check the ledger of a new run, and return a warning if the key was used earlier and the ledger is missing.
+        """Check a new run's ledger, and return a warning if the key has been used before but the ledger is missing.
 
         Raises `ConfigError` if another ledger over the same source is known, which has to be acknowledged.
         """
@@ -440,7 +440,9 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Record the start, resumption or end of a run; raise `ConfigError` for a new run that can be noted nowhere."""
+        """Record the start, resumption or end of a run; raise `ConfigError` if a new run cannot be recorded
+        anywhere.
+        """
         noted, n_entries = False, len(Ledger(self.ledger).checked_entries())
         for path in self.files:
             known = self._read(path)
@@ -455,6 +457,6 @@ class KnownLedgers:
 
 
 def identity_of(path: Path) -> str | None:
-    """Return the identity of a ledger, or None if no run has begun in it."""
+    """Return a ledger's identity, or None if no run has begun in it."""
     first = next(Ledger(path).entries(), None)
     return None if first is None else str(first.values["id"])

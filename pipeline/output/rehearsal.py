@@ -1,4 +1,4 @@
-"""Estimate the cost and error of a run in advance, from public facts alone, by a rehearsal that contains no people."""
+"""Estimate the cost and error of a run in advance from public facts alone, by rehearsing it without people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run without people, from public facts and a public seed, in replicas that make up enough counts.
+    """A simulated run without people, from public facts and a public seed, with enough replicas for stable estimates.
 
     ``releases`` are noisy counts before post-processing; ``has_every_charge`` if they are of all windows, and no charge
     follows earlier outputs.
@@ -43,14 +43,14 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Return the plan of a configuration without its data, or None for traces or for cells taken from the data."""
+    """Return a configuration's plan without its data, or None for traces or for cells derived from the data."""
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release windows of zeros through the configured steps, or a whole small run (None: as `public_plan`)."""
+    """Release all-zero windows through the configured steps, or a whole small run (None: as `public_plan`)."""
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
@@ -105,7 +105,7 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `price`) for successive windows that lie in so many periods."""
+        """Return the amounts (see `price`) for consecutive windows spanning a number of periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -127,7 +127,7 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Return a warning if the mean magnitude of the noise reaches the typical count, if that is known."""
+    """Return a warning if the mean noise magnitude reaches the typical count, when known."""
     typical = config.typical_count
     if typical is None or noise < typical:
         return None
@@ -156,7 +156,7 @@ def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
 
 
 def remedies(error: float, count: float) -> str:
-    """Suggest remedies for a release that is worse than zeros, such as larger counts at the same error.
+    """Suggest remedies, such as larger counts at the same error, for a release that is worse than zeros.
 
     >>> remedies(24.0, 10.0)
     'Take larger cells or longer windows, of 3 times as many people, or more budget.'

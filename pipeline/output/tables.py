@@ -1,4 +1,4 @@
-"""Arrow schemas and tables of the output files: releases, traces, truth, accounts and utility."""
+"""Arrow schemas and tables of output files: releases, traces, truth, accounts and utility."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _fields(nullable: bool = False, **kinds: pa.DataType) -> list[pa.Field]:
-    """Return fields of the given kinds; those that are not nullable take less space."""
+    """Return fields of the given kinds. Non-nullable fields take less space."""
     return [pa.field(name, kind, nullable) for name, kind in kinds.items()]
 
 
@@ -90,7 +90,9 @@ def releases_table(
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
-    """Return the schema of the releases table for a chain of mechanism steps, with ``alarm`` if one raises alarms."""
+    """Return the schema of the releases table for a chain of mechanism steps, including ``alarm`` if a step raises
+    alarms.
+    """
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
 
 
@@ -128,7 +130,7 @@ def _user_and_time(traces: TraceFacts) -> dict[str, Any]:
 
 
 def accounts_table(rows: Sequence[AccountRow], accountant: Accountant) -> pa.Table:
-    """Return a table of the rows of one accountant."""
+    """Return a table of one accountant's rows."""
     kind = type(accountant)
     fixed = {"stream": [STREAM] * len(rows), "accountant": [ACCOUNTANTS.name_of(kind)] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
@@ -141,7 +143,7 @@ def accounts_table(rows: Sequence[AccountRow], accountant: Accountant) -> pa.Tab
 
 
 class _Rows(NamedTuple):
-    """Builder of table columns for several windows, with rows ordered by window and then by cell."""
+    """Builder of table columns for several windows, ordered by window and then by cell."""
 
     n_windows: int
     n_cells: int
@@ -151,12 +153,12 @@ class _Rows(NamedTuple):
         return np.repeat(np.asarray(values, kind), self.n_cells)
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
-        """Concatenate the vectors of all windows, expanding a scalar to all cells of its window."""
+        """Concatenate the vectors of all windows, broadcasting scalars to all cells of their window."""
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])
 
     def of(self, windows: Sequence[Window], cells: Sequence[str]) -> dict[str, Any]:
-        """Return the columns that identify the window and cell of each row."""
+        """Return the window and cell columns of each row."""
         codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
         return {
             "stream": _dictionary(np.zeros(len(codes), np.int32), [STREAM]),

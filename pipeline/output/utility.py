@@ -1,6 +1,4 @@
-"""Utility of a finished simulation: metrics that compare released counts with true counts, and the error of released
-traces.
-"""
+"""Utility of a finished simulation: metrics of released against true counts, and the error of released traces."""
 
 from __future__ import annotations
 
@@ -40,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class _Score(NamedTuple):
-    """A row of the utility table. A score for the whole run has the scope ``run``."""
+    """A row of the utility table. Scores for the whole run have the scope ``run``."""
 
     metric: str
     scope: str
@@ -81,7 +79,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
-    """Return the scores of every configured metric for the whole run and for each window or cell."""
+    """Return the score of every configured metric for the whole run and for each window or cell."""
     cells, scores = plan.space.cells, list[_Score]()
     is_daily = any(METRICS[name].daily for name in plan.config.utility)
     # Of a day that is not released to its end there is no date.
@@ -169,7 +167,7 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean distance in metres of released and true points: of all, by landmark, and by user."""
+    """Return the mean distance in metres between released and true points: overall, by landmark and by user."""
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

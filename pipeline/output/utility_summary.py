@@ -1,4 +1,4 @@
-"""Utility of a run, measured after it ends: a few figures, each explained in a sentence."""
+"""Utility of a run, measured after it ends: a few figures, each explained in one sentence."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ Array = NDArray[np.float64]
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Return the lower and upper ends of a count's interval, both truncated at 0."""
+    """Return the lower and upper bounds of a count's interval, both clipped at 0."""
     return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
 
 
 def half_width() -> pl.Expr:
-    """Return an expression for the half-width of a count's 95 % interval by its deviation or noise (NaN: none)."""
+    """Return an expression for the half-width of a count's 95 % interval, from its deviation or noise (NaN if
+    neither).
+    """
 
     def stated_margins(both: Sequence[pl.Series]) -> pl.Series:
         """Apply `margin` to the values if the mechanism states their standard deviations."""
@@ -202,12 +204,12 @@ ONE = {"people": "person", "trips": "trip"}
 
 
 def counted(manifest: Mapping[str, Any]) -> str:
-    """Return the noun for what is counted: people, or trips if the source does not identify riders."""
+    """Return the noun for the counted unit: people, or trips if the source does not identify riders."""
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a release is more accurate than every alternative that has no privacy cost."""
+    """Return whether a release is more accurate than every alternative without a privacy cost."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
@@ -223,7 +225,7 @@ def _is_usual(summary: Mapping[str, Any]) -> bool:
 
 
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
-    """Describe the result of `utility_summary` as a verdict about counts of people or of another unit.
+    """Describe the result of `utility_summary` as a verdict about counts of people or another unit.
 
     With ``error_of_prior`` also against the prior, learned from ``training_windows`` of the run, or from a file that
     overlaps ``prior_overlap`` windows (None: it does not say).

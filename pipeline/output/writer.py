@@ -1,4 +1,4 @@
-"""Writer for the folder of a run: parts, row counts, rejects and summaries."""
+"""Writer for a run's folder: parts, row counts, rejects and summaries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sinks_of(plan: Plan) -> list[Sink]:
 
 
 class RunWriter:
-    """The single writer of a run's files, which every runner uses.
+    """The only writer of a run's files, shared by all runners.
 
     Every method is idempotent. A part is durable when its method returns, and its first write wins; row counts,
     memberships and summaries are replaced whole.
@@ -57,7 +57,9 @@ class RunWriter:
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
-        """Write a batch of charged releases and publish it, ``output.delay`` after it became final (None: at once)."""
+        """Write a batch of charged releases, and publish it ``output.delay`` after it became final (immediately if
+        None).
+        """
         if batch.stopped:
             self.stopped(batch.stopped)
         if not batch.releases:
@@ -86,7 +88,7 @@ class RunWriter:
             files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
-        """Write the charged traces of one shard of users, together with the operator's records of them."""
+        """Write the charged traces of one user shard, together with the operator's records of them."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.released))
         if has_truth(plan):
@@ -97,7 +99,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write the account rows of one part of an accountant from the ``first`` window accounted on (1 for traces)."""
+        """Write the account rows of one part of an accountant, starting at window ``first`` (1 for traces)."""
         if not rows:
             return
         accountant = self.plan.config.accountants[number]
@@ -109,21 +111,21 @@ class RunWriter:
                 sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
-        """Write the summary of the accountant with the given index, replacing any earlier summary."""
+        """Write the summary of the accountant with the given index, replacing any earlier one."""
         accountant = self.plan.config.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
-        """Write the row counts of one piece of the input or of the whole input, replacing any earlier counts."""
+        """Write the row counts of one piece of input or of all input, replacing earlier ones."""
         atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
-        """Write the number of distinct memberships in one piece of the rows, replacing any earlier number."""
+        """Write the number of distinct memberships in one piece of input, replacing any earlier number."""
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows of one piece of the input, redacted in a deployment: a row identifies a person."""
+        """Write the rejected rows of one piece of input, redacted in a deployment, where a row identifies a person."""
         key, user_files = self.plan.keys.users, self.plan.config.source.recorded.has_user_names
         kept = [json.dumps(kept_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
         if kept:
@@ -131,7 +133,7 @@ class RunWriter:
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())
 
     def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
-        """Write figures for each user of a shard, without the user's identity."""
+        """Write statistics for each user of a shard, without identities."""
         # In one line: Python indents JSON number by number.
         atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
@@ -140,7 +142,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait until the configured delay after the window became final; what is late already leaves immediately."""
+        """Wait for the configured delay after the window became final. Late output is not delayed further."""
         delay = self.plan.config.output.delay / 1000
         if 0 < (left := final_at + delay - self._clock()) <= delay:
             self._sleep(left)

@@ -1,4 +1,4 @@
-"""The accounting counterpart of the release loop: one accountant steps through all releases in order."""
+"""Account loop, the counterpart of the release loop: one accountant steps through all releases in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps a shard of one accountant through consecutive releases. Only its encoded state persists.
+    """Loop that steps one shard of an accountant through consecutive releases. Only its encoded state persists.
 
     ``facts`` hold what was prepared for the shard; ``targets`` are the numbers of the people whom it follows, if any.
     """
@@ -36,7 +36,7 @@ class AccountLoop:
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Return whether a batch has arrived before its predecessor."""
+        """Return whether a batch arrived before its predecessor."""
         flat = decode_state(data, *FORMAT)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known_facts(flat).last + 1
@@ -47,7 +47,7 @@ class AccountLoop:
         return int(decode_state(data, *FORMAT)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
-        """Account for the new releases in a batch and, at the end of a run, add the final figures."""
+        """Account for a batch's new releases and, at the end of a run, add the final figures."""
         flat = decode_state(data, *FORMAT)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
@@ -70,7 +70,7 @@ class AccountLoop:
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
-        """Summarise the accountant's figures so far as JSON values."""
+        """Summarise the accountant's current figures as JSON values."""
         flat = decode_state(data, *FORMAT)
         accountant = self.accountant
         state = accountant_state(accountant, flat)
@@ -90,7 +90,7 @@ class AccountLoop:
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state from the state of its loop, or raise `StateVersionError` if that is impossible."""
+    """Decode the accountant's state from its loop's state, or raise `StateVersionError` if that is impossible."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 

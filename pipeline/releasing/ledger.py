@@ -1,5 +1,5 @@
-"""An append-only, hash-chained ledger of privacy charges. Each charge is one transaction, synced to disk before its
-release leaves.
+"""Append-only, hash-chained ledger of privacy charges. Each charge is one transaction, synced to disk before its
+release is published.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEAD_LENGTH = 64
 
 
 class LedgerExhausted(BudgetExceeded):
-    """Raised if a release would exceed the budget left in its ledger. Nothing has been charged or released."""
+    """Raised if a release would exceed the ledger's remaining budget. Nothing has been charged or released."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -43,7 +43,7 @@ class LedgerExhausted(BudgetExceeded):
 
 @dataclass(frozen=True)
 class Charge:
-    """The privacy cost of one release of a run.
+    """The privacy cost of one release.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the amounts charged to a unit with all windows of the charge, and to one with only some."""
+        """Return the amount charged to a unit that contains all windows of the charge, and to one with only some."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -111,7 +111,7 @@ class Posting(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Posting:
-        """Restore a posting from the result of `values`, ignoring keys that later versions added."""
+        """Restore a posting from the result of `values`, ignoring keys added by later versions."""
         names = [field.name for field in fields(Charge)]
         window = {"last": values["window"], "at": values["window"]}
         charge = Charge(**window | {name: values[name] for name in names if name in values})
@@ -119,7 +119,7 @@ class Posting(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """A line of a ledger: its content, and the head of the chain after it."""
+    """A ledger line: its content, and the chain head after it."""
 
     values: dict[str, Any]
     head: str
@@ -131,7 +131,7 @@ class LedgerEntry(NamedTuple):
 
 
 def stored_head(path: Path) -> str | None:
-    """Return the head of a ledger's chain that a file stores, empty before the first entry, or None without a file."""
+    """Return the ledger head stored in a file: empty before the first entry, or None if there is no file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * _HEAD_LENGTH)
     except FileNotFoundError:
@@ -139,7 +139,7 @@ def stored_head(path: Path) -> str | None:
 
 
 def store_head(path: Path, head: str) -> None:
-    """Store the head of a ledger's chain durably, so that truncation can be detected.
+    """Store a ledger's head durably, so that truncation can be detected.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
@@ -163,7 +163,7 @@ def store_head(path: Path, head: str) -> None:
 
 @dataclass
 class Knowledge:
-    """The state of a ledger, as far as a run has read it."""
+    """The state of a ledger as read so far by a run."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -186,7 +186,7 @@ class Knowledge:
 
 
 class Ledger:
-    """An append-only file of charges, one JSON object per line, to which several runs and workers may write.
+    """Append-only file of charges, one JSON object per line, shared by any number of runs and workers.
 
     The first line states version and `Terms`, which the first run brings; whoever comes later takes them. A torn last
     line (a killed run) is cut off, since the release it belongs to never left.
@@ -250,18 +250,18 @@ class Ledger:
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries, or raise `DataError` if the chain is broken or stored heads show a missing end."""
+        """Return all entries, or raise `DataError` if the chain is broken or stored heads reveal truncation."""
         kept = list(map(stored_head, self._heads))  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
         return entries
 
     def heads(self) -> list[str]:
-        """Return the head of the chain after each entry."""
+        """Return the chain head after each entry."""
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield each entry from a byte offset, and the chain's head there, with the offset at which it ends."""
+        """Yield each entry from a byte offset, given the chain head there, with its end offset."""
         file.seek(start)
         end = start
         for line in file:
@@ -337,7 +337,7 @@ class Ledger:
         self._record(values)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce under which a window was charged, or else the newest nonce of the run."""
+        """Return the nonce under which a window was charged, or else the run's newest nonce."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
@@ -354,7 +354,9 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. Again it is a retry if the input is the same, and raises `DataError` if it differs."""
+        """Charge a window once. A repeated charge is a retry if its input is identical, and otherwise raises
+        `DataError`.
+        """
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
@@ -366,7 +368,7 @@ class Ledger:
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
-        """Return the charge as it would be posted, and the digest of its input if the charge was posted before."""
+        """Return the charge as it would be posted, and the input digest if it was already posted."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
         return Posting(self.run, slot, self.nonce(charge.at)[:SHORT], charge), data
@@ -383,7 +385,7 @@ class Ledger:
     # What a run knows of its ledger.
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Read the entries appended since the last read, and return whether there were any."""
+        """Read entries appended since the last read, and return whether there were any."""
         known, kept = self.known, list(map(stored_head, self._heads))
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
@@ -425,7 +427,7 @@ class Ledger:
             known.runs[values["run"]] = values
 
     def _forget_before(self, floor: int) -> None:
-        """Drop from memory the charges that are far behind the current window."""
+        """Evict charges far behind the current window from memory."""
         known = self.known
         known.floor = floor
         if known.costs is not None:
@@ -434,7 +436,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= floor}
 
     def _known_from(self, slot: int) -> Knowledge:
-        """Return the known state including all charges from a slot onward, rereading any that were forgotten.
+        """Return the known state including all charges from a slot onward, rereading evicted ones.
 
         Who goes back once, perhaps into the middle of a block, forgets no more.
         """
@@ -445,7 +447,7 @@ class Ledger:
         return self.known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:
-        """Write the new entries durably, with one write and one sync, and then write the heads."""
+        """Write new entries durably, with one write and one sync, and then update the stored heads."""
         known, lines = self.known, []
         for values in self.new:
             known.head = _next_head(known.head, values)
@@ -461,7 +463,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every stored head belongs to an entry. One that is due and missing was lost."""
+        """Raise `DataError` unless every stored head matches an entry; a missing head that is due was lost."""
         heads = {None, "", before, *(entry.head for entry in entries)}
         for path, head in zip(self._heads, kept):
             if head not in heads:
@@ -502,7 +504,9 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return how much all choices of public landmarks together reveal about the private ones, if any was made."""
+    """Return how much all choices of public landmarks together reveal about the private ones, or None if there are
+    none.
+    """
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
     return {"choices": len(choices), **sums} if choices else None

@@ -1,4 +1,4 @@
-"""Release of windows in order: one vector per window, each released once and within the budget."""
+"""Ordered release of windows: one vector per window, each released once and within the budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMAT = ("release_loop", 1)
 
 @dataclass(frozen=True)
 class Batch:
-    """Releases of consecutive windows, the charges to store durably beforehand, and the reason if releasing stopped.
+    """Releases of consecutive windows, the charges to store durably first, and the reason if releasing stopped.
 
     ``known`` are operator-only facts of the windows that went in; ``budget_left`` is of the current budget period.
     """
@@ -45,7 +45,7 @@ class Batch:
 
 
 class Guard(NamedTuple):
-    """The accountant of a landmark budget that no release may exceed, with its model and first state."""
+    """Accountant of a landmark budget that no release may exceed, with its model and initial state."""
 
     accountant: LandmarkBudget
     model: Budget
@@ -53,7 +53,7 @@ class Guard(NamedTuple):
 
 
 def guard_of(accountants: Sequence[Accountant], facts: AccountingFacts) -> Guard | None:
-    """Return the guard of the smallest landmark budget of a run, or None if there is no such budget."""
+    """Return the guard of a run's smallest landmark budget, or None if there is no such budget."""
     guards = [accountant for accountant in accountants if isinstance(accountant, LandmarkBudget)]
     if not guards and facts.mechanism is not None and facts.mechanism.guarantee.amount_of(LANDMARKS) is not None:
         guards = [LandmarkBudget()]
@@ -97,7 +97,7 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.facts), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Return the index of the last released window; rows that arrive later for it or earlier ones do not count."""
+        """Return the index of the last released window. Rows arriving later for it or earlier windows are ignored."""
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
@@ -114,7 +114,7 @@ class ReleaseLoop:
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
-        """Release consecutive windows of bounded counts (n_windows, n_cells) from ``first`` on, the next one.
+        """Release consecutive windows of bounded counts (n_windows, n_cells) starting at ``first``, the next window.
 
         ``data`` is the state from `start` or the previous call; in the ``ledger``, if any, every step is checked before
         it is made and charged after it.
@@ -162,7 +162,7 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if its worst charge is affordable. The last window releases everything that remains."""
+        """Step the mechanism if its worst-case charge is affordable. The last window releases everything pending."""
         worst = self.mechanism.worst_charge(window, inner)
         begin = window.index  # the first window whose events are bounded or counted together with those of this one
         if self._spans_windows:
@@ -214,7 +214,7 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
-        """Return the charges of a step. A step that costs nothing is recorded as well, together with its input."""
+        """Return the charges of a step. Free steps are recorded as well, together with their input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.
@@ -230,7 +230,7 @@ class ReleaseLoop:
         return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
 
     def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
-        """Return the charge for the events in a window. The charge for a block covers all of its windows."""
+        """Return the charge for a window's events. A block's charge covers all of its windows."""
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])

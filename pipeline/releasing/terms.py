@@ -1,4 +1,4 @@
-"""Terms of a ledger: the grid of its slots, the unit of privacy, the measure and the budget."""
+"""Terms of a ledger: slot grid, unit of privacy, measure and budget."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Terms:
 
     @cached_property
     def landmarks(self) -> Landmarks:
-        """The landmarks of the unit of privacy. Listed landmarks are given as slots."""
+        """The landmarks of the unit of privacy, with listed landmarks converted to slots."""
         return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
 
     def slot(self, instant: int) -> int:
@@ -113,12 +113,12 @@ class Terms:
 
     @property
     def protected(self) -> Unit:
-        """The unit that the budget protects."""
+        """The unit protected by the budget."""
         return Unit.stretch(self.length) if self.kind == "stretch" and self.length > 1 else _KINDS[self.kind]
 
     @property
     def unit(self) -> str:
-        """The unit that the budget protects, described in words."""
+        """The unit protected by the budget, in words."""
         period = "all time"
         if self.period is not None:
             days, rest = divmod(self.period, DAY)
@@ -127,11 +127,11 @@ class Terms:
         return self.traces or self.protected.words(period=period)
 
     def costs(self) -> UnitCosts:
-        """Return the costs of all units, before any charge."""
+        """Return the initial costs of all units, before any charge."""
         return UnitCosts(self.protected, self.facts)
 
     def facts(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each slot in a range, 0 if there is only one, and a mask of the landmarks."""
+        """Return the budget period of each slot in a range (0 if there is only one) and a mask of the landmarks."""
         periods, marks = one_period(first, last)
         skipped = max(0, 1 - first)  # slots before 1970
         if first + skipped <= last:

@@ -1,4 +1,4 @@
-"""Traces of one shard of users: select the points, release them through a point mechanism, and account for them."""
+"""Traces of one user shard: select points, release them through a point mechanism, and account for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """The terms of a release of traces, with landmarks and budget periods that apply to points instead of windows."""
+    """Terms of a trace release, where landmarks and budget periods apply to points instead of windows."""
 
     mechanism: Schedule
     landmarks: Landmarks | None
@@ -89,7 +89,7 @@ def landmark_mask(
 
 
 def budget_periods(terms: TraceSpec, begin: int, times: Integers) -> Integers:
-    """Return the 0-based budget period of each point of a run from ``begin``."""
+    """Return the 0-based budget period of each point in a run that starts at ``begin``."""
     if terms.budget_period is None:
         return np.zeros(len(times), np.int64)
     return period_calendar(terms.budget_period, begin, terms.time_zone).index(times) - 1
@@ -103,7 +103,7 @@ VERSION = 2
 
 
 class Area(NamedTuple):
-    """A circle that is centred on a space, contains all of its cells, and confines the released traces.
+    """A circle around a space's centre that contains all cells and confines released traces.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
@@ -130,7 +130,7 @@ def area_of(space: Space) -> Area:
 def points_of(
     block: EventBlock, grid: WindowGrid, space: Space, keys: RunKeys, n_shards: int
 ) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
-    """Count the rows of one block, used by their times alone, and split its points by shard of pseudonymous users."""
+    """Count a block's rows, which only their times can disqualify, and split its points by pseudonymous user shard."""
     on_time = grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
@@ -154,7 +154,7 @@ def points_of(
 
 
 def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: Space) -> Traces:
-    """Merge the pieces of one shard, in any order, into its traces, users in order of their pseudonyms.
+    """Merge one shard's pieces, in any order, into traces ordered by pseudonym.
 
     Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of them by
     where it is, a few metres could decide which.
@@ -200,7 +200,7 @@ def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """The traces of one shard: their releases, the charge to store durably beforehand, and the accountants' rows.
+    """One shard's traces: releases, the charge to store durably first, and account rows.
 
     The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
     """
@@ -213,13 +213,13 @@ class TraceBatch:
 
     @property
     def user_summary(self) -> dict[str, list[int]]:
-        """The numbers of points and landmarks of each user, without the user's identity."""
+        """Each user's numbers of points and landmarks, without identities."""
         landmarks = np.add.reduceat(self.traces.landmarks, self.traces.starts, dtype=np.int64)
         return {"points": self.traces.lengths.tolist(), "landmarks": landmarks.tolist()}
 
 
 class TraceLoop:
-    """Loop that releases all traces of a shard through the mechanism and accounts for them.
+    """Loop that releases all traces of a shard through the mechanism, and accounts for them.
 
     A user's releases depend on that user's trace only, whatever shard it is in. Nothing persists between calls.
     """
@@ -241,14 +241,14 @@ class TraceLoop:
         return TraceBatch(shard, traces, released, self._charge(shard, traces), accounts)
 
     def _charge(self, shard: int, traces: Traces) -> Charge:
-        """Return a zero charge that marks the traces of a shard as released, so that retries are recognised."""
+        """Return a zero charge that marks a shard's traces as released, so that retries are recognised."""
         message = b"".join(map(np.ndarray.tobytes, (traces.users, traces.starts, traces.times, traces.points)))
         data = hmac.digest(self.keys.ledger, message, "sha256").hex()[:32]
         return Charge(1, 1, 0.0, 0.0, 1, data, part=f"traces/{shard} of {self.n_shards}")
 
 
 def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
-    """Return the deviations and factors for a `PointSchedule` if the mechanism plans its noise from a goal."""
+    """Return the deviations and factors for a `PointSchedule` if the mechanism plans its noise for a goal."""
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers

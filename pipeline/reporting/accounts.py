@@ -1,4 +1,4 @@
-"""Charts and figures of the accounts, and how each known accountant and metric is presented."""
+"""Charts and figures of accounts, and the presentation of each known accountant and metric."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """The presentation of one accountant. The defaults suit any accountant that is not in `KNOWN`."""
+    """Presentation of one accountant. The defaults suit any accountant not listed in `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""
@@ -62,11 +62,11 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why the neighbours of a figure differ from those of the headline losses, if they do."""
+        """Explain why a figure's neighbours differ from those of the headline losses, if they do."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Return the title and unit of the chart for a figure name; different units never share an axis."""
+        """Return the chart title and unit for a figure name. Different units never share an axis."""
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -86,7 +86,7 @@ PRIOR = (
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
-    """Return the title, unit and meaning of any metric, known or unknown, for counts of people or of another unit.
+    """Return a metric's title, unit and meaning, for counts of people or another unit; unknown metrics are allowed.
 
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, averaged over cells and windows (0 is best).')
@@ -104,18 +104,18 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
 
 
 def treatment(accountant: str) -> Treatment:
-    """Return the presentation of an accountant, or a default one if it is unknown."""
+    """Return an accountant's presentation, or the default one if it is unknown."""
     return KNOWN.get(accountant) or Treatment(title=accountant.replace("_", " ").capitalize())
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Return whether the smallest value of a figure is its worst value."""
+    """Return whether a figure's smallest value is its worst."""
     return name.endswith("_left")
 
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """A figure of an accountant over a whole run, described as in the account rows."""
+    """An accountant's figure over a whole run, described as in the account rows."""
 
     accountant: str
     name: str
@@ -135,7 +135,7 @@ class AccountFigure:
 
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
-    """Return one figure for each accountant and name, in the order of the accountants' rows."""
+    """Return one figure per accountant and name, in the order of the accountants' rows."""
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
@@ -160,7 +160,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one chart for each accountant and panel, in the page's format, for the windows displayed."""
+    """Return one chart per accountant and panel, in page format, for the windows displayed."""
     made = []
     if rows.is_empty():
         return []
@@ -217,7 +217,7 @@ def _chart(
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one line per subject, or bands of quantiles if there are many subjects."""
+    """Return one line per subject, or quantile bands if there are many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     subjects = named["subject"].unique(maintain_order=True).to_list()
     if len(subjects) > MAX_LINES:
@@ -239,7 +239,7 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """Return a column as a series by window, with NaN for missing values."""
+    """Return a column as a series over windows, with NaN for missing values."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

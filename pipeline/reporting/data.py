@@ -1,4 +1,4 @@
-"""Data for the report: the files of a run, and its released and true counts as matrices."""
+"""Report data: the files of a run, and its released and true counts as matrices."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """The folder of a run: the merged tables, before its end the parts; if ``public_only`` from ``public/`` alone."""
+    """A run's folder: merged tables, or parts while it is in progress; with ``public_only``, only ``public/`` is
+    read.
+    """
 
     folder: Path
     public_only: bool = False
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """The public manifest, which is written when a run begins. Raises `DataError` if it is missing."""
+        """The public manifest, written when a run begins. Raises `DataError` if it is missing."""
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
@@ -49,20 +51,20 @@ class Run:
 
     @cached_property
     def operator(self) -> dict[str, Any] | None:
-        """The operator's manifest, or None until the run is over."""
+        """The operator's manifest, or None until the run ends."""
         path = self.folder / "operator" / "manifest.json"
         return read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, successfully or not; by public files alone, whether they are merged."""
+        """Whether the run has ended, successfully or not; judged from public files alone, whether they are merged."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
 
     @property
     def is_deployment(self) -> bool:
-        """Whether the run is a deployment, whose releases are meant for publication."""
+        """Whether the run is a deployment, with releases meant for publication."""
         return bool(self.public["mode"] == "deployment")
 
     @property
@@ -109,7 +111,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The account rows of both sides: the last row for each figure, and final rows instead of provisional ones."""
+        """The account rows of both sides: the last row per figure, with final rows replacing provisional ones."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -136,7 +138,7 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The number of visits (a person in a cell and window), and how many are released (None: not known)."""
+        """The number of visits (a person in a cell and window) and the number released (None if unknown)."""
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -144,12 +146,12 @@ class Run:
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:
-        """The released points, or None for a run that releases counts."""
+        """The released points, or None if the run releases counts."""
         return self.table("public/traces")
 
     @cached_property
     def utility(self) -> pl.DataFrame | None:
-        """The metrics that compare released with true counts."""
+        """Metrics of released against true counts."""
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
@@ -157,7 +159,7 @@ class Run:
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
-        """Query a table or the parts of it written so far, or return None if there are neither."""
+        """Query a table, or the parts written so far; return None if there are neither."""
         path = self.folder / f"{name}.parquet"
         if self.public_only and not name.startswith("public/"):
             return None
@@ -175,7 +177,7 @@ class Run:
             raise DataError(f"{path}: cannot be read ({error})") from error
 
     def rejects(self, limit: int) -> list[dict[str, Any]]:
-        """Return at most the first ``limit`` rejected rows."""
+        """Return the first ``limit`` rejected rows at most."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []
@@ -192,7 +194,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return what identifies a result: the configuration digest, and the seed or seeds of a simulation.
+    """Return the identity of a result: its configuration digest and, for simulations, the seeds.
 
     >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
     {'configuration digest': 'c366', 'seed': '7'}
@@ -206,7 +208,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def citation(name: str, manifest: dict[str, Any]) -> str:
-    """Return a BibTeX entry for the software and the result. ``CITATION.cff`` states the same facts."""
+    """Return a BibTeX entry for the software and the result, consistent with ``CITATION.cff``."""
     decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
     fields = {
         "title": "{penstock}: a streaming release simulator for location data",
@@ -219,7 +221,7 @@ def citation(name: str, manifest: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ShownCounts:
-    """The counts of a run as displayed on the page."""
+    """A run's counts as displayed on the page."""
 
     #: One row a window shown, in order: window, start and end (ms), landmark, action (position in `ACTIONS`), epsilon.
     windows: pl.DataFrame
@@ -237,13 +239,13 @@ class ShownCounts:
     alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Return each action with the number of windows that it applies to, the most frequent action first."""
+        """Return each action with its number of windows, the most frequent first."""
         counted = zip(ACTIONS, np.bincount(self.windows["action"], minlength=len(ACTIONS)).tolist())
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
 def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Return the released counts that the page displays, in memory that is bounded by its size."""
+    """Return the released counts displayed on the page, using memory bounded by its size."""
     shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)

@@ -1,4 +1,4 @@
-"""Statement for the data-protection officer: what a release promises, excludes and assumes."""
+"""Statement for the data-protection officer: guarantees, exclusions and assumptions of a release."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write_statement(folder: str | Path) -> Path:
 
 
 def statement(run: Run) -> str:
-    """Render the statement from the published files, without scripts, so that it can be read, printed and signed."""
+    """Render the statement from the published files, without scripts, ready to read, print and sign."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
@@ -139,7 +139,7 @@ def _landmarks(run: Run) -> str:
 
 
 def _loss_row(label: str, epsilon: float) -> tuple[str, ...]:
-    """Return a row of a table of privacy losses: the label, ε, and ε as odds."""
+    """Return a row of a privacy-loss table: label, ε, and ε as odds."""
     factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
     return label, number(epsilon), factor, even_odds(epsilon)
 

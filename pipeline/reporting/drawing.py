@@ -50,13 +50,13 @@ class Drawing:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file, in the format that its extension selects (svg, pdf, png, …)."""
+        """Write the drawing to a file in the format given by its extension (svg, pdf, png, …)."""
         self.figure.savefig(path)
         return Path(path)
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Draw the released counts of a cell (None: the busiest) over time with their 95 % band, and any true counts."""
+    """Draw a cell's released counts (None: the busiest cell) over time with their 95 % band, and any true counts."""
     counts = _counts(run)
     if cell is not None and cell not in counts.cells:
         raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
@@ -73,7 +73,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Draw the released counts of a cell over time with their 95 % band, and any true counts."""
+    """Draw a cell's released counts over time with their 95 % band, and any true counts."""
     figure, axes = _axes(2.6, title)
     windows = np.arange(len(released))
     wide = 1.5 if len(released) <= 200 else 1.0
@@ -104,7 +104,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of the released counts of a window (1-based; None: the busiest), negative ones in another colour."""
+    """Draw a map of a window's released counts (1-based; None: the busiest), with negative counts in another colour."""
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
     if window is not None and window not in numbers:
@@ -130,7 +130,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
 
 
 def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: list[float]) -> None:
-    """Fill each cell according to its value, draw points as dots, and add the colour scale."""
+    """Fill each cell according to its value, draw points as dots, and add a colour bar."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import FuncNorm, LinearSegmentedColormap
     from matplotlib.path import Path as Outline
@@ -159,7 +159,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with a single set of axes, or raise `MissingLibrary` if Matplotlib is not installed."""
+    """Return a figure with a single pair of axes, or raise `MissingLibrary` if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""The page of an experiment: its results, frontier and choice."""
+"""Page of an experiment: results, frontier and choice."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_experiment(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """The folder of an experiment, whose files are read on first use."""
+    """An experiment's folder, with files read on first use."""
 
     folder: Path
 
@@ -45,7 +45,7 @@ class ExperimentFolder:
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """The mean and interval of every measure in every setting."""
+        """The mean and interval of each measure in each setting."""
         path = self.folder / "summary.parquet"
         if not path.is_file():
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
@@ -53,13 +53,13 @@ class ExperimentFolder:
 
     @cached_property
     def frontier(self) -> pl.DataFrame | None:
-        """The settings with the measures that the choice limits, or None if the experiment makes no choice."""
+        """The settings with the measures limited by the choice, or None if the experiment makes no choice."""
         path = self.folder / "frontier.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
     @property
     def limits(self) -> list[tuple[str, str, float]]:
-        """The name, direction in words and value of each limit of the choice, in the order of the measures."""
+        """The name, direction in words and value of each limit of the choice, in measure order."""
         choice = self.manifest["choice"]
         limits = {name: (words, limit) for side, words in LIMITS for name, limit in (choice.get(side) or {}).items()}
         return [(name, *limits[name]) for name in self.in_order(limits)]
@@ -74,13 +74,13 @@ class ExperimentFolder:
         return self.labels.get(name, phrase(name))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """Describe a setting in words, with its varied parameters in the order of the experiment."""
+        """Describe a setting in words, with its varied parameters in the experiment's order."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort measures into the order of the experiment, which the sorted keys of a manifest do not preserve."""
+        """Sort measures into the experiment's order, which the sorted keys of a manifest lose."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -98,7 +98,7 @@ class ExperimentFolder:
         }
 
     def warnings(self) -> list[Notice]:
-        """Return notices of failed runs and reduced size, and the warning not to publish the results as data."""
+        """Return notices of failed runs and reduced size, and a warning not to publish the results as data."""
         notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = "The words above describe the full size; this run has smaller or fewer sizes, settings and limits."
@@ -113,7 +113,7 @@ class ExperimentFolder:
         return by_level(notices)
 
     def pictures(self) -> list[dict[str, str]]:
-        """Return all figures, ready to be embedded in the page."""
+        """Return all figures, ready for embedding in the page."""
         made = []
         for figure in self._figures:
             path, title = self.folder / figure["file"], figure["title"]
@@ -124,7 +124,7 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """The figures whose image file exists in a format that the page can embed."""
+        """The figures with an image file in a format that the page can embed."""
         figures = ((figure, self.folder / figure["file"]) for figure in self.manifest.get("figures", []))
         return [figure for figure, path in figures if path.suffix in PICTURES and path.is_file()]
 
@@ -151,7 +151,7 @@ class ExperimentFolder:
         return Table(heads, rows, "Claims, and what came out")
 
     def results(self) -> Table:
-        """Return the table of the means of all measures, with one row per setting."""
+        """Return a table of the means of all measures, one row per setting."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
         for row in self.summary.iter_rows(named=True):
@@ -248,7 +248,7 @@ def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], set
 
 
 def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
-    """Return the table of all settings without the intervals, which are in the chart's CSV file."""
+    """Return the table of all settings without intervals, which are in the chart's CSV file."""
     marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
     varied = [name for name in experiment.manifest["varied"] if name in table.columns]
@@ -262,7 +262,7 @@ def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return the chart that places every setting by its limited measures, or None if there is no choice."""
+    """Return a chart of all settings by their limited measures, or None if there is no choice."""
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None

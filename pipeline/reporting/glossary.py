@@ -1,6 +1,4 @@
-"""Glossary of the terms used in the reports, in plain words. ``docs/generate.py`` writes it into
-``docs/glossary.md``.
-"""
+"""Plain-language glossary of the terms in the reports. ``docs/generate.py`` writes it to ``docs/glossary.md``."""
 
 from __future__ import annotations
 
@@ -31,8 +29,7 @@ def markdown() -> str:
 
 
 def terms_of(*parts: Any) -> dict[str, str]:
-    """Return the glossary terms that occur in the given markup and data, with their meanings. Packed arrays are
-    skipped.
+    """Return the glossary terms in the given markup and data, with their meanings. Packed arrays are skipped.
 
     >>> terms_of("<p>A budget of 2 nats</p>")
     {'nats': 'The unit of ε: natural logarithms of odds.', 'budget': 'The most that may be lost in all. ...'}

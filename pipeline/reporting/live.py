@@ -19,7 +19,7 @@ FINAL_WAIT = 5.0
 
 
 class LivePage:
-    """The latest page of a run, rendered again only when a file has changed."""
+    """The latest page of a run, rendered again only when a file changes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()
@@ -42,11 +42,13 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve the page of a run at the address yielded, and briefly afterwards for readers who still have it open."""
+    """Serve a run's page, yielding its address, and keep serving briefly afterwards for readers who still have it
+    open.
+    """
     page = LivePage(folder)
 
     def newest() -> Answer:
-        """Render the page for the current state of the run."""
+        """Render the page for the run's current state."""
         try:
             return Answer(200, page.get())
         except (PenstockError, OSError):

@@ -1,4 +1,4 @@
-"""Building blocks of the pages: templates, tables, number formatting and packed arrays."""
+"""Building blocks for pages: templates, tables, number formatting and packed arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 @cache
 def package_text(names: tuple[str, ...]) -> str:
-    """Return the concatenated contents of some files in ``static``."""
+    """Return the concatenated contents of files in ``static``."""
     folder = resources.files("penstock.pipeline.reporting") / "static"
     return "\n".join((folder / name).read_text(encoding="utf-8").strip() for name in names)
 
@@ -48,7 +48,7 @@ def templates() -> Environment:
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """Render a page from a template with its styles inlined; its content security policy adds ``policy``."""
+    """Render a page from a template, with inlined styles and a content security policy extended by ``policy``."""
     style = package_text(styles)
     shared = {"title": title, "style": Markup(style), "style_hash": content_hash(style), "policy": Markup(policy)}
     return templates().get_template(template).render(shared | values)
@@ -99,7 +99,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def moment(milliseconds: float, time_zone: str) -> str:
-    """Format a time as local date and time.
+    """Format a time as a local date and time.
 
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
@@ -122,7 +122,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array, including any NaN and infinities, for the page's ``unpack``, which decodes it to a typed array.
+    """Encode an array, including NaN and infinities, so that the page's ``unpack`` decodes it to a typed array.
 
     As 64-bit floats if ``exact`` (times), else as the smallest integers that hold all values, or 32-bit floats.
 

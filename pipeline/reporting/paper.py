@@ -1,4 +1,4 @@
-"""Figures of a run or an experiment for a paper: a tidy data frame, a LaTeX table and the citation."""
+"""Paper-ready output of a run or an experiment: a tidy data frame, a LaTeX table and the citation."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name and manifest of an experiment, or the name and most detailed manifest of a run."""
+    """Return an experiment's name and manifest, or a run's name and most detailed manifest."""
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest
@@ -72,7 +72,7 @@ _SCHEMA = dict.fromkeys(_TEXTS, pl.String) | dict.fromkeys(_NUMBERS, pl.Float64)
 
 
 def latex(frame: pl.DataFrame, about: str) -> str:
-    r"""Format a data frame as a ``tabular`` with booktabs rules, preceded by a comment.
+    r"""Format a data frame as a LaTeX ``tabular`` with booktabs rules, preceded by a comment.
 
     >>> print(latex(pl.DataFrame({"measure": ["a_b"], "value": [0.25]}), "about it"))
     % about it
@@ -86,7 +86,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
     """
 
     def line(cells: tuple[Any, ...]) -> str:
-        """Format one row of the table."""
+        """Format one table row."""
         shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
         return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
 
@@ -97,7 +97,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
 
 
 def write_for_paper(folder: str | Path) -> list[Path]:
-    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report, as private as it."""
+    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report, equally private."""
     folder, frame = Path(folder), tidy_figures(folder)
     entry = citation(*_manifest(folder))
     place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The files of a run as data frames and drawings. Runs made on the command line can be opened too.
+    """The files of a run as data frames and drawings. Runs made on the command line can be opened as well.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -57,17 +57,17 @@ class Result:
 
     @cached_property
     def releases(self) -> pl.DataFrame:
-        """The published counts, with one row per window and active cell."""
+        """The published counts, one row per window and active cell."""
         return self._frame("public/releases.parquet")
 
     @cached_property
     def traces(self) -> pl.DataFrame:
-        """The published points of traces, one per row."""
+        """The published trace points, one per row."""
         return self._frame("public/traces.parquet")
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The rows of the accountants. The column ``side`` states the audience: public or operator."""
+        """The accountants' rows. The column ``side`` states the audience: public or operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -81,7 +81,7 @@ class Result:
 
     @cached_property
     def utility(self) -> pl.DataFrame:
-        """The metrics that compare released with true counts, in simulations only."""
+        """Metrics of released against true counts, in simulations only."""
         return self._frame("operator/utility.parquet")
 
     @cached_property

@@ -55,7 +55,7 @@ class Headline(NamedTuple):
 
 
 def verdict(run: Run) -> str | None:
-    """Describe accuracy and risk in a sentence free of technical terms, or return None if there are no counts."""
+    """Describe accuracy and risk in one non-technical sentence, or return None if there are no counts."""
     if run.counts is None:
         return None
     verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
@@ -85,7 +85,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Describe the accuracy, the guarantee and the privacy cost to one person, whatever the accountants."""
+    """Describe the accuracy, the guarantee and the privacy cost to one person, for any accountants."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -121,7 +121,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean released count (None: no noise)."""
+    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None without noise."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -134,12 +134,12 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Return whether a mechanism's entry in the public manifest gives a guarantee."""
+    """Return whether a mechanism's entry in the public manifest states a guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
 
 def _guarantees(run: Run) -> list[Paragraph]:
-    """Return a paragraph for each step with a guarantee. The other steps of a chain leave the guarantee unchanged."""
+    """Return a paragraph for each step with a guarantee, which the other steps of a chain leave unchanged."""
     steps, paragraphs = run.public["guarantee"], list[Paragraph]()
     for step in filter(promises, steps):
         epsilon = pure_epsilon(step)
@@ -162,19 +162,21 @@ def _guarantees(run: Run) -> list[Paragraph]:
 
 
 def lateness_reason(run: Run) -> str:
-    """Explain why the lateness of a run voids its guarantee, or return an empty string if it does not."""
+    """Explain why a run's lateness rule voids its guarantee, or return an empty string if it does not."""
     lateness = str(run.public.get("lateness", ""))
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
 
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
-    """Return the ε in nats of a pure differential privacy guarantee in the public manifest (None: another)."""
+    """Return the ε, in nats, of a pure differential privacy guarantee in the public manifest, or None for other
+    guarantees.
+    """
     is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
     return float(guarantee["amount"]) if is_pure else None
 
 
 def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Describe the neighbours of a figure, and explain any difference from those of the headline losses."""
+    """Describe a figure's neighbours, and explain any difference from those of the headline losses."""
     values = {key: value for section in configuration["mechanism"] for key, value in section.items()}
 
     def configured(name: re.Match[str]) -> str:
@@ -187,7 +189,7 @@ def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) ->
 
 
 def odds(epsilon: float) -> str:
-    """Explain what an ε means for an adversary who sees all releases, and what this explanation does not cover."""
+    """Explain the meaning of ε for an adversary who sees all releases, and the limits of this explanation."""
     if epsilon > VERY_WEAK:
         return "So large an ε promises next to nothing."
     return (
@@ -256,7 +258,7 @@ def _utility(run: Run) -> list[Headline]:
 
 
 class Notice(NamedTuple):
-    """A notice with a level, a title of a few words, and a sentence or two."""
+    """A notice with a level, a short title, and a sentence or two."""
 
     level: Level
     title: str
@@ -264,13 +266,13 @@ class Notice(NamedTuple):
 
 
 def warnings(run: Run) -> list[Notice]:
-    """Return the warnings that apply, the most serious first."""
+    """Return the applicable warnings, most serious first."""
     kinds = (_guarantee, _useless, _bound, _accounts, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
 def by_level(notices: Iterable[Notice]) -> list[Notice]:
-    """Sort notices so that the most serious come first."""
+    """Sort notices, most serious first."""
     return sorted(notices, key=lambda notice: get_args(Level).index(notice.level))
 
 
@@ -334,7 +336,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Describe how many visits were left out of the release, or return an empty string."""
+    """Describe how many visits are missing from the release, or return an empty string."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -460,7 +462,7 @@ def figures_table(run: Run) -> Table:
 
 
 def row_equation(run: Run) -> dict[str, Any]:
-    """Return the equation of row counts by outcome (None until the run is over), remarks and rejected rows."""
+    """Return the equation of row counts by outcome (None until the run ends), remarks and rejected rows."""
     if run.operator is None:
         return {"equation": None}
     rows = run.operator["rows"]
@@ -516,7 +518,7 @@ def as_yaml(configuration: dict[str, Any]) -> str:
     """Format a configuration as YAML, with its sections in the customary order and ``type`` first in each."""
 
     def ordered(value: Any, first: tuple[str, ...] = ("type",)) -> Any:
-        """Return a value with some keys of its mappings first."""
+        """Return a value with certain keys of its mappings moved to the front."""
         if isinstance(value, list):
             return [ordered(entry) for entry in value]
         if not isinstance(value, dict):

@@ -17,7 +17,7 @@ _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEven
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether a retry of a step would fail with the same error again.
+    """Return whether a retry of the step would fail again with the same error.
 
     >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
     [True, False, False]
@@ -26,8 +26,8 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver, which keeps the first one. In a deployment the message has already
-    been redacted.
+    """Report a permanent error to the driver, which keeps the first one. In a deployment, the message is already
+    redacted.
     """
     if not is_permanent(error) or not (folder / "operator").exists():
         return
@@ -42,7 +42,7 @@ def forget_failure(folder: Path) -> None:
 
 
 def raise_failure(folder: Path) -> None:
-    """Raise the permanent failure that a step has recorded, if there is one."""
+    """Raise the permanent failure recorded by a step, if any."""
     if not _path(folder).exists():
         return
     record = json.loads(_path(folder).read_bytes())

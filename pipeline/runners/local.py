@@ -1,4 +1,4 @@
-"""Run in this process: a plain loop over the steps, for finite input and for streams of counts."""
+"""Local runner: a plain loop over the steps in this process, for finite input and streams of counts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run_finite(plan: Plan) -> None:
 
 
 def _run_traces(plan: Plan, source: FileSource) -> None:
-    """Read and release traces, one shard of users after another."""
+    """Read and release traces, one user shard after another."""
     from penstock.pipeline.releasing.traces import points_of
 
     writer, ledger = RunWriter(plan), open_ledger(plan)
@@ -91,7 +91,7 @@ def _run_traces(plan: Plan, source: FileSource) -> None:
 
 
 def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[GroupCounts]:
-    """Yield the counts of every group, counted side by side unless quotas are carried from one group to the next."""
+    """Yield every group's counts, computed in parallel unless quotas carry over between groups."""
     users: dict[int, list[Contributions]] = defaultdict(list)
     quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
     count, groups = partial(_count_shards, plan, quotas), _groups(plan, source, writer)
@@ -108,7 +108,7 @@ def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[Grou
 def _count_shards(
     plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
 ) -> tuple[GroupCounts, dict[int, Contributions]]:
-    """Return the counts of a group of windows, and the users' visits by shard for the summary."""
+    """Return a window group's counts, and users' visits by shard for the summary."""
     group, shards = work
     total, visits = nothing(group, plan.batching), {}
     for shard in sorted(shards):
@@ -121,7 +121,7 @@ def _count_shards(
 
 
 def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work]:
-    """Yield groups of windows and their contributions in order, each as soon as the source has no more rows for it."""
+    """Yield window groups with their contributions in order, each once the source has no more rows for it."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
@@ -143,7 +143,7 @@ def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work
 def _read(
     plan: Plan, source: FileSource, writer: RunWriter, reduce: Reduce[Key, Piece], order: RowOrder
 ) -> Iterator[Iterator[tuple[Key, Piece]]]:
-    """Reduce the input to contributions or points by key, and write the row counts and rejects of each span."""
+    """Reduce the input to keyed contributions or points, and write each span's row counts and rejects."""
     for span in plan.config.source.from_start().spans():
         rows, rejects = RowCounts(), list[Reject]()
         with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
@@ -171,7 +171,7 @@ def run_stream(plan: Plan) -> str | None:
 
 
 class ReleaseAndAccount:
-    """The stage after counting: it releases windows in order, accounts for them and writes the results.
+    """Stage after counting: release windows in order, account for them and write the results.
 
     A charge is durable in the ledger before its release is written, and a release before it is accounted. ``saved`` is
     a checkpoint to go on from.
@@ -192,7 +192,7 @@ class ReleaseAndAccount:
         }
 
     def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
-        """Release consecutive windows, and return False once the budget is exhausted.
+        """Release consecutive windows, and return False when the budget is exhausted.
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
@@ -211,13 +211,13 @@ class ReleaseAndAccount:
         return True
 
     def summarise(self) -> None:
-        """Write the summary of every accountant, which is the same in all of its shards."""
+        """Write each accountant's summary, which is the same in all shards."""
         for (number, shard), loop in self.accounts.items():
             if shard == 0:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
 
     def saved(self) -> State:
-        """Return the state to store in a checkpoint."""
+        """Return the state for a checkpoint."""
         states = {"release": self.state}
         states |= {checkpoint.account_key(*part): data for part, data in self.account_states.items()}
         left = {} if self.budget_left is None else {"budget_left": np.asarray(self.budget_left)}
@@ -225,7 +225,7 @@ class ReleaseAndAccount:
 
 
 class StreamLoop:
-    """Count and release a stream as its watermark passes the ends of windows.
+    """Count and release a stream as its watermark passes window ends.
 
     A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
     micro-batches, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
@@ -291,7 +291,7 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _take(self, piece: MicroBatch) -> None:
-        """Count a micro-batch once it is due. Until then the watermark moves on if the clock is known."""
+        """Count a micro-batch once it is due. Meanwhile, the watermark advances if the clock is known."""
         factor, grid = self.source.factor, self.plan.grid
         while self._goes_on:
             elapsed, wait = time.monotonic() - self._begun, 0.0

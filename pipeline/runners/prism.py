@@ -1,4 +1,4 @@
-"""Run a plan on Prism, Beam's engine for a single machine, with a clock driven by the events and without checkpoints.
+"""Run a plan on Prism, Beam's single-machine engine, with an event-driven clock and no checkpoints.
 
 Prism does not hold a step at the minimum of several readers' watermarks (``docs/streaming.md`` has a pipeline that
 shows it). So one reader has the whole source here, as in the plain loop.

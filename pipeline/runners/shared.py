@@ -1,4 +1,4 @@
-"""Code shared by both executors: threads, the ordered release, and a clean stop on a signal."""
+"""Code shared by both executors: threads, ordered release, and clean stopping on a signal."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def live_source(plan: Plan) -> LiveSource:
 
 
 def live_input(plan: Plan) -> LiveInput:
-    """Return the facts of the run that its live source needs."""
+    """Return the facts about the run needed by its live source."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), ingestion(plan), plan.batching.max_readers)
 
 
 def ingestion(plan: Plan) -> Callable[[EventBlock], EventBlock]:
-    """Return the step that takes from the blocks of a deployment what may not be kept."""
+    """Return the step that strips a deployment's blocks of data that must not be kept."""
     space, user_files = None if plan.on_points else plan.space, plan.config.source.recorded.has_user_names
     return partial(ingested, keys=plan.keys, space=space, user_files=user_files)
 
@@ -72,7 +72,7 @@ def reduced(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Reduce a block to row counts and contributions, as `contributions_of` does, with the parts of a plan."""
+    """Reduce a block to row counts and contributions, as `contributions_of` does, using parts of a plan."""
     parts = plan.grid, plan.space, plan.bounds, plan.batching, plan.keys
     return contributions_of(block, *parts, closed, used_by_group, texts)
 
@@ -80,7 +80,7 @@ def reduced(
 def counted(
     plan: Plan, group: int, pieces: Sequence[Contributions], quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count the pieces of a window group and user shard, and return the visits of its users, too, if they are kept."""
+    """Count the pieces of a window group and user shard, and return its users' visits as well if they are kept."""
     if not pieces:
         return nothing(group, plan.batching), None
     parts = plan.chain, plan.grid, plan.bounds, plan.batching, plan.keys, plan.targets
@@ -89,7 +89,7 @@ def counted(
 
 
 class ReadAhead(Generic[Item]):
-    """Iterator over items that a thread produces ahead of time. None does not count as an item.
+    """Iterator over items produced ahead of time by a thread. None does not count as an item.
 
     Two of them wait at most, so that slow use holds the making back.
 
@@ -112,7 +112,7 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item, or None on timeout or at the end. Raise the producer's exception if there is one."""
+        """Return the next item, or None on timeout or at the end. Re-raise any exception of the producer."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -150,7 +150,7 @@ class ReadAhead(Generic[Item]):
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield results in the order of the items, with only a few in progress or waiting at any time.
+    """Yield results in item order, with a bounded number in progress or waiting.
 
     >>> list(map_in_order(abs, [-2, 1, -3]))
     [2, 1, 3]
@@ -170,14 +170,14 @@ def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 
 def account_parts(plan: Plan) -> list[tuple[int, int]]:
-    """Return the accountant index and shard of every parallel part of the accountants."""
+    """Return the accountant index and shard of each parallel part of the accountants."""
     return [(number, shard) for number, shards in enumerate(plan.shards) for shard in range(len(shards))]
 
 
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger | None, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Yield batches of about the size of one output part, cut deterministically, each with the state after it.
+    """Yield batches of about one output part each, cut deterministically, with the state after each.
 
     Every charge is in the ledger, if there is one, and on disk before its release leaves.
     """
@@ -197,7 +197,7 @@ def released_batches(
 
 
 def release_shard(plan: Plan, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
-    """Release the points of a shard of users, charging for them first, and return the number of points."""
+    """Release a user shard's points, charging for them first, and return the number of points."""
     from penstock.pipeline.releasing.traces import TraceLoop, gather
 
     loop = TraceLoop(plan.traces, plan.space, plan.keys, plan.config.accountants, plan.batching.n_shards)
@@ -211,7 +211,7 @@ def release_shard(plan: Plan, ledger: Ledger, writer: RunWriter, shard: int, pie
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """Let a first Ctrl-C or SIGTERM end a stream cleanly, and a second one end the program."""
+    """On the first Ctrl-C or SIGTERM, end a stream cleanly; on the second, exit the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

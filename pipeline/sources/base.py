@@ -1,4 +1,4 @@
-"""The contract of a source: blocks of events, rejects, spans, and the micro-batches of a live source."""
+"""Source contract: blocks of events, rejects, spans, and micro-batches of live sources."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Reject:
     raw: str | None  # the row as it was read; None if it is not kept
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the reject as the content of one line of ``rejects.jsonl``."""
+        """Return the reject as the content of a line of ``rejects.jsonl``."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class EventBlock:
-    """Parsed rows of the input, stored as columns.
+    """Parsed input rows, stored as columns.
 
     Parameters
     ----------
@@ -65,7 +65,8 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split the block into pieces of at most ``n_rows`` valid rows. The first has all rejects and offsets.
+        """Split the block into pieces of at most ``n_rows`` valid rows. The first piece carries all rejects and
+        offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -89,7 +90,7 @@ MIN_EVENT_TIME = -(2**62)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Consecutive events of a stream, with the watermark at which they arrived."""
+    """Consecutive events of a stream, with the watermark at their arrival."""
 
     number: int  # counts from 0
     block: EventBlock  # the events; rejects come with the first micro-batch of their block
@@ -103,7 +104,7 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """The latest durable position of a live source, before which input is never read again.
+    """The latest durable position of a live source; input before it is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
     """
@@ -118,7 +119,7 @@ class Checkpointed:
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """A piece of the input for one worker: several whole files, or rows ``start`` to ``stop`` of one file."""
+    """A piece of input for one worker: several whole files, or rows ``start`` to ``stop`` of one file."""
 
     index: int
     files: tuple[str, ...]
@@ -153,7 +154,7 @@ class Source(Checked, ABC):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``, the time of receipt according to a clock of the operator."""
+        """Whether rows have a column ``arrival``, the time of receipt according to the operator's clock."""
         return False
 
     @property
@@ -162,15 +163,15 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return the source with user, time and only those of latitude, longitude and place that are needed."""
+        """Return the source reading only user, time and the needed columns among latitude, longitude and place."""
         return self
 
     def from_start(self) -> FileSource:
-        """Return a source that reads the events any number of times; raise `DataError` if they are read once."""
+        """Return a source that can be read repeatedly, or raise `DataError` if events can be read only once."""
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """Yield all events from their beginning, block by block. Raise the same errors as `from_start`."""
+        """Yield all events from the beginning, block by block. Raises the same errors as `from_start`."""
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
@@ -182,7 +183,7 @@ class Source(Checked, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Base class for repeatable sources: files and synthetic events.
+    """Base class for rereadable sources: files and synthetic events.
 
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
@@ -202,16 +203,16 @@ class FileSource(Source):
         """Cut the input into spans of about ``block_rows`` rows in a stable order, or raise `DataError`."""
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield the spans from index ``first`` on in order, endlessly if the source has no end."""
+        """Yield the spans from index ``first`` onward in order, endlessly if the source has no end."""
         yield from self.spans()[first:]
 
     @abstractmethod
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read one span as blocks, in which every input row appears exactly once, either parsed or rejected."""
+        """Read one span as blocks. Every input row appears exactly once, either parsed or rejected."""
 
 
 class RowOrder:
-    """Check that rows follow the order stated by their source, one block after another.
+    """Check that rows follow the order stated by their source, across blocks.
 
     Rows out of the time of the run neither count nor are held against others, so that a wrong clock spoils nothing.
 
@@ -228,11 +229,11 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """The time before which no more rows of the run will come; the distant past where no order is stated."""
+        """The time before which no more rows of the run will arrive; the distant past if no order is stated."""
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Check the next rows, and raise `DataError` for the first that comes too early, naming its ``place``."""
+        """Check the next rows, and raise `DataError` for the first out-of-order row, naming its ``place``."""
         if self._disorder is None or not len(times):
             return
         reached = latest_before(times, self._from, self._until, self.latest)
@@ -248,7 +249,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """The facts of a run that a live source needs."""
+    """Facts about the run that a live source needs."""
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
@@ -270,7 +271,7 @@ def latest_before(times: Integers, from_: int | None, until: int | None, before:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(Source):
-    """Base class for sources whose events are counted and released while more events arrive."""
+    """Base class for sources whose events are counted and released as more events arrive."""
 
     #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
     by_connector = False
@@ -284,7 +285,7 @@ class LiveSource(Source):
 
     @property
     def factor(self) -> float | None:
-        """The seconds of events replayed per second of real time, or None if unlimited."""
+        """Seconds of events replayed per second of real time, or None if unlimited."""
         return None
 
     @property
@@ -302,25 +303,25 @@ class LiveSource(Source):
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of each reader on a cluster; a resumed run gets the same ones."""
+        """Return each reader's initial position on a cluster, which is the same for a resumed run."""
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the first input of a run, given the offsets it has ``counted``, is gone."""
+        """Raise `DataError` if the first input of a run, given its ``counted`` offsets, is no longer available."""
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identity of the input that the run reads, or None if it has none or was not read yet."""
+        """Return the identity of the run's input, or None if it has none or has not been read yet."""
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe input that the run should have read; raise `DataError` if the brokers cannot tell."""
+        """Describe input that the run should have read but did not; raise `DataError` if the brokers cannot tell."""
         return []
 
     @abstractmethod
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield micro-batches in order from a position on, and None while idle.
+        """Yield micro-batches in order, starting at a position, and None while idle.
 
         ``folder``: where the source may keep files while it reads. ``start``: position (`MicroBatch.end`) to go on
         from; empty: the beginning. ``number``, ``latest``: number of the next micro-batch, and the time reached before

@@ -48,6 +48,6 @@ class Cabspotting(TrackSource):
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """Parse the wanted columns of a batch, reading times as integers if all of them are integers."""
+        """Parse the wanted columns of a batch, reading times as integers if possible."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

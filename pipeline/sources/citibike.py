@@ -75,7 +75,7 @@ class Citibike(TextSource):
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect, with the header translated to the current column names."""
+        """Return the dialect, mapping the header to the current column names."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
         try:
             header = next(csv.reader([line]), [])
@@ -84,7 +84,7 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns for the time, station and coordinates of both ends; raise `DataError` without one."""
+        """Return the time, station and coordinate columns of both ends, or raise `DataError` if one is missing."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -92,7 +92,7 @@ class Citibike(TextSource):
         return {name: pl.Float64 if name.endswith("itude") else pl.String for name in present}
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Yield the starts of a batch's trips first, and then their ends."""
+        """Yield the starts of a batch's trips, followed by their ends."""
         ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
         rows = self.parse(batch)
         both = self.events(rows, batch)
@@ -121,7 +121,7 @@ class Citibike(TextSource):
 
 
 def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
-    """Translate the column names of a header, giving the columns of both ends of a trip their current names.
+    """Map a header's column names to the current names for both ends of a trip.
 
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
@@ -132,7 +132,7 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_trips(header: Iterable[str]) -> bool:
-    """Return whether a header has all columns that trips require."""
+    """Return whether a header has all columns required for trips."""
     return set(_NAMES) <= set(trip_columns(header))
 
 

@@ -23,7 +23,7 @@ Purpose = IntEnum(
 
 
 def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float64]:
-    """Draw ``n`` numbers in [0, 1), shape (n,), that depend only on the arguments.
+    """Draw ``n`` uniform numbers in [0, 1), shape (n,), determined by the arguments alone.
 
     Counter-based: any step costs the same, whatever was drawn before.
 
@@ -42,7 +42,7 @@ def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDA
 
 
 class PlaceGrid:
-    """A grid of ``rows`` × ``columns`` cells in a box, numbered row by row from the south-west.
+    """A box of ``rows`` × ``columns`` cells, numbered row by row from the south-west.
 
     The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
     run errands at a few favourite places that the seed decides.
@@ -71,7 +71,7 @@ class PlaceGrid:
 
     @cached_property
     def errands(self) -> NDArray[np.float64]:
-        """Weights of where people run errands, by Zipf's law."""
+        """Weights of places for errands, following Zipf's law."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
         return _normalise(1.0 / (1.0 + rank))
 
@@ -85,7 +85,7 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """People who each stay at one place during a step and move between steps."""
+    """People who stay at one place during each step and move between steps."""
 
     places: PlaceGrid  # where they can be
     n_users: int  # how many they are
@@ -103,7 +103,7 @@ class People(ABC):
 
     @abstractmethod
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Return a mask of the users whose place at step ``index`` is drawn anew, shape (n_users,)."""
+        """Return a mask of the users whose place at step ``index`` is redrawn, shape (n_users,)."""
 
     def activity(self, index: int) -> float:
         """Return the number of events per person during a step, relative to the average."""
@@ -152,7 +152,7 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Commuters who move between three roles, at places of their own, by known matrices (`REGIMES`).
+    """Commuters who move between three roles at individual places, with known transition matrices (`REGIMES`).
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
@@ -166,17 +166,17 @@ class Commuters(People):
 
     @cached_property
     def homes(self) -> Locations:
-        """The place where each user lives, shape (n_users,)."""
+        """Each user's home, shape (n_users,)."""
         return choose(np.cumsum(self.places.homes), uniforms(self.seed, Purpose.HOME, 0, self.n_users))
 
     @cached_property
     def works(self) -> Locations:
-        """The place where each user works, shape (n_users,), shifted by one if it would equal the home."""
+        """Each user's workplace, shape (n_users,), shifted by one if it would coincide with the home."""
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 
     def regime(self, index: int) -> str:
-        """Return the regime of a step, given by the weekday and hour (UTC) at which it starts.
+        """Return a step's regime, which depends on the weekday and hour (UTC) at its start.
 
         >>> from penstock.pipeline.sources.city import PlaceGrid
         >>> box = PlaceGrid(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
@@ -196,7 +196,7 @@ class Commuters(People):
         return "morning" if hour < 10 else "day" if hour < 16 else "evening"
 
     def first(self) -> Locations:
-        """Return the home of every user."""
+        """Return each user's home."""
         return self.homes.copy()
 
     def move(self, index: int, before: Locations) -> Locations:
@@ -228,7 +228,7 @@ _REACH = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovPeople(People):
-    """People who move by a homogeneous Markov chain: each place is drawn from ``transition[previous place]``.
+    """People who move by a homogeneous Markov chain, drawing each place from ``transition[previous place]``.
 
     The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
     with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
@@ -256,7 +256,7 @@ class MarkovPeople(People):
         return choose(np.cumsum(self.initial), uniforms(self.seed, Purpose.START, 0, self.n_users))
 
     def move(self, index: int, before: Locations) -> Locations:
-        """Advance the chain by one step, with separate random numbers for each person."""
+        """Advance the chain by one step, with independent random numbers per person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         jumps = choose(np.cumsum(self.places.errands), uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].

@@ -1,4 +1,4 @@
-"""A live folder whose files are counted and released while more files arrive.
+"""A live folder whose files are counted and released as more files arrive.
 
 It may be on a disk or in an object store (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
@@ -118,7 +118,7 @@ class Folder(LiveSource):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``. If not, each row arrives with its file."""
+        """Whether rows have a column ``arrival``. Otherwise each row arrives with its file."""
         return self.of.has_arrival
 
     @property
@@ -128,7 +128,7 @@ class Folder(LiveSource):
 
     @property
     def recorded(self) -> Folder:
-        """Configuration of the folder, without the options for watching it."""
+        """The folder's configuration without the options for watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     @property
@@ -138,13 +138,13 @@ class Folder(LiveSource):
         return self.of
 
     def reading(self, columns: Collection[str]) -> Folder:
-        """Return the folder with its file source limited to the columns that are used."""
+        """Return the folder with its file source restricted to the columns in use."""
         return replace(self, of=self.of.reading(columns))
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield blocks of files as they arrive. A journal in the run's folder keeps the decisions since the latest
+        """Yield blocks of files as they arrive. A journal in the run's folder records decisions since the latest
         checkpoint.
         """
         reader = _FileReader(self, run, start, latest)
@@ -164,7 +164,7 @@ class Folder(LiveSource):
             number += 1
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the folder's path in place of its unbounded content."""
+        """Return the SHA-256 digest of the folder's path, since its contents are unbounded."""
         return {"folder": hashlib.sha256(self.files.path.encode()).hexdigest()}
 
 
@@ -200,7 +200,7 @@ _NOTHING = EventBlock(pl.DataFrame(schema=_COLUMNS), 0)
 
 
 class _Opened:
-    """An open file, read block by block with a look-ahead of one block, so that the last block is recognised."""
+    """An open file, read with a look-ahead of one block to recognise the last block."""
 
     def __init__(self, file: File, files: Files, of: PathSource) -> None:
         self.file, self.number = file, 0
@@ -211,7 +211,7 @@ class _Opened:
         self.following = next(self._blocks, None)
 
     def _original_names(self, of: PathSource, path: str) -> Iterator[EventBlock]:
-        """Yield the blocks of the file, using its original name in rejects and errors."""
+        """Yield the file's blocks, with its original name in rejects and errors."""
         try:
             for block in of.all_blocks():
                 names = (reject.file.replace(path, self.file.name) for reject in block.rejects)
@@ -221,7 +221,7 @@ class _Opened:
             raise DataError(str(error).replace(path, self.file.name)) from error
 
     def take(self) -> EventBlock:
-        """Return the next block. An empty file has a single empty block."""
+        """Return the next block. An empty file yields a single empty block."""
         block, self._next, self.following = self._next, self.following, next(self._blocks, None)
         self.number += 1
         return _NOTHING if block is None else block
@@ -229,7 +229,7 @@ class _Opened:
 
 @dataclass
 class _FileReader:
-    """Reader that converts arriving files to micro-batches."""
+    """Reader that turns arriving files into micro-batches."""
 
     source: Folder
     run: LiveInput
@@ -286,7 +286,7 @@ class _FileReader:
         return FolderEntry(number, clock, file, self.opened.number, is_last)
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
-        """Return the rows of an entry as a micro-batch, in which lateness is decided by each row's arrival."""
+        """Return an entry's rows as a micro-batch, with lateness determined by each row's arrival."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
             opened = self.opened or self._open(entry.file, entry.block)  # where a run goes on
@@ -310,7 +310,7 @@ class _FileReader:
         )
 
     def _look_for_files(self) -> None:
-        """Look for new files in order of modification, and raise `DataError` if a known file has changed."""
+        """Find new files in order of modification, and raise `DataError` if a known file has changed."""
         if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later

@@ -53,7 +53,7 @@ class Foursquare(TextSource):
     bytes_per_row = 150
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect with the file's header, or with the publisher's columns if it has none."""
+        """Return the dialect with the file's header, or the publisher's columns if there is none."""
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
@@ -76,7 +76,7 @@ class Foursquare(TextSource):
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span, rejecting rows that repeat those of an earlier file."""
+        """Read the files of a span, rejecting rows that duplicate those of an earlier file."""
         seen: pl.DataFrame | None = None
         order: dict[str, int] = {}
         for batch in self.batches(span):

@@ -47,6 +47,6 @@ class Geolife(TrackSource):
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows with their folder's user, and with the date and the time of day joined."""
+        """Return the rows with their folder's user and a combined date and time."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

@@ -57,7 +57,7 @@ class Json(MappedColumns, PathSource):
     bytes_per_row = 400
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span. The line number of a reject is the 1-based index of its object."""
+        """Read the files of a span. The line number in a reject is its object's 1-based index."""
         order = RowOrder(self, span.after)
         for file, stream in open_inputs(span.files, self.patterns):
             columns, row = dict[str, str](), 0
@@ -69,7 +69,7 @@ class Json(MappedColumns, PathSource):
                 row += len(objects)
 
     def objects(self, file: str, stream: IO[bytes]) -> Iterator[list[Any]]:
-        """Yield the objects of a file in batches, with the text of any line that is not an object."""
+        """Yield a file's objects in batches, with the text of any line that is not an object."""
         lists = lists_of(file, stream)
         records = self.records or next(iter(lists if len(lists) == 1 else ("",)))
         if records not in lists:
@@ -100,7 +100,7 @@ class Json(MappedColumns, PathSource):
 
 
 def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document by path, or the objects on the lines of a file under the path ""."""
+    """Return a document's lists of objects by path, or the objects on a file's lines under the path ""."""
     lines = (line for line in stream if line.strip())
     head = list(islice(lines, 2))
     first = _parsed(head[0]) if head else ""
@@ -113,7 +113,7 @@ def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
 
 
 def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
-    """Return the lists of objects in a document, by path.
+    """Return a document's lists of objects by path.
 
     >>> lists_in({"version": "1.2.0", "data": {"trips": [{"trip_id": "a"}]}, "ttl": [1]})
     {'data.trips': [{'trip_id': 'a'}]}
@@ -127,7 +127,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of the plain values in objects. A list contributes its first entry, or its first two numbers.
+    """Return the paths of plain values in objects. A list contributes its first entry, or its first two numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']
@@ -146,7 +146,7 @@ def names_in(objects: Iterable[Any]) -> dict[str, None]:
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
-    """Return the values at a path in objects as text, with null if there is no text or number.
+    """Return the values at a path in objects as text, with null for anything but text or numbers.
 
     >>> text_at("user", [{"user": 7}, {"user": 7.0}, {"user": 7.5}]).to_list()
     ['7', '7', '7.5']
@@ -156,7 +156,7 @@ def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
 
 
 def _exact(value: float) -> int | str:
-    """Return the integer that a float stands for, if there is only one, or else the float's text."""
+    """Return the integer equal to a float if it is unambiguous, or else the float's text."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 

@@ -1,4 +1,4 @@
-"""A Kafka topic as a live source, whose events are counted and released as they arrive."""
+"""A Kafka topic as a live source, counted and released as its events arrive."""
 
 from __future__ import annotations
 
@@ -67,20 +67,20 @@ class Kafka(KafkaSettings):
 
     @property
     def recorded(self) -> Kafka:
-        """The configuration of the topic without the options for reading it."""
+        """The topic's configuration without the options for reading it."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield messages as they arrive. A journal kept with the run holds the decisions since the last checkpoint."""
+        """Yield messages as they arrive. A journal stored with the run records decisions since the last checkpoint."""
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the position of each reader: one a partition at the start, but at most ``run.max_readers``."""
+        """Return each reader's position: initially one per partition, but at most ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -98,7 +98,7 @@ class Kafka(KafkaSettings):
                     raise consumer.lost_offsets_error(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identifier that the brokers gave the topic on creation, or None if it has not been read yet."""
+        """Return the topic's broker-assigned identifier, or None if it has not been read yet."""
         path = run.spool / _TOPIC
         return path.read_text() if path.exists() else None
 
@@ -143,6 +143,6 @@ class Kafka(KafkaSettings):
         return words
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the topic's address in place of its unbounded content."""
+        """Return the SHA-256 digest of the topic's address, since its contents are unbounded."""
         text = json.dumps([self.brokers, self.topic])
         return {f"kafka:{self.topic}": hashlib.sha256(text.encode()).hexdigest()}

@@ -77,7 +77,7 @@ class Parquet(MappedColumns, PathSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read row groups of one file, or several whole files. The line of a reject is its 1-based row."""
+        """Read row groups of one file, or several whole files. The line number in a reject is its 1-based row."""
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
@@ -108,7 +108,7 @@ class Parquet(MappedColumns, PathSource):
         )
 
         def as_text(rows: list[int]) -> list[str]:
-            """Return rows as text, also those whose times are beyond Python's."""
+            """Return rows as text, including those with times outside Python's range."""
             columns = {}
             for name, column in zip(raw.columns, batch.take(pa.array(rows, pa.int64())).columns if rows else ()):
                 if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
@@ -135,7 +135,7 @@ class Parquet(MappedColumns, PathSource):
 
 
 def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive row groups that have about ``n_rows`` rows in total."""
+    """Yield runs of consecutive row groups with about ``n_rows`` rows each."""
     start = stop = 0
     for size in groups:
         if stop > start and stop + size - start > n_rows:
@@ -156,7 +156,7 @@ def _users(column: pl.Series) -> pl.Series:
 
 
 def _too_large(column: pl.Series, users: pl.Series) -> pl.Series:
-    """Return the problem of rows whose user is an integer, but too large for `_users`."""
+    """Return the problem for rows with integer users that are too large for `_users`."""
     problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(column))
     if not column.dtype.is_numeric() or not (missing := users.is_null()).any():
         return problem
@@ -188,7 +188,7 @@ def _open(file: str) -> pq.ParquetFile:
 
 @contextmanager
 def _read_from(file: str) -> Iterator[None]:
-    """Convert the library's errors for damaged or foreign files to `DataError`."""
+    """Convert the library's errors for damaged or unsupported files to `DataError`."""
     try:
         yield
     except _DAMAGE as error:

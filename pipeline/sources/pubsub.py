@@ -59,20 +59,20 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Always None: a row's lateness depends on its own time of publication."""
+        """Always None: a row's lateness depends on its own publication time."""
         return None
 
     @property
     def recorded(self) -> Pubsub:
-        """The configuration of the subscription without the options for reading it."""
+        """The subscription's configuration without the options for reading it."""
         return replace(self, checkpoint=0)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Raise `DataError`: only Beam's connector reads the subscription."""
+        """Raise `DataError`, since only Beam's connector can read the subscription."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the subscription's name in place of its unbounded content."""
+        """Return the SHA-256 digest of the subscription's name, since its contents are unbounded."""
         return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

@@ -102,7 +102,7 @@ class Stream(LiveSource):
 
     @property
     def clock(self) -> str | None:
-        """The column by which events are sorted, or None if they keep the order of the source."""
+        """The column by which events are sorted, or None to keep the source's order."""
         if self.until is None:
             return None
         if self.order != "arrival":
@@ -111,7 +111,7 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The flaw that the clock comes from the events alone (see `LiveSource`); None if they are sorted by it."""
+        """The flaw of a clock derived from the events alone (see `LiveSource`), or None if they are sorted by it."""
         if self.clock is not None:
             return None
         if self.until is None:
@@ -136,7 +136,7 @@ class Stream(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield the events of the source in micro-batches cut by time. Temporary files for sorting go to ``folder``.
+        """Yield the source's events in micro-batches cut by time. Temporary files for sorting go to ``folder``.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
@@ -155,7 +155,7 @@ class Stream(LiveSource):
                         number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Record the names and sizes of the input files, and return the initial state of the single reader."""
+        """Record the input files' names and sizes, and return the single reader's initial state."""
         write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
         return [{}]
 
@@ -232,14 +232,14 @@ Chunks = Generator[tuple[int, Iterator[EventBlock]]]
 
 
 def _chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
-    """Yield one chunk for each span, in the order of the source."""
+    """Yield one chunk per span, in source order."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
 
 
 def _sort_chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
-    """Yield the chunks in the order of the clock. Rows with equal times keep the order of the source.
+    """Yield the chunks in clock order. Rows with equal times keep the source's order.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.

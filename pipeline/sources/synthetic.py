@@ -119,7 +119,7 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The people and their movement; of ``markov`` with ``transition`` and ``initial``, the true model."""
+        """The people and their movement; for ``markov`` with ``transition`` and ``initial``, the true model."""
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
@@ -138,7 +138,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(range(0, n_steps, size))]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield spans as `FileSource` does. Each span of an endless city is one day."""
+        """Yield spans as `FileSource` does. An endless city has one span per day."""
         if self.until is not None:
             yield from super().spans_from(first)
             return
@@ -170,11 +170,11 @@ class Synthetic(FileSource):
         return EventBlock(frame, len(frame)).pieces(self.block_rows)
 
     def during(self, city: People, index: int, locations: Locations) -> pl.DataFrame:
-        """Return the events of a step, ordered by user, with the numbers of the places that people are at."""
+        """Return the events of a step, ordered by user, with people's place numbers."""
         import polars as pl
 
         def draw(purpose: Purpose, n: int) -> NDArray[np.float64]:
-            """Draw numbers of the step."""
+            """Draw random numbers for the step."""
             return uniforms(self.seed, purpose, index, n)
 
         extra = max(0.0, self._mean_events * city.activity(index) - self.min_events)

@@ -1,4 +1,4 @@
-"""Contract for spaces: a public, fixed list of cells and a rule that assigns each event to a cell."""
+"""Space contract: a public, fixed list of cells, and a rule that assigns each event to a cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_CELLS = 10_000_000
 
 
 class WrongName(DataError):
-    """Raised if a file of zones has no property or column of the given name."""
+    """Raised if a file of zones lacks a property or column of the given name."""
 
 
 class Space(Checked, ABC):
@@ -47,12 +47,12 @@ class Space(Checked, ABC):
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the list of cells is derived from private data. Deployments reject such a list."""
+        """Whether the list of cells is derived from private data, which deployments reject."""
         return False
 
     @property
     def reach(self) -> float:
-        """The distance in metres beyond the `geometry` that still counts as part of the area."""
+        """The distance in metres beyond the `geometry` that still belongs to the area."""
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
@@ -64,7 +64,7 @@ class Space(Checked, ABC):
 
 
 def spelling(name: str) -> str:
-    """Return the canonical spelling of a name: unify accents and blanks, and strip blanks at both ends.
+    """Return the canonical spelling of a name, with accents and blanks unified and outer blanks stripped.
 
     >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
     (True, 'Old Town')

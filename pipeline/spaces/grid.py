@@ -98,7 +98,7 @@ def _edges(low: float, high: float, n: int) -> list[float]:
 
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
-    """Return the row or column of each value as a float from 0.0 to n − 1.0, clamping values to the box."""
+    """Return each value's row or column as a float from 0.0 to n − 1.0, clamping values to the box."""
     scaled = np.asarray(values, np.float64) - low
     scaled /= high - low
     scaled *= n

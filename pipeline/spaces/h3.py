@@ -80,7 +80,7 @@ class H3(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of the cells, in the order listed, or sorted if a box is given."""
+        """The cell names, in the listed order, or sorted if a box is given."""
         if self.file is not None:
             try:
                 return self._check_names(tuple(read_table(self.file, "cell")["cell"]))

@@ -69,7 +69,7 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the list of places consists of the busiest ones in the data."""
+        """Return whether the places are the busiest ones in the data."""
         return self.top is not None
 
     @cached_property
@@ -97,7 +97,7 @@ class Places(Space):
         return read_table(str(self.file), "place", "optional", self.column)
 
     def resolve(self, source: Source) -> Places:
-        """Find the busiest places by counting the events at each place within the time range of the source.
+        """Find the busiest places by counting events at each place within the source's time range.
 
         Where events have positions, a place is in the middle of their extent.
         """

@@ -42,7 +42,7 @@ class Zone(NamedTuple):
 
 
 class _Wrong(Exception):
-    """Raised for an invalid geometry. The message does not say where in the file the geometry is."""
+    """Raised for an invalid geometry. The message does not include its position in the file."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
@@ -265,7 +265,7 @@ def _quote(name: str) -> str:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, by its identifier or else its name.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or else its name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)

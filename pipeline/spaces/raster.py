@@ -1,4 +1,4 @@
-"""Raster over a space: only points in squares that an edge crosses need an exact test."""
+"""Raster over a space: only points in squares crossed by an edge need an exact test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FEW_POINTS = 1 << 14
 
 @dataclass(frozen=True)
 class Raster:
-    """A grid of equal squares in longitude and latitude that covers a space and a margin, with the cell of each."""
+    """A grid of equal squares in longitude and latitude over a space and a margin, with each square's cell."""
 
     west: float  # corner of the first square, in degrees
     south: float
@@ -34,7 +34,7 @@ class Raster:
 
     @classmethod
     def over(cls, edges: Floats, n_cells: int, locate: Locate, slack: float = 1e-6) -> Raster:
-        """Rasterise the edges of all cells, and locate one point in each connected region that no edge crosses.
+        """Rasterise the edges of all cells, and locate one point in each connected region without edges.
 
         ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``slack``: how far
         from its place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
@@ -57,7 +57,7 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return the cell index of each point, shape (n,), by ``locate`` in squares that an edge crosses."""
+        """Return each point's cell index, shape (n,), calling ``locate`` in squares crossed by an edge."""
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))
@@ -110,7 +110,7 @@ class Bins:
 
 
 def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
-    """Return which squares lie within ``slack`` of an edge. The edges, shape (n, 4), are in units of squares."""
+    """Return which squares lie within ``slack`` of an edge. Edges, shape (n, 4), are in units of squares."""
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)

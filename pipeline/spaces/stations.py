@@ -58,7 +58,7 @@ class Stations(Space):
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
-        """A nearest-neighbour tree over the distinct points, and the index of the first station at each."""
+        """A nearest-neighbour tree over distinct points, and the index of the first station at each."""
         points = unit_vectors(self._table["latitude"].to_numpy(), self._table["longitude"].to_numpy())
         _, first = np.unique(points, axis=0, return_index=True)
         first = np.sort(first)

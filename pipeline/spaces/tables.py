@@ -120,7 +120,7 @@ def _text(path: str) -> str:
 
 
 def _of_gbfs(path: str, text: str) -> pl.DataFrame:
-    """Parse the stations of a GBFS feed into columns with the names that GTFS uses."""
+    """Parse the stations of a GBFS feed into columns with GTFS names."""
     try:
         root = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -171,7 +171,9 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if lines have as many semicolons, tabs or bars, or as many commas and numbers between them."""
+    """Raise `DataError` if lines have equal numbers of semicolons, tabs or bars, or of commas with numbers between
+    them.
+    """
     for separator in ";\t|," if lines else "":
         fields = [line.split(separator) for line in lines]
         n_fields = len(fields[0])

@@ -72,7 +72,7 @@ class Zones(Space):
 
     @cached_property
     def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], Bins]:
-        """The polygons of all zones in file order, the zone index of each, and bins of their bounding boxes."""
+        """The polygons of all zones in file order, each polygon's zone index, and bins of their bounding boxes."""
         polygons = np.array([polygon for zone in self._zones for polygon in zone.polygons], object)
         number = np.repeat(np.arange(len(self._zones)), [len(zone.polygons) for zone in self._zones])
         shapely.prepare(polygons)
@@ -98,7 +98,7 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return the exact cell of each point: of the first polygon in the file that contains it, border included."""
+        """Return each point's exact cell: the first polygon in the file that contains it, border included."""
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])

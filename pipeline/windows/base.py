@@ -1,4 +1,4 @@
-"""Contract for windows: how event time is divided, and how much lateness is allowed."""
+"""Window contract: division of event time, and allowed lateness."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Windows(Checked, ABC):
     per_event = False
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the calendar that numbers the windows of a run, which begins at ``from_ms`` or else at ``origin``.
+        """Return the calendar that numbers the windows of a run beginning at ``from_ms``, or else at ``origin``.
 
         ``until_ms``: end of the run (exclusive); every window that starts before it is covered. None: endless. Raises
         `ParameterError` if no begin is known, or the run ends before it.

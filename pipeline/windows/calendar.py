@@ -27,7 +27,7 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone of an IANA name, or raise `ParameterError` for ``field``, with a similar name.
+    """Return the time zone for an IANA name, or raise a `ParameterError` for ``field`` that suggests a similar name.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -52,7 +52,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def utc_offset(time_zone: str, instant: int) -> int:
-    """Return the offset of a time zone from UTC at a given time, in milliseconds, positive if its clocks are ahead.
+    """Return a time zone's UTC offset at a given time, in milliseconds, positive if its clocks are ahead.
 
     >>> utc_offset("Asia/Kolkata", 0)
     19800000
@@ -114,7 +114,7 @@ def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]
 
 
 def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first instant at which the local clock shows each of the given wall times.
+    """Return the first instant at which the local clock shows each given wall time.
 
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
@@ -219,7 +219,7 @@ class Calendar:
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the window that contains each instant, or 0 for an instant outside the run."""
+        """Return the index of the window that contains each instant, or 0 outside the run."""
         times = np.asarray(times, np.int64)
         if times.size == 0:
             return np.zeros(0, np.int64)
@@ -282,7 +282,7 @@ class Calendar:
 
     @property
     def _pieces(self) -> Pieces:
-        """The window starts that are known: first those up to just after ``from_ms``, which is in window 1."""
+        """The known window starts: initially those up to just after ``from_ms``, which is in window 1."""
         if "_known" in self.__dict__:
             known: Pieces = self.__dict__["_known"]
             return known
@@ -315,7 +315,7 @@ class Calendar:
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
-            """Add windows, starting a new segment if they do not continue the last one."""
+            """Add windows, starting a new segment unless they continue the last one."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

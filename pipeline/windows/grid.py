@@ -117,18 +117,18 @@ class WindowGrid:
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
     def periods(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the index, from 0, of the budget period of each window from ``first`` to ``last``, both inclusive."""
+        """Return the 0-based budget period of each window from ``first`` to ``last``, both inclusive."""
         if self.budget_period_ms is None:
             return np.zeros(last - first + 1, np.int64)
         return self._periods.index(self.calendar.starts(first, last)) - 1
 
     def periods_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the budget period of each given window; the windows may be in any order."""
+        """Return the budget period of each given window, in any order."""
         first = int(windows.min())
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the fraction, below 1, of its budget period or the run that is over as each window starts."""
+        """Return the elapsed fraction, below 1, of the budget period or run at the start of each window."""
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -140,7 +140,9 @@ class WindowGrid:
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:
-        """Return when a window becomes final, in milliseconds since 1970: its end plus the allowed lateness."""
+        """Return the time at which a window becomes final, in milliseconds since 1970: its end plus the allowed
+        lateness.
+        """
         return self.calendar.end(window) + self.lateness_ms
 
     @property
@@ -149,7 +151,9 @@ class WindowGrid:
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Return the index of the last window that is final at a watermark, or 0 if none is (inverse of `deadline`)."""
+        """Return the index of the last window that is final at a watermark, or 0 if there is none (inverse of
+        `deadline`).
+        """
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
@@ -179,7 +183,9 @@ class WindowGrid:
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
-        """Return some whole periods around a window, or a block of an endless one, with their facts; kept till next."""
+        """Return the facts of whole periods, or of a block of an endless one, around a window; cached until the next
+        call.
+        """
         known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
         if known[0] <= index <= known[1]:
             return known
@@ -196,7 +202,7 @@ class WindowGrid:
         return known
 
     def _facts(self, first: int, last: int) -> Facts:
-        """Return the facts of whole periods, or of a block of an endless period, whose future is not known."""
+        """Return the facts of whole periods, or of a block of an endless period with an unknown future."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
@@ -228,7 +234,9 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Return the calendar of budget periods from ``begin``, or from its local midnight if periods are whole days."""
+    """Return the calendar of budget periods starting at ``begin``, or at its local midnight if periods are whole
+    days.
+    """
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
     return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

@@ -55,7 +55,7 @@ class HiddenLandmarks(Checked):
     epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
 
     def whole_epsilon(self, n_windows: int) -> float:
-        """Return the privacy loss about all private landmarks together from choosing ``n_windows`` windows."""
+        """Return the privacy loss for all private landmarks together from choosing ``n_windows`` windows."""
         return self.epsilon * min(self.number, n_windows)
 
 
@@ -223,7 +223,7 @@ def _point(text: str, time_zone: str) -> tuple[int, int]:
 
 
 def _daily_range(entry: str) -> tuple[list[int], int, int]:
-    """Parse one recurring range into weekdays, Monday as 0, and its begin and end, maybe on the next day."""
+    """Parse a recurring range into weekdays (Monday is 0), begin and end; the end may be on the next day."""
     match = _RANGE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or not entry.strip():
         raise ParameterError("recurring", entry, _RECURRING)

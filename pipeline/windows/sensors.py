@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 
 @dataclass(frozen=True)
 class SensorSchedule:
-    """The active cells of every window, which depend on public facts only.
+    """The active cells of every window, which depend only on public facts.
 
     O(n_cells) a window; memory O(pairs listed).
     """
@@ -59,7 +59,7 @@ class SensorSchedule:
         return np.array(self.windows, np.int64), np.array(self.cells, np.int64)
 
     def random_cells(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the index of the one active cell in each window under ``one_random``, shape (last − first + 1,).
+        """Return each window's single active cell under ``one_random``, shape (last − first + 1,).
 
         SplitMix64 (Steele, Lea, Flood 2014) of seed and window, modulo the number of cells: uniform up to
         n_cells/2⁶⁴, the same everywhere, and known to everybody who knows the seed.
@@ -101,7 +101,7 @@ class Sensors(Checked):
         check_one_of({"active": self.active, "fixed": self.fixed, "schedule": self.schedule}, required=False)
 
     def prepare(self, cells: tuple[str, ...], seed: int) -> SensorSchedule:
-        """Resolve the cell names, read the schedule file if there is one, and return the schedule."""
+        """Resolve cell names and any schedule file, and return the schedule."""
         position = {cell: index for index, cell in enumerate(cells)}
         if self.fixed:
             for cell in self.fixed:

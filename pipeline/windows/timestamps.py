@@ -1,4 +1,4 @@
-"""Timestamps in place of windows, for traces: every event of a user is a separate release."""
+"""Timestamps instead of windows, for traces: every event of a user is a separate release."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Timestamps(Windows):
     per_event = True
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the whole run as one window, or raise `ParameterError` if the begin or end is missing."""
+        """Return the whole run as one window, or raise `ParameterError` if its beginning or end is missing."""
         if from_ms is None or until_ms is None:
             raise ParameterError("until", until_ms, "given in the source, like from: traces are released as a whole")
         return Calendar(step=until_ms - from_ms, anchor=from_ms, time_zone="UTC", from_ms=from_ms, until_ms=until_ms)

@@ -1,4 +1,4 @@
-"""The interface of a sink: an additional destination for public rows and files after they are durable on disk."""
+"""Sink interface: an additional destination for public rows and files once they are durable on disk."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import pyarrow as pa
 
 
 class Sink:
-    """Base class for sinks. Calls may be repeated after a run is killed.
+    """Base class for sinks. Calls may be repeated after a crash.
 
     **Privacy**: a sink gets what is in ``public/`` of the run's folder, and nothing else.
     """
 
     def begin(self) -> None:
-        """Check that the run may publish here, before anything is charged, or raise `PenstockError`."""
+        """Check that the run may publish here before anything is charged, or raise `PenstockError`."""
 
     def releases(self, table: pa.Table) -> None:
         """Publish the rows of consecutive durable releases, and return once they have been delivered."""
 
     def accounts(self, table: pa.Table) -> None:
-        """Publish rows of the public accounts of counts in the same way as `releases`."""
+        """Publish rows of the public accounts of counts, in the same way as `releases`."""
 
     def end(self) -> None:
-        """Publish the folder of a completed run."""
+        """Publish a completed run's folder."""

@@ -1,4 +1,4 @@
-"""Sinks for Kafka and Pub/Sub that send every row as a message, at least once, after the row is durable on disk."""
+"""Kafka and Pub/Sub sinks, which send each row as a message at least once, after it is durable on disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MESSAGES, _BYTES = 1000, 4 << 20
 
 
 class MessageSink(Sink):
-    """Base class for sinks that send each row to the topic of its table (None: not sent), at least once and in order.
+    """Base class for sinks that send rows to a topic per table (None: not sent), in order and at least once.
 
     What is released again after a kill is sent again under the same key. The service is not contacted before there is
     something to send.
@@ -40,7 +40,7 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases and return when every row has been delivered, or raise `DataError`."""
+        """Send releases and wait until every row has been delivered, or raise `DataError`."""
         self._publish(self.output.releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
@@ -69,7 +69,7 @@ class MessageSink(Sink):
 
 
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Return the key and the JSON text of every row.
+    """Return the key and JSON text of every row.
 
     >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
@@ -84,7 +84,7 @@ def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
 
 
 class Publisher(MessageSink):
-    """A sink that sends a run's tables to the configured Kafka topics."""
+    """Sink that sends a run's tables to the configured Kafka topics."""
 
     output: KafkaOutput
 
@@ -98,7 +98,7 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """A sink that sends a run's tables to the configured Pub/Sub topics, as JSON objects with the columns of the file.
+    """Sink that sends a run's tables to the configured Pub/Sub topics, as JSON objects with the file's columns.
 
     The attribute ``id`` says which row it is, so that readers can drop a repeat: it has the same bytes. The ordering
     key is the stream: a subscription with message ordering gets windows in order.
@@ -107,7 +107,7 @@ class PubSub(MessageSink):
     output: PubSubOutput
 
     def _connect(self) -> Any:
-        """Return the official client, or raise `MissingLibrary` with the name of the extra if it is not installed."""
+        """Return the official client, or raise `MissingLibrary` with the extra to install."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

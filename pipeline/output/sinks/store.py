@@ -1,4 +1,4 @@
-"""Publish a run's public files to a folder of an object store, of HDFS (through fsspec), or of a local disk."""
+"""Publish a run's public files to a folder in an object store, on HDFS (through fsspec) or on a local disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 
 
 class Store(Sink):
-    """A sink that writes each of a run's public files once, as objects, and an object of a store never over another.
+    """Sink that writes each public file of a run once; objects in a store are never overwritten.
 
     Files are there when the run has ended, byte for byte. A stream also has ``releases/WINDOW.parquet`` once its window
     is released, and ``manifests/DIGEST.json`` for each manifest that it began or went on with. An object that exists
@@ -47,7 +47,7 @@ class Store(Sink):
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Claim the folder in the store, or raise `ConfigError`, and publish the first files of a stream."""
+        """Claim the folder in the store, or raise `ConfigError`, and publish a stream's first files."""
         if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
             raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
@@ -61,7 +61,7 @@ class Store(Sink):
                 self._put(name, (public / name).read_bytes())
 
     def releases(self, table: pa.Table) -> None:
-        """Write the windows of a stream, with one object per window."""
+        """Write a stream's windows, one object per window."""
         if self.plan.streaming:
             for name, rows in by_window(table):
                 data = pa.BufferOutputStream()
@@ -83,7 +83,7 @@ class Store(Sink):
 
 
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield the name and rows of each window of a stream, in order and independently of batching.
+    """Yield each window of a stream by name with its rows, in order and regardless of batching.
 
     >>> rows = pa.table({"window": [3, 3, 4]})
     >>> [(name, len(rows_of_window)) for name, rows_of_window in by_window(rows)]
@@ -97,14 +97,14 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 class Objects:
-    """The objects below a path. Each is written once, and is seen as a whole or not at all."""
+    """Objects below a path, each written once and visible either whole or not at all."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
 
     @cached_property
     def system(self) -> Any:
-        """File system of a URL, or None for a local folder. Access raises `MissingLibrary` if a library is missing."""
+        """The file system of a URL, or None for a local folder. Raises `MissingLibrary` if a library is missing."""
         path = self.output.path
         return file_system(path, self.output.options, "output.store.path") if is_url(path) else None
 
@@ -113,7 +113,9 @@ class Objects:
         return f"{self.output.path.rstrip('/')}/{name}"
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists, and return whether it holds the given bytes, or raise `DataError`."""
+        """Write an object if it does not exist, and return whether it now holds the given bytes, or raise
+        `DataError`.
+        """
         place, system = self.place(name), self.system
         try:
             if system is None:

@@ -38,7 +38,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
-    """Return a plan adapted to remote workers, with an absolute folder, sharded users and small blocks.
+    """Adapt a plan to remote workers: absolute folder, sharded users and small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
     source is not shared.
@@ -54,7 +54,8 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the engine can resume the run in the folder, and return the operator's manifest if it had finished.
+    """Check that the engine can resume the run in the folder, and return the operator's manifest if it is already
+    complete.
 
     Raises `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its
     job has the steps of another version of penstock.
@@ -70,7 +71,7 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
-    """Raise `ConfigError`, before the folder is touched, if an option is missing or is rejected by Beam or its runner.
+    """Raise `ConfigError`, before touching the folder, if an option is missing or rejected by Beam or its runner.
 
     Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
     """
@@ -151,7 +152,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
 
 
 def _import_quietly() -> None:
-    """Import Beam without its warnings about client libraries that are neither installed nor needed."""
+    """Import Beam, suppressing warnings about optional client libraries."""
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     root = logging.getLogger()
     level = root.level

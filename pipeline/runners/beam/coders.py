@@ -1,5 +1,4 @@
-"""Coders for all values that are sent between workers or kept in an engine's state. They write versioned bytes, never
-pickles.
+"""Versioned coders for all values sent between workers or kept in engine state. They never use pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints, or refuses it.
@@ -40,7 +39,7 @@ _LAYOUT = b"PIECE001"
 
 @dataclass(frozen=True)
 class NamedBlock:
-    """A block of events, with the name of its rejects file.
+    """A block of events with the name of its rejects file.
 
     A block that is read again after a failure has the same name and the same rows.
     """
@@ -80,7 +79,7 @@ _CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EVENTS, *_VALUES)
 
 
 def encode(value: Any) -> bytes:
-    """Encode a block, batch, counts or numbers bit-exactly, as JSON plus the arrays and frames that it refers to.
+    """Encode a block, batch, counts or numbers bit-exactly, as JSON plus referenced arrays and frames.
 
     >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
     >>> decode(encode(Batch((release,), ()))).releases[0].scale
@@ -95,7 +94,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decode bytes written by `encode`, or raise `StateVersionError` if their layout is unknown."""
+    """Decode the result of `encode`, or raise `StateVersionError` if its layout is unknown."""
     state = decode_state(data, *FORMAT)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
@@ -104,7 +103,7 @@ def decode(data: bytes) -> Any:
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
-    """Pack distinct contributions with their group of windows and the number of rows they came from.
+    """Pack distinct contributions with their window group and number of source rows.
 
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
@@ -122,7 +121,7 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Encode the counts of a group of windows and a shard of users, with true counts only if the run writes them."""
+    """Encode the counts of a window group and user shard, including true counts only if the run writes them."""
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
     return encode((counts, n_rows))
@@ -138,7 +137,7 @@ def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[i
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
-    """Decode the bytes of `row_counts` into row counts and the number of distinct contributions."""
+    """Decode the result of `row_counts` into row counts and the number of distinct contributions."""
     state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
 
@@ -149,7 +148,7 @@ def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
 
 
 def _as_json(value: Any, arrays: State) -> Any:
-    """Convert a value to its JSON form: scalars stay unchanged, and objects become their class and non-default fields.
+    """Convert a value to JSON: scalars are unchanged, and objects become their class and non-default fields.
 
     Arrays, frames and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and
     named.
@@ -216,7 +215,7 @@ class BlockCoder(_ValueCoder):
     kind = NamedBlock
 
     def estimate_size(self, value: NamedBlock) -> int:
-        """Estimate the size in bytes of an element that fused steps pass on without encoding it."""
+        """Estimate the size in bytes of an element passed between fused steps without encoding."""
         return int(value.block.frame.estimated_size())
 
 
@@ -232,7 +231,7 @@ class BatchCoder(_ValueCoder):
     kind = Batch
 
     def estimate_size(self, value: Batch) -> int:
-        """Estimate the size in bytes of an element that fused steps pass on without encoding it."""
+        """Estimate the size in bytes of an element passed between fused steps without encoding."""
         return sum(8 * np.size(release.values) for release in value.releases)
 
 

@@ -1,4 +1,4 @@
-"""The middle of the graph for counts, from blocks of events to exact counts of distinct users by group of windows."""
+"""Counting stage of the graph, from blocks of events to exact counts of distinct users by window group."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CountDistinctUsers(PlanTransform):
 
 
 class FindContributions(WritingStep):
-    """Reduce every block to distinct contributions, keyed by lane of windows and shard of users.
+    """Reduce blocks to distinct contributions, keyed by window lane and user shard.
 
     Blocks of a bundle are reduced in threads while the next ones are read; results keep the order and the timestamps of
     the blocks, and all of them leave before the bundle ends.
@@ -104,7 +104,7 @@ class FindContributions(WritingStep):
         super().teardown()
 
     def start_bundle(self) -> None:
-        """Clear what a failed bundle left behind."""
+        """Discard leftovers of a failed bundle."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @redacted
@@ -115,11 +115,11 @@ class FindContributions(WritingStep):
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit the results of the remaining blocks."""
+        """Emit the results of all remaining blocks."""
         yield from self._results(0)
 
     def _results(self, n_left: int) -> Iterator[Any]:
-        """Emit the contributions of the blocks that have waited longest, until so many are left."""
+        """Emit contributions of the oldest pending blocks until only the given number remains."""
         while len(self.running) > n_left:
             named, instant, future = self.running.popleft()
             total, entries = future.result()
@@ -149,7 +149,7 @@ class FindContributions(WritingStep):
 
 
 class CountWhenFinal(Step):
-    """Hold the distinct contributions of open windows, and count each group once, when its last window is final.
+    """Hold the distinct contributions of open windows, and count each group once when its last window is final.
 
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
     the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
@@ -172,7 +172,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep contributions until their group is final. Rows that arrive later count as late."""
+        """Buffer contributions until their group is final. Rows arriving later count as late."""
         group, n_rows, _ = coders.unpack(element[1])
         progress = _lane(lane)
         if group <= progress["counted"]:
@@ -225,7 +225,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Count groups in order, passing the remaining quotas from each group to the next.
+        """Count groups in order, carrying remaining quotas from each group to the next.
 
         A group of a stream that was counted from different rows before exhausts all users' quotas for its period.
         """
@@ -254,7 +254,7 @@ class CountWhenFinal(Step):
         return n_rows, counted(self.plan, group, [decoded(piece) for piece in pieces], quota)
 
     def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
-        """Merge the pieces of each open group into one, and return the number of groups."""
+        """Merge each open group's pieces into one, and return the number of groups."""
         layout, merged = self.plan.batching.layout, []
         for group, (n_rows, pieces) in waiting.items():
             joined = union(list(map(decoded, pieces)), layout, self.plan.bounds.keep)
@@ -268,13 +268,13 @@ class WriteUsers(WritingStep):
 
     @redacted
     def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
-        """Write the numbers of cells and windows of each user, without the user's identity."""
+        """Write each user's numbers of cells and windows, without identities."""
         shard, visits = element
         self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """Read the progress of a lane: its last counted group, which is -1 for a new lane, and its number of pieces."""
+    """Read a lane's progress: its last counted group (-1 if new) and its number of pieces."""
     data = state.read()
     return dict(coders.decode(data)) if data else {"counted": -1, "pieces": 0, "merged": 0}
 
@@ -291,7 +291,7 @@ def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]
 
 
 def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
-    """Replace the entries of a bag, which must not be read at the same time."""
+    """Replace the entries of a bag, which must not be read concurrently."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

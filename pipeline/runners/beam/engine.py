@@ -32,7 +32,9 @@ _SECONDS = 30.0
 
 
 def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
-    """Return the engine behind a job endpoint, such as ``Flink``, or ``unknown``. Raise `DataError` if none answers."""
+    """Return the engine behind a job endpoint, such as ``Flink`` or ``unknown``. Raise `DataError` if there is no
+    response.
+    """
     if endpoint == _EMBEDDED:
         return "Beam's in-process runner"
     with grpc.insecure_channel(endpoint) as channel:
@@ -55,7 +57,8 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the name of the engine behind a Beam runner, or raise `ConfigError` for it unless it ``is_allowed``.
+    """Return the name of the engine behind a Beam runner; raise `ConfigError` for an unverified one unless it
+    ``is_allowed``.
 
     None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow.
     """

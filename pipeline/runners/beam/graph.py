@@ -1,4 +1,4 @@
-"""The Beam graph of a run on any runner, from blocks of events to releases, accounts and row counts.
+"""Beam graph of a run on any runner, from blocks of events to releases, accounts and row counts.
 
 The graph is the same for finite and endless input. What is final is decided by the watermark alone: each group of
 windows has its deadline on endless input (`final_at`), while all of them are final at the end of finite input, so that
@@ -86,7 +86,7 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
 
 
 def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
-    """Count, release, write and account for blocks of events. Return the written releases and the tally of rows."""
+    """Count, release, write and account for blocks of events. Return the written releases and the row tally."""
     counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
     written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
@@ -95,7 +95,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def has_ended(plan: Plan) -> bool:
-    """Return whether a run has released and accounted for all of its input, or has exhausted a budget."""
+    """Return whether a run has released and accounted for all input, or exhausted a budget."""
     ended = parts_folder(plan, "ended")
     if not all((ended / _account_name(part)).exists() for part in account_parts(plan)):
         return False
@@ -105,7 +105,7 @@ def has_ended(plan: Plan) -> bool:
 
 
 def settle(plan: Plan) -> None:
-    """Write the row counts and summaries of an endless run after its job was cancelled.
+    """Write the row counts and summaries of an endless run after its job is cancelled.
 
     Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
     cancelled on the way, has left figures of the way.
@@ -121,7 +121,7 @@ def settle(plan: Plan) -> None:
 
 
 def check_complete(plan: Plan, engine: str) -> None:
-    """Raise `DataError` if a bounded job ended before all of its input was counted, released and accounted for."""
+    """Raise `DataError` if a bounded job ended before all its input was counted, released and accounted for."""
     if not (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists():
         text = f"{plan.folder}: the row counts are missing after {engine} has run; "
         raise DataError(text + "the folder must be one that the driver shares with all workers")
@@ -153,7 +153,7 @@ class ReleaseInOrder(PlanTransform):
 @with_input_types(Batch)
 @with_output_types(Batch)
 class WriteReleases(PlanTransform):
-    """Write releases to the run's folder and topic, and pass them on."""
+    """Write releases to the run's folder and topic, and forward them."""
 
     def expand(self, releases: Any) -> Any:
         """Apply the only step of this transform."""
@@ -162,7 +162,7 @@ class WriteReleases(PlanTransform):
 
 @with_input_types(Batch)
 class Account(PlanTransform):
-    """Step every accountant of the plan through the releases in order, and write its rows and summary.
+    """Step the plan's accountants through the releases in order, and write their rows and summaries.
 
     Returns ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
     """
@@ -226,7 +226,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Keep counts until their windows are final. Rows that arrive later count as late."""
+        """Buffer counts until their windows are final. Rows arriving later count as late."""
         if element[1] == BEGIN:
             for group in range(_TIMERS_AHEAD if self.plan.streaming else 1):
                 self._set_timers(due, group)
@@ -250,7 +250,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Release every group that is due, and set the timers of the groups that follow."""
+        """Release all due groups, and set timers for the following ones."""
         state, last = loop.read() or self.loop.start(), int(tag)
         first = -(-self.loop.released(state) // self.plan.batching.group)
         if first > last or self.loop.stopped(state):
@@ -284,7 +284,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Return the counts to release for a group. In a stream these are the counts of the first attempt."""
+        """Return the counts to release for a group; in a stream, those of the first attempt."""
         counts = nothing(group, self.plan.batching)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
@@ -300,11 +300,11 @@ class ReleaseWhenDue(WritingStep):
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases, waiting for ``output.delay`` first if the source is live."""
+    """Write batches of releases, after waiting for ``output.delay`` if the source is live."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Write a batch once, and pass it on."""
+        """Write a batch once, and forward it."""
         grid, last = self.plan.grid, batch.releases[-1].window if batch.releases else 0
         final_at = grid.deadline(last) / 1000 if last and self.plan.streaming else None
         self.writer.releases(batch, final_at)
@@ -315,7 +315,7 @@ class WriteBatches(WritingStep):
 
 
 class AccountInOrder(WritingStep):
-    """Step one parallel part of an accountant through all releases, once each and in order.
+    """Step one parallel part of an accountant through all releases, each once and in order.
 
     Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
     """
@@ -324,7 +324,7 @@ class AccountInOrder(WritingStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
-        """Create the writer. Loops are created on first use, because a part may hold many priors."""
+        """Create the writer. Loops are created on first use, since a part may hold many priors."""
         super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
@@ -335,7 +335,7 @@ class AccountInOrder(WritingStep):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[tuple[str, Rows]]:
-        """Account for releases in order, buffering those that arrive early, and record the end."""
+        """Account for releases in order, buffering early arrivals, and record the end."""
         (number, shard), batch = element
         if (account := self.loops.get(element[0])) is None:
             account = self.loops[element[0]] = self.plan.account_loop(number, shard)
@@ -359,7 +359,7 @@ class AccountInOrder(WritingStep):
 
 
 class Tally(WritingStep):
-    """Add up all row counts under a single key.
+    """Sum all row counts under a single key.
 
     Row counts balance at any time. On endless input the file is written again with each element: after a failure it
     goes back with the state, and is right again when the rows have been read again. All releases come before the timer,
@@ -373,7 +373,7 @@ class Tally(WritingStep):
     def process(
         self, element: tuple[int, bytes], books: Any = beam.DoFn.StateParam(BOOKS), end: Any = beam.DoFn.TimerParam(END)
     ) -> None:
-        """Add to the row counts, and set a timer for the end of all input."""
+        """Add to the row counts, and set a timer for the end of input."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
         total, memberships = coders.decode_rows(books.read() or coders.row_counts()[1])
         counts, more = coders.decode_rows(element[1])
@@ -387,7 +387,7 @@ class Tally(WritingStep):
     @on_timer(END)
     @redacted
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
-        """Record that the input has ended, with its row counts."""
+        """Record the end of input, with its row counts."""
         data = books.read()
         total, memberships = coders.decode_rows(data)
         if not self.plan.streaming:

@@ -1,4 +1,4 @@
-"""Run a plan as a job behind one of Beam's job endpoints: start the server, submit, watch and cancel."""
+"""Run a plan as a job behind a Beam job endpoint: start the server, submit, watch and cancel."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 class Renewer(Protocol):
-    """A job that can be stopped with a savepoint, from which another job continues."""
+    """A job that can be stopped with a savepoint and continued by another job."""
 
     was_asked: bool
 
@@ -188,7 +188,7 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
 
 
 def record_progress(plan: Plan) -> None:
-    """Report the progress recorded by a stream's workers: the watermark, the latest window and the checkpoint."""
+    """Report progress recorded by a stream's workers: watermark, latest window and checkpoint."""
     if not plan.streaming:
         return
     status = of_folder(plan.folder)
@@ -211,7 +211,7 @@ def _state(job: Any) -> str:
 
 @contextlib.contextmanager
 def _cancelling(job: Any) -> Iterator[None]:
-    """Cancel the job on exit, and wait for a limited time until it has stopped writing."""
+    """Cancel the job on exit, and wait up to a time limit until it stops writing."""
     try:
         yield
     finally:

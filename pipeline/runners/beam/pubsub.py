@@ -27,7 +27,7 @@ _MANY = 10_000
 
 
 class ReadMessages(PlanTransform):
-    """Read messages as blocks under the contract of `pipeline.runners.beam.read`, with one exception.
+    """Read messages as blocks, under the contract of `pipeline.runners.beam.read` with one exception.
 
     The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
     final by the time of publication, so that a row which is in time holds back its windows all the same.
@@ -71,26 +71,26 @@ def source_of(plan: Plan) -> Pubsub:
 
 
 class DecodeMessages(Step):
-    """Decode the messages of a bundle in batches.
+    """Decode a bundle's messages in batches.
 
     What is rejected travels alone, under the id of its message: a bundle that is repeated may hold other messages, and
     rejects are kept once for each name.
     """
 
     def start_bundle(self) -> None:
-        """Clear what a failed bundle left behind."""
+        """Discard leftovers of a failed bundle."""
         self.waiting: list[tuple[Any, Timestamp]] = []
 
     @redacted
     def process(self, message: Any, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Buffer a message, and emit blocks once the buffer is full."""
+        """Buffer a message, and emit blocks when the buffer is full."""
         self.waiting.append((message, instant))
         if len(self.waiting) >= _MANY:
             yield from self._decode()
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit blocks of the remaining messages."""
+        """Emit the remaining messages as blocks."""
         if self.waiting:
             yield from self._decode()
 

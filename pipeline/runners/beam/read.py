@@ -65,8 +65,7 @@ TURN_WINDOWS = 64
 
 
 class ReadEvents(PlanTransform):
-    """Read the source of a plan, either as ordered spans of files or rows or, if it is live, through the readers that
-    share it.
+    """Read the source of a plan: ordered spans of files or rows or, if it is live, shared readers.
 
     ``shared``: whether several workers may share the spans of finite input; one alone reads them where they are made.
     Returns ``PCollection[NamedBlock]``; unbounded for a live source.
@@ -93,7 +92,7 @@ class ReadSpans(Step):
 
     @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
-        """Emit the blocks of a span, named so that they sort in the order of the input."""
+        """Emit a span's blocks, with names that sort in input order."""
         # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.config.source.reading(self.plan.space.reads).from_start()
         with closing(ReadAhead(source.read(span))) as blocks:
@@ -102,17 +101,17 @@ class ReadSpans(Step):
 
 
 class Readers(Step):
-    """Emit the initial cursors of the readers that share a live source."""
+    """Emit initial cursors for the readers that share a live source."""
 
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
-        """Emit the initial cursor of each reader."""
+        """Emit each reader's initial cursor."""
         for reader, position in enumerate(live_source(self.plan).starts(live_input(self.plan))):
             yield CursorCoder().encode(Cursor(position, reader=reader))
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
-    """Restriction tracker for the input from a cursor onward, which can be resumed but not divided.
+    """Restriction tracker for input from a cursor onward, which can be resumed but not divided.
 
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
@@ -123,18 +122,18 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         self._cursor, self._left = restriction, False
 
     def current_restriction(self) -> Cursor:
-        """Return the current position, or the end if the remainder was split off."""
+        """Return the current position, or the end if the remainder has been split off."""
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
-        """Move past a micro-batch, or return False if the remainder was split off."""
+        """Move past a micro-batch, or return False if the remainder has been split off."""
         if self._left:
             return False
         self._cursor = position
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
-        """Split off the whole unclaimed remainder. Fractions of it are undefined, since the input may be endless."""
+        """Split off the whole unclaimed remainder. Fractions are undefined, since the input may be endless."""
         if fraction_of_remainder != 0 or self._left or self._cursor.ended:
             return None
         self._left = True
@@ -155,7 +154,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
 
 
 class FromTheStart(RestrictionProvider):  # type: ignore[misc]
-    """Restriction provider for elements that each encode the first cursor of one reader."""
+    """Restriction provider for elements that encode a reader's initial cursor."""
 
     def initial_restriction(self, element: bytes) -> Any:
         """Return the initial position of a reader."""
@@ -166,7 +165,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Return a constant size, which is not used for scheduling."""
+        """Return a constant, since sizes are not used for scheduling."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
@@ -174,17 +173,17 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
-        """Drop the remaining restriction when a job is drained."""
+        """Drop the remaining restriction when a job drains."""
 
 
 class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
-    """Provider of a manual watermark that a standard coder stores in checkpoints."""
+    """Provider of a manual watermark, stored in checkpoints with a standard coder."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
-        """Return None: there is no watermark yet."""
+        """Return None, since there is no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
-        """Create an estimator that starts from the last watermark."""
+        """Create an estimator that starts at the last watermark."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:
@@ -193,7 +192,7 @@ class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
 
 
 class Reader:
-    """A source opened in this process, with its next micro-batch."""
+    """An open source in this process, with its next micro-batch."""
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
@@ -241,7 +240,7 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """The clock of the stream while idle, which advances up to the time of the next row if that time is known."""
+        """The stream clock while idle, which advances to the next row's time if that is known."""
         if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
@@ -249,11 +248,11 @@ class Reader:
 
 
 class _OpenReaders(dict[int, Reader]):
-    """Readers cached between two turns, by reader index."""
+    """Readers cached between turns, by reader index."""
 
 
 class Replay(Step):
-    """Read a live source endlessly in turns of one second, while the engine keeps the position and the watermark."""
+    """Read a live source endlessly in one-second turns, while the engine keeps position and watermark."""
 
     def __init__(self, plan: Plan, *, turn: float = TURN) -> None:
         super().__init__(plan)
@@ -263,7 +262,7 @@ class Replay(Step):
 
     @property
     def readers(self) -> _OpenReaders:
-        """The readers open in this process."""
+        """Readers open in this process."""
         if self._open is None:
             self._open = self._shared.acquire(_OpenReaders)
         return self._open
@@ -276,7 +275,7 @@ class Replay(Step):
         tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
     ) -> Iterator[Any]:
-        """Emit the rows that are due, and leave the rest for the next turn."""
+        """Emit the rows that are due, leaving the rest for the next turn."""
         cursor = tracker.current_restriction()
         # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
         reader = self.readers.pop(cursor.reader, None)
@@ -329,7 +328,7 @@ class Replay(Step):
         tracker.defer_remainder(Duration(seconds))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Advance the watermark. Rows with exactly that time may still arrive."""
+        """Advance the watermark. Rows at exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)

@@ -22,7 +22,7 @@ PATIENCE = 5.0
 
 
 def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
-    """Run a stream as a job of a managed service, and return whether the run came to its end.
+    """Run a stream as a managed service's job, and return whether it reached its end.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
     process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on. ``pipeline`` has
@@ -51,7 +51,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
 
 
 def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
-    """Return the options of the job, with defaults for streaming, updates and the job name, which these find it by.
+    """Return the job options, with defaults for streaming, updates and the job name used for updates.
 
     >>> from types import SimpleNamespace
     >>> plan = SimpleNamespace(resumed=True, config=SimpleNamespace(name="Footfall 2026"))

@@ -1,4 +1,4 @@
-"""Base classes for the steps of the graph, with the plan they carry, their errors, metrics and common deadlines."""
+"""Base classes for graph steps: shipped plan, errors, metrics and common deadlines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARGIN = 4000
 
 
 class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Base class for transforms that carry the plan of the run."""
+    """Base class for transforms that carry the run's plan."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
-    """Base class for steps that carry the plan of the run.
+    """Base class for steps that carry the run's plan.
 
     The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
     no file.
@@ -51,7 +51,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         return self.__dict__ | {"plan": self.plan if is_packed else (self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
-        """Unpack the plan, read the noise key if it was not shipped with it, and call `prepare`."""
+        """Unpack the plan, read the noise key if it was not shipped, and call `prepare`."""
         packed: Any = self.plan
         if isinstance(packed, tuple):
             folder, data = packed
@@ -65,7 +65,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         self.prepare()
 
     def prepare(self) -> None:
-        """Create the members of the step that cannot be pickled."""
+        """Create members that cannot be pickled."""
 
     def teardown(self) -> None:
         """Stop reporting metrics to Beam."""
@@ -73,7 +73,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
 
 
 class WritingStep(Step):
-    """Base class for steps that write to the folder of the run."""
+    """Base class for steps that write to the run's folder."""
 
     def prepare(self) -> None:
         """Create the writer."""
@@ -124,13 +124,15 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 
 def final_at(plan: Plan, group: int) -> int:
-    """Return the deadline of a group's last window in milliseconds since 1970, rounded up to a `whole_second`."""
+    """Return a group's deadline, when its last window is final, in milliseconds since 1970, rounded up to a
+    `whole_second`.
+    """
     last = group * plan.batching.group + plan.batching.windows_of(group)
     return -whole_second(-plan.grid.deadline(last))
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Return the last group that is final when a group is counted: of finite input, the run's last one."""
+    """Return the last group that is final when a group is counted; for finite input, the run's last group."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
@@ -141,7 +143,7 @@ def end_of_input(plan: Plan) -> int | None:
 
 
 def whole_second(instant: int) -> int:
-    """Round a time in milliseconds down to the second, as Flink does with the watermarks of a splittable step.
+    """Round a time in milliseconds down to the second, as Flink does with a splittable step's watermarks.
 
     >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
     (1000, 2000, 2000)
@@ -150,19 +152,19 @@ def whole_second(instant: int) -> int:
 
 
 def timestamp(instant: int) -> Timestamp:
-    """Return the Beam timestamp of a time in milliseconds."""
+    """Return the Beam timestamp for a time in milliseconds."""
     return Timestamp(micros=1000 * instant)
 
 
 def typed(collection: Any, kind: Any) -> Any:
-    """Declare the type of a tagged output, which Beam does not infer, so that the same key coder is used everywhere."""
+    """Declare a tagged output's type, which Beam does not infer, so that the same key coder is used everywhere."""
     collection.element_type = convert_to_beam_type(kind)
     return collection
 
 
 @dataclass(frozen=True)
 class BeamMetrics(Listener):
-    """Metrics reported to Beam, whose runner collects them from all workers."""
+    """Metrics reported to Beam, whose runner aggregates them across workers."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
         """Report a measure to Beam as a whole number of units."""

@@ -1,4 +1,4 @@
-"""The middle of the graph for traces, from blocks of events to points by shard of users and then to released traces."""
+"""Trace stage of the graph, from blocks of events to points by user shard and then to released traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.runners.shared import release_shard
 
 @with_input_types(NamedBlock)
 class ReleaseTraces(PlanTransform):
-    """Release the traces of finite input, one shard of users after another, and account for them.
+    """Release traces of finite input, one user shard after another, and account for them.
 
     Returns ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written,
     and row counts (`decode_rows`).
@@ -35,7 +35,7 @@ class ReleaseTraces(PlanTransform):
 
 
 class FindPoints(WritingStep):
-    """Split the points of each block by shard of users."""
+    """Split each block's points by user shard."""
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
@@ -49,7 +49,7 @@ class FindPoints(WritingStep):
 
 
 class ReleaseShard(WritingStep):
-    """Release, charge, account for and write all traces of one shard."""
+    """Release, charge, account for and write all of a shard's traces."""
 
     def prepare(self) -> None:
         """Create the writer, and open the ledger."""
@@ -58,7 +58,7 @@ class ReleaseShard(WritingStep):
 
     @redacted
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
-        """Write the parts of a shard, keeping the first version of each, and emit the index of the shard."""
+        """Write a shard's parts, keeping the first version of each, and emit the shard's index."""
         shard, pieces = element
         n_points = release_shard(self.plan, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))

@@ -1,4 +1,4 @@
-"""The Java side of Flink: Beam's Flink runner and Flink itself, fetched once with Maven into a cache."""
+"""Java dependencies of Flink: Beam's Flink runner and Flink itself, fetched once with Maven and cached."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner, best first: that of the installed Beam, then those tested."""
+    """Return the usable versions of Beam's Flink runner, best first: the installed Beam's, then tested ones."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
 def folder_of(version: str) -> Path:
-    """Return the folder for the jars of a version, under ``$PENSTOCK_CACHE`` or ``~/.cache/penstock``."""
+    """Return the folder for a version's jars, under ``$PENSTOCK_CACHE`` or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, or else the best version fetched, or raise `ConfigError`."""
+    """Return the version with which a job began, or else the best fetched version, or raise `ConfigError`."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -50,7 +50,7 @@ def class_path(begun_with: str | None = None) -> str:
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Return the runner version (None if a custom jar states none) and the Java arguments that start its job server.
+    """Return the runner version (None if a custom jar states none) and the Java arguments for starting its job server.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
@@ -62,7 +62,7 @@ def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str |
 
 
 def keeps_one_state(version: str) -> bool:
-    """Return whether a reader keeps a single state in Flink, as it does from Beam 2.76 on, instead of one per turn.
+    """Return whether a reader keeps a single state in Flink (Beam 2.76 and later) instead of one per turn.
 
     https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648.
 
@@ -108,7 +108,7 @@ def _copy(folder: Path, version: str) -> None:
 
 
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
-    """Fetch the jars with Maven unless they are cached, storing either all of them or none.
+    """Fetch the jars with Maven unless cached, storing all or none.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`. Raises
     `DataError` if Maven fails, or what it brings of a tested version is not what was tested.

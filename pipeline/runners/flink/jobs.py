@@ -57,7 +57,7 @@ LOCAL_ONLY = "".join(
 def job_server(
     master: str, folder: Path, words: Sequence[str], checkpoint: str | None = None, rest_port: int | None = None
 ) -> Iterator[str]:
-    """Run a job server during the block, and yield its endpoint.
+    """Run a job server while the block runs, and yield its endpoint.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``words``: what
     Java starts (`jars.server`). ``checkpoint``: URI of the one that an embedded Flink goes on from, since Beam's option
@@ -92,7 +92,7 @@ def checkpoints_folder(plan: Plan) -> Path:
 
 
 def latest_checkpoint(plan: Plan) -> Path | None:
-    """Return the folder of the latest complete checkpoint or savepoint of the run, or None if there is none."""
+    """Return the folder of the run's latest complete checkpoint or savepoint, or None if there is none."""
     folder = checkpoints_folder(plan)
     candidates = [*folder.glob("*/chk-*/_metadata"), *folder.glob("savepoint-*/_metadata")]
     latest = max(candidates, key=lambda path: path.stat().st_mtime_ns, default=None)
@@ -111,12 +111,12 @@ def _marked(plan: Plan) -> dict[str, Any]:
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Return the runner version with which a resumed run began, or None if none is recorded."""
+    """Return the runner version with which a resumed run began, or None if not recorded."""
     return _marked(plan).get("runner") if plan.resumed else None
 
 
 def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` if the run has a job with a different `GRAPH`, whose checkpoints are unusable."""
+    """Raise `StateVersionError` if the run has a job with another `GRAPH`, whose checkpoints are incompatible."""
     marked = _marked(plan)["graph"]
     # A file that was being written has a name with a dot.
     if marked != GRAPH and any(checkpoints_folder(plan).glob("[!.]*")):
@@ -142,7 +142,7 @@ def mark_job(plan: Plan, runner: str = "") -> None:
 
 
 def check_savepoint(plan: Plan, path: str) -> None:
-    """Raise `ConfigError` if a savepoint is incomplete, or cannot have been made by a job of the run.
+    """Raise `ConfigError` if a savepoint is incomplete or cannot stem from a job of the run.
 
     Flink would restart a job that has other steps again and again, and one of another run has released other windows.
     """
@@ -158,7 +158,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel the jobs of a run on a cluster, which its folder names, and wait for them to end, keeping checkpoints.
+    """Cancel a run's jobs on a cluster, as named in its folder, and wait for them to end, keeping checkpoints.
 
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
@@ -182,7 +182,7 @@ def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
 
 
 def own_jobs(plan: Plan) -> list[str]:
-    """Return the jobs of a run, past and present, from the names of Flink's checkpoint folders."""
+    """Return a run's jobs, past and present, from the names of Flink's checkpoint folders."""
     return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
 
 
@@ -198,7 +198,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the response of the REST service, empty for a job that is unknown or has ended, or raise `OSError`."""
+    """Return the REST service's response (empty for an unknown or ended job), or raise `OSError`."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -226,7 +226,7 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically into this process's metrics; none of an embedded Flink.
+    """Counters and gauges of a job, copied periodically to this process's metrics; unavailable for an embedded Flink.
 
     Beam's job service tells none before a job has ended, and that of a run is cancelled.
     """
@@ -258,7 +258,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """Return the Beam name of a Flink metric, or an empty string for metrics internal to Flink.
+    """Return the Beam name of a Flink metric, or an empty string for Flink's internal metrics.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

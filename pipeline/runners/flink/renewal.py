@@ -1,4 +1,6 @@
-"""Renew a streaming job through a savepoint, before its readers have more turns than older Beam runners survive."""
+"""Renew a streaming job through a savepoint before its readers exceed the number of turns that older Beam runners
+survive.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _INTERVAL, _PAUSE, _PATIENCE, _RETRY_INTERVAL = 1.0, 0.2, 300.0, 60.0
 
 
 class Renewal:
-    """Renewal of one job of a run through the REST service of its Flink."""
+    """Renewal of one of a run's jobs through Flink's REST service."""
 
     def __init__(self, plan: Plan, service: str, *, ask: Callable[..., Any] = ask, interval: float = _INTERVAL) -> None:
         self._plan, self._service, self._ask, self._interval = plan, service, ask, interval
@@ -52,7 +54,7 @@ class Renewal:
         return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder, or return False if Flink makes none and it continues."""
+        """Stop the job with a savepoint in the run's folder, or return False if none was made and the job continues."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

@@ -1,4 +1,4 @@
-"""Run a plan as a streaming job of Flink: submit, watch, fail, cancel and resume."""
+"""Run a plan as a streaming job on Flink: submit, watch, fail, cancel and resume."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
 
 def _checkpoint_uri(plan: Plan, given: dict[str, str]) -> str | None:
-    """Return the URI of the checkpoint from which an embedded Flink resumes, if any; None for a cluster.
+    """Return the URI of the checkpoint from which an embedded Flink resumes, if any; None on a cluster.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
@@ -190,7 +190,7 @@ def _turn_limit_caution(version: str | None) -> str:
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
-    """Return the options of the job, completed with defaults."""
+    """Return the job options, completed with defaults."""
     given = _options_by_name(beam_options)
     defaults = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:

@@ -1,4 +1,4 @@
-"""Mapping from the columns of a table to the parts of an event, and the format of their times."""
+"""Mapping of table columns to event fields, and the format of their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place", "arrival")
 
 @dataclass(frozen=True, kw_only=True)
 class MappedColumns(Checked):
-    """Parameters of sources whose tables may have any columns in any order."""
+    """Parameters of sources whose tables may have arbitrary columns."""
 
     columns: dict[str, str] = parameter(
         factory=dict,
@@ -51,11 +51,11 @@ class MappedColumns(Checked):
 
     @property
     def time(self) -> TimeFormat:
-        """The format in which times are written."""
+        """The time format."""
         return TimeFormat(self.time_format, self.time_zone)
 
     def timed(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Parse the times of events, and add a column ``problem`` that explains why a row's time cannot be read."""
+        """Parse event times, and add a column ``problem`` that explains unreadable ones."""
         instants = [name for name in ("time", "arrival") if name in events.columns]
         parsed = events.with_columns(
             self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
@@ -66,12 +66,12 @@ class MappedColumns(Checked):
         return parsed.with_columns(problem)
 
     def reading(self, columns: Collection[str]) -> Self:
-        """Return the source without the columns that are not needed, so that errors in them are ignored."""
+        """Return the source without unneeded columns, so that errors in them are ignored."""
         left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
         return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
 
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
-        """Return the column name of each part of an event that is available.
+        """Return the column name of each available event field.
 
         A column that is named in ``columns`` must exist once, one with an empty name is left out, and the others are
         taken under their own name if they exist. Raises `DataError`, with the columns there are, if one is missing.

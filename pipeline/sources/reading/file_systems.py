@@ -1,4 +1,4 @@
-"""Files on a local disk, or objects of a store (S3, Google Cloud Storage, Azure) or of HDFS through fsspec.
+"""Files on a local disk, or objects in a store (S3, Google Cloud Storage, Azure) or on HDFS through fsspec.
 
 A process that reads or writes objects does so for itself, on every runner: Beam's file systems serve only what Beam
 itself keeps, such as the staging of a job.
@@ -36,7 +36,7 @@ def is_url(path: str) -> bool:
 
 
 def file_system(url: str, options: Mapping[str, str], field: str) -> Any:
-    """Return fsspec's file system for a URL; raise `MissingLibrary` or `ConfigError` if there is none.
+    """Return fsspec's file system for a URL, or raise `MissingLibrary` or `ConfigError`.
 
     ``options`` are those of its class; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the URL
     in the configuration, for errors.
@@ -81,7 +81,7 @@ class File(NamedTuple):
 
 
 class Unanswered(DataError):
-    """Raised if files cannot be listed or read at present but another attempt may succeed."""
+    """Raised if files cannot currently be listed or read but a retry may succeed."""
 
 
 class LocalFiles:
@@ -117,7 +117,7 @@ class LocalFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Yield the local path of a file, or of a copy of it.
+        """Yield the local path of a file or of a copy of it.
 
         Raises `Unanswered` if it cannot be read, `DataError` if it is gone or is not what it was when it was found.
         """
@@ -143,7 +143,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Objects below a URL, or of a pattern, which are copied to a temporary folder for reading."""
+    """Objects below a URL or matching a pattern, copied to a temporary folder for reading."""
 
     def __init__(self, source: PathSource, options: Mapping[str, str]) -> None:
         self._path, self._is_pattern = source.path, glob.has_magic(source.path)
@@ -161,7 +161,7 @@ class RemoteFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Yield the local path of a copy of a file."""
+        """Yield the path of a local copy of a file."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _translate_errors(file.name, "read"):

@@ -32,7 +32,7 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
-    """List the files of a path, sorted by name, or raise `DataError` if there is none.
+    """List the files of a path, sorted by name, or raise `DataError` if there are none.
 
     ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory, from which and below which
     those named like ``patterns`` are taken, compressed or not, or else archives.
@@ -70,7 +70,7 @@ def matches(file: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PathSource(FileSource):
-    """Base class for sources of files, which are read whole: several small ones, or one large one, by one worker."""
+    """Base class for file sources. Each worker reads whole files: several small ones or one large one."""
 
     path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.csv, or an archive")
 
@@ -83,7 +83,7 @@ class PathSource(FileSource):
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Group whole files into spans of about ``block_rows`` rows each."""
+        """Group whole files into spans of about ``block_rows`` rows."""
         groups: list[list[str]] = []
         size = 0
         for file in self.files():
@@ -115,7 +115,7 @@ class PathSource(FileSource):
 
 
 class Limits(NamedTuple):
-    """Limits on what a file may unpack to."""
+    """Limits on the unpacked size of a file."""
 
     free_bytes: int = 64 << 20
     expansion: int = 200  # bytes beyond the free ones, for each byte of the file
@@ -145,7 +145,7 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name and stream of each input, to be consumed before the next: of a member, ``archive!member``.
+    """Yield each input's name (``archive!member`` for a member) and stream, to be consumed before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -172,14 +172,14 @@ def open_inputs(
 
 
 class _Allowance:
-    """The bytes and members that a file and its contents may still unpack to."""
+    """The remaining bytes and members that a file and its contents may unpack to."""
 
     def __init__(self, file: str, limits: Limits) -> None:
         self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
         self.max_members = self.members = limits.members
 
     def enter(self, file: str, member: str) -> None:
-        """Count a member of an archive; raise `DataError` if there are too many, or it points outside of it."""
+        """Count an archive member, or raise `DataError` if there are too many or its path points outside."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
@@ -189,17 +189,17 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """Output of a decompressor, limited by the number of bytes that are actually unpacked."""
+    """Output of a decompressor, limited by the number of bytes actually unpacked."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
-        """Return True: the stream can be read."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer, and count the bytes that were unpacked."""
+        """Read into a buffer, and count the unpacked bytes."""
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
@@ -215,7 +215,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
-    """Return the decompressed content of a stream, guarded by the allowance if it was compressed."""
+    """Return a stream's decompressed content, guarded by the allowance if compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):
         stream: Any = gzip.GzipFile(fileobj=raw)
@@ -231,7 +231,7 @@ def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.
 
 
 def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[], Any] | None]]:
-    """Yield the name of each member of an archive, and what opens it; None: it is no file."""
+    """Yield the name of each archive member and a function that opens it (None if it is not a file)."""
     if is_zip:
         with zipfile.ZipFile(stream) as zipped:
             for entry in zipped.infolist():

@@ -1,4 +1,4 @@
-"""Consumer of Kafka topics: messages, offsets, arrival times, commits and micro-batches."""
+"""Kafka consumer: messages, offsets, arrival times, commits and micro-batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Messages = dict[int, list[Any]]
 
 
 class Consumer:
-    """Consumer of the messages of every partition of a topic, in order, by partition and offset.
+    """Consumer of all partitions of a topic, ordered by partition and offset.
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
@@ -89,7 +89,7 @@ class Consumer:
         self._client.close()
 
     def unreadable_reason(self) -> str | None:
-        """Return why the topic cannot be read at present, or None if a broker confirms that everything was read."""
+        """Return why the topic cannot currently be read, or None if a broker confirms that everything was read."""
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except self._kafka.KafkaException as error:
@@ -118,7 +118,7 @@ class Consumer:
         return sorted(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first available offset of a partition, and the next offset to be written."""
+        """Return a partition's first available offset and its next offset to be written."""
         try:
             place = self._kafka.TopicPartition(self.topic, partition)
             low, high = self._client.get_watermark_offsets(place, timeout=ANSWER)
@@ -127,7 +127,7 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Return a broker's current list of the topic's partitions, or None without a complete answer."""
+        """Return a broker's current list of the topic's partitions, or None if the answer is incomplete."""
         try:
             # Not over the connection on which messages are waited for: a broker answers one request of it at a time.
             topic = self._administrator().list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
@@ -138,14 +138,14 @@ class Consumer:
         return partitions if is_whole and topic.error is None else None
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Start reading further partitions, each from a given offset."""
+        """Start reading additional partitions, each from a given offset."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._assigned |= offsets
         self._waiting |= {partition: deque() for partition in offsets}
         self._client.incremental_assign(places)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit the next offset to read of each partition, without waiting for an answer."""
+        """Commit each partition's next offset to read, without waiting for an acknowledgement."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
@@ -171,7 +171,7 @@ class Consumer:
         return polled
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
-        """Return exactly the messages in ranges of offsets that were read before."""
+        """Return exactly the messages in previously read offset ranges."""
         taken: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
@@ -194,16 +194,16 @@ class Consumer:
         return taken
 
     def at_end(self, partition: int) -> bool:
-        """Return whether a partition has been read to its end."""
+        """Return whether a partition has been read to the end."""
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Return the partitions, other than paused ones, that have been at their end for the given milliseconds."""
+        """Return the unpaused partitions that have been at their end for the given number of milliseconds."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
     def confirmed(self, partitions: frozenset[int]) -> frozenset[int]:
-        """Return the partitions whose brokers confirm that there are no messages after the end that was read.
+        """Return the partitions whose brokers confirm that no messages follow the end already read.
 
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None if a broker does not answer.
@@ -219,7 +219,7 @@ class Consumer:
         return frozenset(partition for partition, end in ends.items() if end <= self._ends.get(partition, -1))
 
     def topic_id(self) -> str:
-        """Return the topic's identifier, which changes when the topic is created again."""
+        """Return the topic's identifier, which changes when the topic is recreated."""
         asked = self._administrator().describe_topics(self._kafka.TopicCollection([self.topic]), request_timeout=ANSWER)
         try:
             return str(asked[self.topic].result().topic_id)
@@ -284,7 +284,7 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Record an error; while brokers are unreachable, it is unknown whether a partition is at its end."""
+        """Record an error. While brokers are unreachable, it is unknown whether a partition is at its end."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -332,7 +332,7 @@ def micro_batches(
     now: Callable[[], float] = time.time,
     retry: float = _RETRY_INTERVAL,
 ) -> Iterator[MicroBatch | None]:
-    """Yield the messages of a new consumer as micro-batches; other parameters as in `LiveSource.micro_batches`.
+    """Yield a new consumer's messages as micro-batches. Other parameters are as in `LiveSource.micro_batches`.
 
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
@@ -371,7 +371,7 @@ def micro_batches(
 
 
 class _TopicReader:
-    """Reader that converts the messages of a topic to micro-batches."""
+    """Reader that turns a topic's messages into micro-batches."""
 
     def __init__(
         self,
@@ -400,7 +400,7 @@ class _TopicReader:
             consumer.assign(self.progress.offsets)
 
     def begin(self) -> dict[int, int]:
-        """Assign the partitions that are not known yet, and return their offsets."""
+        """Assign new partitions, and return their offsets."""
         partitions = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in partitions if partition not in self.progress.offsets]
         return self._find(unknown, from_start=bool(self.progress.offsets))
@@ -411,7 +411,9 @@ class _TopicReader:
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
-        """Return the idle partitions, and the clock time that they have reached if broker timestamps decide."""
+        """Return the idle partitions, and the clock time that they have reached if broker timestamps decide
+        lateness.
+        """
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(self.now() * 1000) - self.source.idle_after
         if not self.source.by_broker:
@@ -425,20 +427,20 @@ class _TopicReader:
 
     @property
     def common_time(self) -> int | None:
-        """The time that all partitions have reached; None if no list of partitions is needed."""
+        """The time reached by all partitions, or None if no list of partitions is needed."""
         return None if self.listed is None else self._complete_time(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
     def _complete_time(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Return the time reached after reading all messages, with the clock at the end of partitions, if known."""
+        """Return the time reached after reading all messages, using the clock at the end of partitions if known."""
         read = {p: polled[-1].timestamp()[1] for p, polled in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Return whether advancing the watermark to a time passes the end of a window or of the run."""
+        """Return whether advancing the watermark to a time would pass the end of a window or of the run."""
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
@@ -491,7 +493,7 @@ class _TopicReader:
         return offsets
 
     def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
-        """Return the events of some messages as a micro-batch, with the clock at their arrival."""
+        """Return the events of some messages as a micro-batch, with the clock time of their arrival."""
         before = self.progress.watermark
         frames = [pl.DataFrame(schema=self.source.layout.schema | {"arrival": pl.Int64})]
         rejects: list[Reject] = []
@@ -547,7 +549,7 @@ class _TopicReader:
         return offsets
 
     def add(self, offsets: Mapping[int, int]) -> None:
-        """Add partitions that are read from the given offsets; known partitions are left unchanged."""
+        """Add partitions to read from the given offsets; known partitions are unchanged."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
         self.progress.offsets |= new
         self.progress.times |= dict.fromkeys(new, MIN_EVENT_TIME)

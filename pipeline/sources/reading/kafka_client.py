@@ -55,17 +55,17 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Whether the broker's timestamp of a message decides the lateness of its rows."""
+        """Whether a message's broker timestamp decides the lateness of its rows."""
         return self.watermark == "broker"
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The flaw as in `LiveSource`; broker timestamps have none, because lateness depends on the row alone."""
+        """The flaw as in `LiveSource`; None for broker timestamps, since lateness then depends on the row alone."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
 def library() -> Any:
-    """Return the client library; raise `MissingLibrary`, naming the extra, if it is not installed."""
+    """Return the client library, or raise `MissingLibrary` with the extra to install."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -83,7 +83,7 @@ def silent() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the options of a client with ``env:`` and ``file:`` resolved; never write the result anywhere."""
+    """Return client options with ``env:`` and ``file:`` resolved. The result must never be written anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -93,7 +93,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """Idempotent producer that delivers in order and at least once, and reports undelivered messages."""
+    """Idempotent producer with ordered, at-least-once delivery that reports undelivered messages."""
 
     def __init__(self, brokers: str, options: Mapping[str, str], *, client: Any = None) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
@@ -130,7 +130,7 @@ class Producer:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")
 
     def close(self) -> None:
-        """Close the producer, delivering remaining messages only as far as a short wait allows."""
+        """Close the producer, waiting only briefly for remaining messages."""
         self._client.flush(1.0)
 
     def _check(self) -> None:
@@ -142,7 +142,7 @@ class Producer:
 
 
 def send_letters(producer: Producer, dead_letters: str, rejects: Iterable[Reject]) -> None:
-    """Send a letter for each rejected message, and wait until it is delivered: before the message counts as read.
+    """Send a dead letter for each rejected message, and wait for delivery before the message counts as read.
 
     Its key is ``topic/partition/offset``, so that one that is sent again after a kill replaces itself in a compacted
     topic.

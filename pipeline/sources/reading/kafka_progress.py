@@ -63,7 +63,8 @@ Kind = TypeVar("Kind", bound=Numbered)
 
 
 class Journal(Generic[Kind]):
-    """Write-ahead journal of batch boundaries, one per line; a torn last line is ignored, since it had no effect yet.
+    """Write-ahead journal of batch boundaries, one per line. A torn last line is ignored, since it has had no effect
+    yet.
 
     The process that opens the journal takes it over: what another process, which is thought dead, writes from
     then on is ignored. Entries before ``number``, the first micro-batch to be read again, are dropped.
@@ -83,7 +84,7 @@ class Journal(Generic[Kind]):
             file.unlink(missing_ok=True)
 
     def append(self, entry: Kind, checkpointed: Checkpointed) -> None:
-        """Write an entry durably, and drop earlier entries that are no longer needed once the file has grown long."""
+        """Write an entry durably, pruning obsolete entries once the file has grown long."""
         if self.path.stat().st_size > self._long:
             first = entry.number - _KEPT if checkpointed.number is None else checkpointed.number
             self._write(kept for kept in self._entries(self.path) if kept.number >= first)
@@ -112,7 +113,7 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Progress:
-    """The position and time of every partition.
+    """Position and time of every partition.
 
     >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
     >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.watermark == MIN_EVENT_TIME
@@ -140,7 +141,7 @@ class Progress:
         clock: int | None = None,
         listed: int | None = None,
     ) -> list[Integers]:
-        """Advance the partitions that were read, and return the watermark against which each row is judged.
+        """Advance the partitions that were read, and return the watermark for judging each row.
 
         ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
         arrival). ``idle``, ``clock``, ``listed``: as in `TopicEntry`. By the broker a row is held against its own
@@ -168,7 +169,7 @@ class Progress:
         return entries
 
     def at_end(self, partition: int, clock: int | None) -> int:
-        """Return the time of a partition that was read to its end, given the clock at that point."""
+        """Return the time of a fully read partition, given the clock at that point."""
         time = self.times[partition]
         return time if clock is None else max(time, clock if self.limit is None else min(clock, self.limit))
 
@@ -188,7 +189,7 @@ class Progress:
         }
 
     def restore(self, state: State) -> None:
-        """Restore the progress from the result of `as_state`; a state without partitions changes nothing."""
+        """Restore the progress from the result of `as_state`. A state without partitions has no effect."""
         if "partition" in state:
             partitions = state["partition"].tolist()
             self.offsets = dict(zip(partitions, state["offset"].tolist()))
@@ -198,7 +199,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionAssignment:
-    """The partitions of one reader on a cluster, whose engine takes the minimum of all readers' watermarks.
+    """One reader's partitions on a cluster, whose engine takes the minimum of all readers' watermarks.
 
     >>> [partition for partition in range(7) if PartitionAssignment(1, 3).owns(partition)]
     [1, 4]
@@ -209,7 +210,7 @@ class PartitionAssignment:
 
     @classmethod
     def of(cls, position: State) -> PartitionAssignment:
-        """Return the assignment that is part of a position."""
+        """Return the assignment contained in a position."""
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
@@ -219,12 +220,12 @@ class PartitionAssignment:
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
 
     def owns(self, partition: int) -> bool:
-        """Return whether this reader reads a partition; this also holds for partitions added later."""
+        """Return whether this reader reads a partition, even one added later."""
         return partition % self.n_readers == self.reader
 
 
 class Commits:
-    """Committer of a checkpoint's or engine's position to a consumer group, so that the lag can be monitored.
+    """Committer of checkpointed positions to a consumer group, so that lag can be monitored.
 
     Refusals are ignored, and if there is no group nothing is committed.
     """
@@ -235,7 +236,7 @@ class Commits:
         self._since = float("-inf")
 
     def update(self) -> None:
-        """Commit new offsets, at most once in ``every`` seconds."""
+        """Commit new offsets, at most once every ``every`` seconds."""
         position = self._checkpointed.position  # maybe none yet, or one without a partition
         if self._group is None or "partition" not in position or time.monotonic() - self._since < self._every:
             return

@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text,
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSettings(MappedColumns, LiveSource):
-    """The format of the events in the messages of a live source."""
+    """Format of the events in a live source's messages."""
 
     format: str = parameter("json", choices=("json", "avro"), doc="a JSON object or an Avro record a message")
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")

@@ -1,4 +1,4 @@
-"""Ranges of counted offsets of a topic, and the gaps between them."""
+"""Ranges of a topic's counted offsets, and gaps between them."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
 
 @dataclass(frozen=True)
 class OffsetsRead:
-    """All offsets that a run has counted."""
+    """All offsets counted by a run."""
 
     ranges: tuple[OffsetRange, ...]  # as `joined_ranges` returns them
     topic_id: str | None = None  # of the topic that was read: one that is created again has another
     over: int | None = None  # when the last window was final, where the run has come to its end
 
     def gaps(self) -> list[str]:
-        """Describe gaps between counted offsets of each partition, and offsets that were counted twice.
+        """Describe gaps between each partition's counted offsets, and offsets counted twice.
 
         >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
@@ -69,7 +69,7 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ranges for the operator's manifest, which counts offsets that hold no record separately."""
+        """Return the ranges for the operator's manifest, counting offsets without a record separately."""
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 

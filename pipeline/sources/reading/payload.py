@@ -18,7 +18,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
-    """Raised for a message that contains no valid event. The reason quotes none of its content."""
+    """Raised for a message without a valid event. The reason never quotes its content."""
 
 
 #: Avro's types without anything in them, which a hostile message cannot blow up.
@@ -29,7 +29,7 @@ _NUMBERS, _TEXT = {"int", "long", "float", "double"}, {"string", "enum"}
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
-    """Return a parser for messages that hold one Avro record each, given a schema (JSON text) with plain fields.
+    """Return a parser for messages of one Avro record each, given a schema (JSON text) with plain fields.
 
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
@@ -57,7 +57,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
-    """Return the format of a field's times, from its logical type or else as stated, if that can be."""
+    """Return a field's time format from its logical type, or else the stated format if possible."""
     named = _members(schema).get(name, [])
     types = {one["logicalType"] for one in named if "logicalType" in one}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
@@ -84,7 +84,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
 
 
 def check_avro(schema: str, layout: Layout) -> None:
-    """Raise `ParameterError` for a column that has no field in the schema, or whose field cannot supply a value."""
+    """Raise `ParameterError` for a column that is missing from the schema or whose field cannot supply a value."""
     fields = _members(schema)
     for part, name in layout.columns.items():
         if name not in fields:
@@ -98,7 +98,7 @@ def check_avro(schema: str, layout: Layout) -> None:
 
 
 def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the types that each field of a record may have, other than null."""
+    """Return the types allowed for each field of a record, except null."""
     kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
     lists = {name: kind if isinstance(kind, list) else [kind] for name, kind in kinds.items()}
     return {
@@ -128,7 +128,7 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class MessageRows:
-    """The rows parsed from some messages."""
+    """Rows parsed from messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
@@ -137,7 +137,7 @@ class MessageRows:
 
 @dataclass(frozen=True)
 class Layout:
-    """The names and formats of the columns in the messages."""
+    """Names and formats of the columns in messages."""
 
     columns: Mapping[str, str]  # name in the messages by part of an event
     time: TimeFormat = field(default_factory=TimeFormat)  # how times are written
@@ -181,7 +181,7 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
-    """Return the rows of some messages in order, and record a problem for each unreadable message.
+    """Return the rows of messages in order, recording a problem for each unreadable message.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)

@@ -44,7 +44,7 @@ def count_byte(data: bytes, byte: int) -> int:
 
 
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
-    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields, in one pass over the bytes.
+    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields, in a single pass over the bytes.
 
     >>> is_regular(b"1,2\n3,4\n", ",", 2), is_regular(b"1,2,3\n4\n", ",", 2)
     (True, False)
@@ -93,7 +93,9 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return whether each quote opens or closes a field or is doubled inside, on a line with an even number of them."""
+    """Return whether quotes occur in even numbers on each line, each opening or closing a field or doubled inside
+    one.
+    """
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

@@ -66,7 +66,7 @@ def resolved_value(name: str, value: str) -> str:
 
 
 def flaw(name: str, form: str) -> str | None:
-    """Return the form that a name should have, its parts in capitals, or None if it has that form.
+    """Return the required form of a name, with placeholders in capitals, or None if the name is valid.
 
     >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
     >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
@@ -80,7 +80,7 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """An outage of a service. Attempts are repeated, and the run ends if the service stays unreachable for too long.
+    """A service outage. Attempts are repeated, and the run ends if the service stays unreachable for too long.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
     there. Attempts that fail are repeated after 1, 2, 4 … seconds, at most ``longest``, others after ``every`` seconds.
@@ -106,7 +106,9 @@ class Outage:
         self.over()
 
     def probe(self, reason: Callable[[], str | None]) -> None:
-        """Ask why the service is out of reach, if an attempt is due; None: it is not."""
+        """Probe the service if an attempt is due. ``reason`` returns why it is unreachable, or None if it is
+        reachable.
+        """
         if self.asks:
             if (why := reason()) is None:
                 self.over()

@@ -45,7 +45,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of a batch that comes from one file: ``n_lines`` lines from the 1-based ``first_line`` on."""
+    """The part of a batch from one file: ``n_lines`` lines starting at the 1-based ``first_line``."""
 
     file: str
     first_line: int
@@ -54,7 +54,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Whole records from files in one dialect, and the files and lines that they came from.
+    """Whole records from files of one dialect, with the files and lines that they came from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
@@ -75,7 +75,7 @@ class TextBatch:
 def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Cut inputs into batches of about ``n_rows`` lines: small files are joined, large ones cut between records.
+    """Cut inputs into batches of about ``n_rows`` lines, joining small files and splitting large ones between records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
@@ -87,7 +87,7 @@ def cut(
     n_waiting = 0
 
     def joined() -> TextBatch:
-        """Return what waits as one batch."""
+        """Return the pending input as one batch."""
         segments = tuple(segment for part in waiting for segment in part.segments)
         return TextBatch(waiting[0].format, b"".join(part.data for part in waiting), segments, waiting[0].records)
 
@@ -150,7 +150,7 @@ def _parts(
 
 
 class Recoded:
-    r"""A stream in another encoding, read as UTF-8 bytes in which invalid input becomes replacement characters.
+    r"""A stream in another encoding, read as UTF-8 with replacement characters for invalid input.
 
     ``head``: what has been read of the stream.
 
@@ -188,7 +188,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return a mask of the floats that stand for exactly one integer: below 2⁵³, or 2²⁴ in single precision.
+    """Return a mask of the floats that represent exactly one integer: below 2⁵³, or 2²⁴ in single precision.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -197,7 +197,7 @@ def is_whole(column: pl.Series) -> pl.Series:
 
 
 def sound_rows(events: pl.DataFrame) -> pl.Series:
-    """Return a mask of the valid rows: nothing is missing or out of range, and there is no ``problem``."""
+    """Return a mask of the valid rows, with nothing missing or out of range and no ``problem``."""
     checks = []
     for column in events.columns:
         if column == "problem":
@@ -213,7 +213,7 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
-    """Return the valid rows of a parsed frame, their row numbers, and the reason for each invalid row by row number."""
+    """Return a parsed frame's valid rows, their row numbers, and the reason for each invalid row by row number."""
     is_sound = sound_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
@@ -229,7 +229,7 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Return the problem of rows with a zero coordinate, which devices report if they have no position."""
+    """Return the problem for rows with a zero coordinate, which devices report in the absence of a position."""
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
@@ -240,7 +240,7 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """The parsed rows of a batch, and the records whose structure is invalid."""
+    """The parsed rows of a batch, and the malformed records."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
     records: Records | None  # outline of the batch, None if every line is a row
@@ -262,7 +262,7 @@ class ParsedRows:
 
 
 def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
-    """Return the file and line of each row as its user id, for input without users."""
+    """Return each row's file and line as its user id, for input without users."""
     segments, lines = batch.locate(rows.lines())
     files = pl.Series([PurePath(segment.file).name for segment in batch.segments], dtype=pl.String)[segments]
     return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
@@ -277,7 +277,7 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
-    """Parse some columns of a batch. The other columns are only checked for structure."""
+    """Parse some columns of a batch, checking only the structure of the others."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
@@ -308,7 +308,7 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """Return the columns of an unquoted batch if every line has the expected number of fields, or else None."""
+    """Return the columns of an unquoted batch if every line has the expected number of fields, or None."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields, last = len(format.columns), format.columns[-1]
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -325,7 +325,7 @@ def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.Da
 
 
 def to_blocks(batch: TextBatch, rows: ParsedRows, events: pl.DataFrame, block_rows: int) -> Iterator[EventBlock]:
-    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows, the first of which holds the rejects.
+    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows. The first block holds the rejects.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what the source knows is wrong with a row.
@@ -354,7 +354,7 @@ def table_blocks(
     order: RowOrder,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Check parsed rows that follow ``before`` others of a file, and yield them as blocks.
+    """Check parsed rows, of which ``before`` precede in the file, and yield them as blocks.
 
     ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
     """
@@ -366,7 +366,7 @@ def table_blocks(
 
 
 def numbered_rows(file: str, before: int, n_rows: int) -> pl.Series:
-    """Return the file and 1-based number of each row as its user, for input without users."""
+    """Return each row's file and 1-based number as its user, for input without users."""
     numbers = pl.int_range(before + 1, before + 1 + n_rows, eager=True).cast(pl.String)
     return (PurePath(file).name + ":" + numbers).alias("user")
 
@@ -430,7 +430,7 @@ NOT_UTF8 = "not valid UTF-8"
 
 
 def raw_text(raw: bytes) -> str:
-    """Return the prefix of a row that is kept with a reject."""
+    """Return the prefix of a row to keep with a reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
@@ -473,7 +473,7 @@ class TextSource(PathSource):
                 yield block
 
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
-        """Return the file and line of a valid row of a batch, counting from valid row ``before``."""
+        """Return the file and line of a batch's valid row, counting from valid row ``before``."""
         rows = self.parse(batch)
         sound = sifted(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
@@ -484,7 +484,7 @@ class TextSource(PathSource):
         return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Parse a batch into blocks. A subclass whose rows hold several events overrides this."""
+        """Parse a batch into blocks. Subclasses whose rows hold several events override this."""
         rows = self.parse(batch)
         return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 

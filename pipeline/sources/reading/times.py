@@ -62,7 +62,7 @@ _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """The format of the times in a column.
+    """The time format of a column.
 
     A format without a time of day means midnight. Raises `ParameterError` for an unknown zone, and a format that does
     not give a date.
@@ -98,7 +98,7 @@ class TimeFormat:
 
     @property
     def dtype(self) -> type[pl.DataType]:
-        """The data type that text is best read as before it is passed to `milliseconds`."""
+        """The data type as which to read text before calling `milliseconds`."""
         if self.format == "unix_ns":  # beyond what a float holds exactly
             return pl.Int64
         return pl.Float64 if self.format in _UNIX else pl.String
@@ -171,7 +171,7 @@ class TimeFormat:
         return parsed.scatter(left.arg_true(), self._iso_as_written(*_without_hour_24(rare)))
 
     def _iso_as_written(self, column: pl.Series, days: pl.Series | None) -> pl.Series:
-        """Parse times in the common spellings of ISO 8601, and add ``days`` to them."""
+        """Parse times in common spellings of ISO 8601, and add ``days``."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         remaining = column.is_not_null()
         for format, is_local in _ISO:
@@ -198,7 +198,7 @@ class TimeFormat:
 
 
 def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Parse each time with the first format that matches, to milliseconds since 1970 UTC; null if none matches.
+    """Parse each time with the first matching format to milliseconds since 1970 UTC, with null if none matches.
 
     >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -211,7 +211,7 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
 
 
 def plain_times(table: pa.Table) -> pa.Table:
-    """Return the table with timestamps that polars supports: in UTC, and in milliseconds instead of seconds.
+    """Return the table with timestamps supported by polars: in UTC, and in milliseconds instead of seconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
@@ -237,13 +237,13 @@ def plain_times(table: pa.Table) -> pa.Table:
 
 
 def _without_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Write the end of a day as its beginning, and return beside that the day that it is earlier by."""
+    """Rewrite hour 24 as hour 0, and return the number of days to add."""
     is_end = text.str.contains(_MIDNIGHT).fill_null(False)
     return text.str.replace(_MIDNIGHT, "${1}00${2}"), is_end.cast(pl.Int64) * timedelta(days=1)
 
 
 def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
-    """Restrict the rows left to parse to those with at least two digits, unless all rows or none are left."""
+    """Restrict the remaining rows to those with at least two digits, unless that keeps all or none."""
     if left.all() or not left.any():
         return left
     rows = left.arg_true()
