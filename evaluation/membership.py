@@ -1,4 +1,4 @@
-"""Membership inference on released counts: does an aggregate include a given person?
+"""Membership inference on released counts: the AUC of an attack, and mobility features of users.
 
 The one-call form of the game of `penstock.evaluation.attacks`, the privacy gain, and statistics of movements.
 """

@@ -1,4 +1,4 @@
-"""Registry of utility metrics, which compute values per cell, window or day from counts (n_windows, n_cells)."""
+"""Registry of utility metrics, computed per cell, window or day from counts (n_windows, n_cells)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PERIOD = 24
 
 
 def by_day(counts: Array, days: ArrayLike | None) -> Array:
-    """Sum the windows of each day, in order of date: (n_days, n_cells).
+    """Sum windows by day, in date order: (n_days, n_cells).
 
     `days`: local date of each window; NaT: of a day that is left out. None: every `PERIOD` windows are a day, and what
     is left at the end is left out unless there is nothing else.
@@ -93,7 +93,7 @@ class Metric:
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
-        """Return the 0-based indices of the cells, windows or days that enter the mean, and the value of each.
+        """Return 0-based indices of the cells, windows or days included in the mean, and the value of each.
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
@@ -121,7 +121,7 @@ class Metric:
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:
-        """Return the mean of `scores`, or NaN if there are none."""
+        """Return the mean of `scores`, or NaN without scores."""
         values = self.scores(truth, released, *options, **named)[1]
         return float(values.mean()) if len(values) else math.nan
 
@@ -134,12 +134,12 @@ GROUP = "penstock.metrics"
 
 
 def metric_names() -> tuple[str, ...]:
-    """Return the names of all metrics, with those of installed packages last."""
+    """Return the names of all metrics, those of installed packages last."""
     return (*METRICS, *(name for name in installed(GROUP) if name not in METRICS))
 
 
 def metric_called(name: str) -> Metric | None:
-    """Return the metric with a given name, or None. A metric from an installed package is imported first.
+    """Return the metric with a given name, importing it from an installed package if necessary, or None.
 
     >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
@@ -154,7 +154,7 @@ def metric_called(name: str) -> Metric | None:
 
 
 def check_metric(module: ModuleType) -> None:
-    """Check that a plug-in's file has registered the metric of its name, and no other."""
+    """Check that a plug-in's file registers exactly the metric named after it."""
     name = module.__name__.rpartition(".")[2]
     registered = [metric.name for metric in METRICS.values() if metric.values.__module__ == module.__name__]
     if registered != [name]:
@@ -165,8 +165,7 @@ def check_metric(module: ModuleType) -> None:
 def metric(
     name: str, scope: Scope, unit: str = "", *, higher_is_better: bool, **facts: Any
 ) -> Callable[[Callable[Concatenate[Array, Array, Options], Array]], Callable[..., float]]:
-    """Register a function of checked counts (n_windows, n_cells) as a metric, and return a function that computes its
-    mean.
+    """Register a function of checked counts (n_windows, n_cells) as a metric, and return a function for its mean.
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
@@ -204,7 +203,7 @@ def metric(
 
 
 def _is_own(values: Callable[..., Array]) -> bool:
-    """Return whether a file of this folder defines a function."""
+    """Return whether a function is defined in this folder."""
     return Path(getattr(getattr(values, "__code__", None), "co_filename", "")).parent == Path(__file__).parent
 
 
@@ -216,7 +215,7 @@ def half_width(values: NDArray[np.float64], confidence: float) -> float:
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Return arrays as (…, n_windows, n_cells), swapping the last two axes for ``cells_windows``."""
+    """Return arrays in (…, n_windows, n_cells) layout, swapping the last two axes for ``cells_windows``."""
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
     given = [np.asarray(array) for array in arrays]
@@ -224,7 +223,7 @@ def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Return the indices of the busiest cells along the last axis, busiest first. Ties go to the lower index.
+    """Return the indices of the busiest cells along the last axis in descending order. Ties go to the lower index.
 
     At least one is named, and a part of a cell counts as a whole one.
     """
@@ -235,6 +234,6 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Return the entropy of the fractions along the last axis, in nats, or 0 for an empty row."""
+    """Return the entropy of fractions along the last axis in nats, or 0 for an empty row."""
     shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
     return np.asarray(np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)))

@@ -1,4 +1,4 @@
-"""Utility of a release: metrics that compare released counts with true counts.
+"""Utility metrics that compare released counts with true counts.
 
 Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
 De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5: errors (5.1), hotspots
@@ -90,8 +90,8 @@ def variance_explained(truth: Array, released: Array) -> Array:
 
 
 def skills(truth: Array, released: Array, instead: Array) -> Array:
-    """Return the absolute error that each cell saves over another release, as a fraction of that release's mean error
-    per cell.
+    """Return each cell's reduction in absolute error relative to another release, as a fraction of that release's
+    mean error per cell.
 
     Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
     perfect one it is minus the mean error.
@@ -172,7 +172,7 @@ def hotspot_f1(truth: Array, released: Array, fraction: float = FRACTION) -> Arr
 
 
 def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
-    """Return the fraction of each row's indices (below ``n``) in the second list that are also in the first."""
+    """Return the fraction of the second list's indices (below ``n``) that are also in the first, per row."""
     is_named = np.zeros((len(first), n), dtype=bool)
     np.put_along_axis(is_named, first, True, axis=1)
     return np.asarray(np.take_along_axis(is_named, second, axis=1).mean(axis=1))
@@ -278,7 +278,7 @@ PERSISTENCE = 0.5
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
-    """Forecast every value from earlier ones, shape (n_windows, n_series). The first forecasts are 0.
+    """Forecast every value from earlier values, shape (n_windows, n_series). The first forecasts are 0.
 
     One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
     shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.
@@ -339,7 +339,7 @@ def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, 
     first = _first_scored(len(truth), period)
 
     def most_unusual(side: Array) -> Indices:
-        """Return the scored windows furthest from their forecast."""
+        """Return the scored windows furthest from their forecasts."""
         distances: Array = np.abs(side - seasonal_forecasts(side, period))[first:].T
         # Distances that are equal but for rounding are equal, so that sums in another order name the same windows.
         return busiest(distances.round(9), fraction)

@@ -1,4 +1,4 @@
-"""Classifiers of the membership attack, trained on a game's first samples and evaluated on the remaining ones.
+"""Classifiers for the membership attack, trained on a game's first samples and evaluated on the rest.
 
 Principal components or cell statistics, with logistic regression; the area under the curve, the privacy gain of a
 defense, and the true-positive rate at a low false-positive rate, with its exact interval.
@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 
 def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
-    """Project all samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
+    """Project samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
 
     Fewer where the rank is lower. O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
     """
@@ -46,7 +46,7 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Return the weights and intercept of a logistic regression with penalty ½‖w‖², by Newton's method."""
+    """Fit a logistic regression with penalty ½‖w‖² by Newton's method; return weights and intercept."""
     if features.shape[1] == 0:
         return np.empty(0), 0.0
     try:
@@ -58,7 +58,7 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
-    """Return seven statistics of each cell over the windows of aggregates, (n_samples, 7·n_cells).
+    """Return seven statistics per cell over the windows of aggregates, (n_samples, 7·n_cells).
 
     Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018.
 
@@ -79,7 +79,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
-    """Standardise samples in place by the first `n_train`; what does not vary among them becomes 0 everywhere.
+    """Standardise samples in place by the first `n_train`; features constant among those become 0 everywhere.
 
     >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
     >>> standardize_in_place(features, 2)
@@ -99,7 +99,7 @@ def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> N
 def distinguish(
     features: Array, labels: NDArray[np.bool_], n_train: int, *, n_components: int | None = None
 ) -> tuple[Array, int]:
-    """Train a logistic regression on the first samples, using their features or `n_components` principal components.
+    """Train a logistic regression on the first samples, using raw features or `n_components` principal components.
 
     Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
     products: any isometric coordinates give the same. Returns the log-odds of membership of every other sample, and how
@@ -112,7 +112,7 @@ def distinguish(
 
 
 def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64] | float:
-    """Return the privacy gain: the fraction of the privacy loss that a defense removes.
+    """Return the privacy gain: the fraction of the privacy loss removed by a defense.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Return the membership advantage of an adversary who claims the target where her evidence exceeds 0 nats.
+    """Return the membership advantage of an adversary who guesses "in" if the evidence exceeds 0 nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
@@ -155,7 +155,7 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 
 def true_positives(labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float) -> int | None:
-    """Count the challenges with the target that are found at a false-positive rate of ``at``, which needs 1/at others.
+    """Count true positives at a false-positive rate of ``at``, which requires 1/at challenges without the target.
 
     Found is what scores above the (⌊at·n_absent⌋ + 1)-th highest without the target, so that at most that share of them
     does; ties are not found. None if there are too few challenges. Carlini et al. 2022 say why an average over all

@@ -1,4 +1,4 @@
-"""The membership game against a run: its targets, attacks on raw and released aggregates, and figures of these."""
+"""The membership game against a run: targets, attacks on raw and released aggregates, and figures."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def attack_and_figure(name: str) -> tuple[str, str]:
-    """Return the attack and the figure that a measure ``attack/name/figure`` names.
+    """Return the attack and the figure named by a measure ``attack/name/figure``.
 
     >>> attack_and_figure("attack/lira/auc"), attack_and_figure("attack/recovery/gain")
     (('lira', 'auc'), ('recovery', 'gain'))
@@ -61,12 +61,12 @@ def attack_and_figure(name: str) -> tuple[str, str]:
 
 
 def plays_membership(name: str) -> bool:
-    """Return whether a measure is a membership attack. The section ``attack`` configures attacks of this kind."""
+    """Return whether a measure is a membership attack, the kind configured by the section ``attack``."""
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
 class MembershipAttack:
-    """The game's attacks on a run. Every target is attacked by itself, on raw and on released aggregates.
+    """The membership game against a run, with separate attacks per target on raw and released aggregates.
 
     The adversary is strategic: she trains on released aggregates. Every aggregate is a run of its own over the first
     windows, with noise of its own. Bounding, coarse people and sampling are those of the run, hence the same for all
@@ -93,18 +93,18 @@ class MembershipAttack:
 
     @cached_property
     def in_turn(self) -> list[int]:
-        """The targets, one of each mobility group in turn: those that are attacked first are a sample, too."""
+        """The targets, alternating between mobility groups so that any prefix is a balanced sample."""
         nth = {group: count() for group in range(len(MOBILITY_GROUPS))}
         turn = {target: next(nth[self.mobility[target]]) for target in self.targets}
         return sorted(self.targets, key=lambda target: (turn[target], self.mobility[target]))
 
     @cached_property
     def games(self) -> dict[bool, tuple[MembershipGame, Defense | None]]:
-        """The games on raw and on released aggregates."""
+        """The games on raw and released aggregates."""
         return {released: self.game_of(self.game, released) for released in (False, True)}
 
     def game_of(self, game: Game, released: bool) -> tuple[MembershipGame, Defense | None]:
-        """Return the membership game on raw or released presence, with the run's mechanism as the defence."""
+        """Return the membership game on raw or released presence, with the run's mechanism as the defense."""
         run, n_windows = self.run, self.run.facts.n_windows or 0
         observation, inference = game.periods(n_windows)
         membership = MembershipGame(
@@ -129,11 +129,11 @@ class MembershipAttack:
 
     @property
     def n_values(self) -> int:
-        """The values of all aggregates of one target."""
+        """The number of values in all aggregates of one target."""
         return self.game.samples * math.prod(self.games[True][0].space.shape)
 
     def seconds_a_target(self, n_tried: int = 8) -> float:
-        """Estimate the time to make the releases that an attack on one target trains on, by releasing zeros."""
+        """Estimate the time to make one target's training releases, by releasing zeros."""
         game, defense = self.games[True]
         if defense is None:
             return 0.0
@@ -145,7 +145,7 @@ class MembershipAttack:
         return max(taken[1] - taken[0], 0.0) / n_tried * self.game.samples
 
     def play(self, target: int) -> list[dict[str, Any]]:
-        """Attack one target, using both the raw counts and the release."""
+        """Attack one target on both raw and released aggregates."""
         user = " ".join(map(str, self.run.users[target]))
         identity = {"user": user, "mobility": MOBILITY_GROUPS[self.mobility[target]]}
         return [
@@ -163,7 +163,7 @@ class MembershipAttack:
         return {"game": played} | summarize(table)
 
     def figure(self, attack: str, figure: str) -> float:
-        """Return one of `FIGURES`, or NaN if there are too few challenges to compute a rate.
+        """Return one of `FIGURES`, or NaN with too few challenges for a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together. Each attack runs once for all its figures.
@@ -180,7 +180,7 @@ class MembershipAttack:
         return math.nan if n_found is None else n_found / int(labels.sum())
 
     def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
-        """Return the labels and scores of each target's challenges, for raw or released aggregates."""
+        """Return labels and scores of each target's challenges, on raw or released aggregates."""
         if (attack, released) not in self._made:
             membership, defense = self.game_of(replace(self.game, attack=attack), released)
             scores = [membership.scores(target, defense=defense, attack=attack) for target in self.targets]

@@ -1,4 +1,4 @@
-"""Lower bounds on a person's privacy loss, from guesses about randomly planted people.
+"""Lower bounds on a person's privacy loss from guesses about randomly planted people.
 
 Many *canaries* are planted in what is released, each present by a coin of its own. An adversary who knows all but the
 coins guesses them from the releases. What a mechanism claims bounds how often a guess can be right; more right guesses
@@ -28,7 +28,7 @@ LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
 @dataclass(frozen=True)
 class Guesses:
-    """Guesses from releases about planted people, with one entry per person.
+    """Guesses about planted people, one entry per person.
 
     ``scores``: log-likelihood ratio of presence and absence; its sign is the guess, its size how sure, 0: no guess.
     ``claims``: the loss claimed of that person, in ε or ρ: a function of what was released before (in ε: of all that
@@ -43,7 +43,7 @@ class Guesses:
 
     @classmethod
     def of(cls, runs: Sequence[Guesses]) -> Guesses:
-        """Concatenate guesses about several runs."""
+        """Concatenate the guesses from several runs."""
         before = np.cumsum([0, *(int(run.rounds.max(initial=-1)) + 1 for run in runs)])
         return cls(
             np.concatenate([run.scores for run in runs]),
@@ -72,12 +72,12 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the loss of the people with the largest claim, if all claims scale together."""
+        """The lower bound on the loss of people with the largest claim, if all claims scale by a common factor."""
         return self.factor * self.claim
 
 
 def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bool) -> Array:
-    """Return the log-likelihood ratio of the noise values ``near`` and ``far``, the only two possible ones.
+    """Return the log-likelihood ratio between two possible noise values, ``near`` and ``far``.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
     """
@@ -87,7 +87,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Return the largest probability of guessing a fair coin from an output with a privacy loss of ε or ρ about it.
+    """Return the maximum probability of guessing a fair coin from an output with privacy loss ε or ρ about the coin.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -106,7 +106,7 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
 
 
 def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
-    """Return a lower bound on the privacy loss, as a multiple f of the claims.
+    """Compute a lower bound on the privacy loss, as a multiple f of the claims.
 
     Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
     1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is
@@ -151,12 +151,12 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
 
 
 def _of_independent(n_right: int, claims: Array, level: float) -> float:
-    """Return the largest multiple of ε claims under which this many correct guesses are unlikely."""
+    """Return the largest multiple of ε claims that the number of correct guesses refutes."""
     different, often = np.unique(claims, return_counts=True)
     n = len(claims)
 
     def is_refuted(factor: float) -> bool:
-        """Return whether the binomial tail beyond the number of correct guesses refutes the factor."""
+        """Return whether the binomial tail at the number of correct guesses refutes the factor."""
         mean = float(largest_accuracy(factor * different, False) @ often / n)
         return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
 
@@ -164,7 +164,7 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
 
 
 def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
-    """Return the largest multiple of ρ claims for which betting on the rounds pays over 1/``level``."""
+    """Return the largest multiple of ρ claims against which betting on the rounds pays over 1/``level``."""
     sizes = np.bincount(rounds)
     shares = (np.bincount(rounds, correct) / np.maximum(sizes, 1))[sizes > 0]
     largest = np.zeros(len(sizes))
@@ -182,7 +182,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
 
 
 def _largest(is_refuted: Any) -> float:
-    """Return the largest factor up to which all factors are refuted, or 0 if there is none."""
+    """Return the largest factor up to which every factor is refuted, or 0."""
     low, high = 0.0, LARGEST
     if not is_refuted(low):
         return 0.0

@@ -1,4 +1,4 @@
-"""Parameters of the games played against a configured release."""
+"""Parameters of the games against a configured release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PEOPLE = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Checked):
-    """Parameters of the membership game. The defaults follow the paper if the run is large enough.
+    """Parameters of the membership game. Defaults follow the paper if the run is large enough.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """
@@ -60,7 +60,7 @@ class Game(Checked):
             raise ParameterError("known", self.known, expected)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the observation and inference periods as (start, stop), for a run of ``n_windows`` windows."""
+        """Return the observation and inference periods as (start, stop) for a run of ``n_windows`` windows."""
         if self.prior == "subset":
             inference = self.inference or self.observation or min(168, n_windows)
             observation = self.observation or inference
@@ -86,13 +86,13 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """Return the game with a number of targets, which is by default at most the number of people seen."""
+        """Return the game with its number of targets resolved: by default, at most the number of people seen."""
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
-        """Reject a game whose released aggregates do not fit in memory."""
+        """Reject a game whose released aggregates exceed memory."""
         observation, inference = self.periods(n_windows)
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1

@@ -1,4 +1,4 @@
-"""The adversary's prior knowledge: observation and inference periods, and labelled groups for both."""
+"""The adversary's prior knowledge: observation and inference periods, and labelled groups in each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Return the window indices of a period in the given order, starting at 0."""
+    """Return a period's window indices, starting at 0."""
     every = np.arange(n_windows)
     if isinstance(period, slice):
         windows = every[period]
@@ -37,7 +37,7 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
 
 
 def game_blocks(observation: Period, inference: Period, n_windows: int, prior: str) -> NDArray[np.intp]:
-    """Cut the observation period into blocks as long as the inference period, which is the last one.
+    """Split the observation period into blocks as long as the inference period, which comes last.
 
     Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
     Windows left over at the beginning are not used; with equal periods there is one block.
@@ -67,7 +67,7 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: their members, their blocks of windows, and the split into training and challenges."""
+    """Labelled groups: members, blocks of windows, and the split into training and challenges."""
 
     users: NDArray[np.intp]  # (n_known,): sorted indices of the users that groups are drawn from
     members: NDArray[np.bool_]  # (n_samples, n_known): whether a user belongs to the group of a sample
@@ -77,7 +77,7 @@ class Samples:
 
     @property
     def challenges(self) -> Samples:
-        """The challenges alone, for an adversary who has no training set."""
+        """The challenges alone, for an adversary without a training set."""
         rows = slice(self.n_train, None)
         return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
 
@@ -90,7 +90,7 @@ def check_whole(**numbers: object) -> None:
 
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return the users whose locations the adversary knows, including the target."""
+    """Return the users, including the target, whose locations the adversary knows."""
     if known is None:
         return np.arange(n_users)
     if isinstance(known, float | int | np.integer | np.floating):

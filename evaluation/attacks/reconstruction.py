@@ -1,4 +1,4 @@
-"""The reconstruction game against a run: its conditions, the adversary's priors, and the rows of each target."""
+"""The reconstruction game against a run: requirements, the adversary's priors, and result rows per target."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Settings:
 
 
 def settle(game: ReconstructionGame, accountants: Sequence[Accountant], n_windows: int, n_cells: int) -> Settings:
-    """Resolve the parameters of a game for a run of the given size and accountants, before any data are read."""
+    """Resolve a game's parameters for a run of the given size and accountants, before reading any data."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
     accountant = next((each for each in accountants if isinstance(each, Reconstruction)), None)
@@ -106,7 +106,7 @@ def settle(game: ReconstructionGame, accountants: Sequence[Accountant], n_window
 
 
 def deterministic_output(chain: Chain) -> Shown | None:
-    """Return the elementwise function of a noise-free mechanism, or None for any other mechanism."""
+    """Return a noise-free mechanism's elementwise function, or None for other mechanisms."""
     reader, steps = chain.reader, chain.after
     if isinstance(reader, CrowdBlending) and reader.epsilon is None:
         steps = (SuppressSmall(threshold=reader.threshold), *steps)
@@ -118,7 +118,7 @@ def deterministic_output(chain: Chain) -> Shown | None:
 
 
 def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
-    """Reject a mechanism whose release, after subtracting everybody else's counts, has no known likelihood."""
+    """Reject a mechanism whose release, net of everybody else's counts, has no known likelihood."""
     adds_noise = Releasing(chain.reader, tuple(steps)).adds_noise_only
     if len(steps) == 1 and not chain.reshapes and (adds_noise or deterministic_output(chain) is not None):
         return
@@ -130,7 +130,7 @@ def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
 
 
 class ReconstructionAttack:
-    """The game's attacks on a run. Every target is attacked by itself, from several releases of the same windows.
+    """The reconstruction game against a run, with separate attacks per target on repeated releases of the same windows.
 
     The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
     of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
@@ -167,7 +167,7 @@ class ReconstructionAttack:
         )
 
     def play(self, target: int) -> list[dict[str, Any]]:
-        """Return the rows of one target, which depend on no other target."""
+        """Return one target's rows, independent of all other targets."""
         settings, known = self.settings, self.known
         number, path = self.targets.index(target), self.trajectories[target : target + 1]
         prior, periods = known.priors[min(number, len(known.priors) - 1)], (settings.horizon, settings.training)
@@ -189,7 +189,7 @@ class ReconstructionAttack:
 
 
 def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
-    """Return the sensors and noise of each segment, as known before its first window."""
+    """Return each segment's sensors and noise, as known before its first window."""
     releasing = Releasing(run.chain.reader, run.steps)
     forecast = ReleaseForecast(places, settings.horizon, releasing, run.facts, run.windows)
     horizons = forecast.horizons(settings.n_windows)
@@ -199,7 +199,7 @@ def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) 
 def _targets(
     run: AttackedRun, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets seen in enough training windows, equally many from each mobility group, and return both."""
+    """Choose targets seen in enough training windows, equally from each mobility group; return targets and groups."""
     seen = (trajectories[:, : settings.training] < run.facts.n_cells).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -227,7 +227,7 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, run: AttackedRun, trajectories: NDArray[np.intp], number: int
 ) -> NotKnown | None:
-    """Return, for each window, the people whom a target's adversary does not know, or None if she knows everybody."""
+    """Return the people unknown to a target's adversary in each window, or None for full knowledge."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(run.users.tolist())}
@@ -239,8 +239,7 @@ def _unknown_people(
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """Choose the smoothing of a prior by the log-likelihood of the last quarter of the training windows, if there are
-    three windows.
+    """Choose a prior's smoothing by the log-likelihood of the last quarter of at least three training windows.
 
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise. O(8·n_targets·n_places²).
@@ -251,7 +250,7 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     seen = training.with_unseen()[list(training.named)]
 
     def log_likelihood(smoothing: tuple[str, float]) -> float:
-        """Return the mean log-probability of each target's next place over the held-out windows."""
+        """Return each target's mean log-probability of the next place over held-out windows."""
         towards, weight = smoothing
         prior = replace(known, towards=towards, smoothing=weight, windows=n_learned, initial="empirical")
         targets = known_targets(prior, training.named, 0, training)
@@ -272,7 +271,7 @@ def _rows(
     assumption: str,
     settings: Settings,
 ) -> list[dict[str, Any]]:
-    """Return the rows of one target, ``identity`` being its columns ``target``, ``user`` and ``mobility``.
+    """Return one target's rows, where ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
 
     ``n_right``: by estimator, windows of each segment guessed right, shape (n_releases, n_segments); ``simulated``: by
     estimator, successes and trials on trajectories simulated from the prior; ``bound``: on the success of any reader.
@@ -291,7 +290,7 @@ def _rows(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return the row of a figure, with its limits, unit and number of trials."""
+        """Return a figure's row, with limits, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

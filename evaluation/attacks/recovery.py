@@ -1,4 +1,4 @@
-"""Trajectory recovery: decompose aggregate counts into the trajectories of single people.
+"""Trajectory recovery: decompose aggregate counts into individual trajectories.
 
 People keep to what they did before. The adversary continues every trajectory by an assignment of least cost of the
 window's counts to trajectories: at night the cost is the distance from where a trajectory is, by day from where it
@@ -44,7 +44,7 @@ RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the rel
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of trajectories with people, after matching them one to one for the best accuracy.
+    """Agreement between recovered trajectories and people under the one-to-one matching of best accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -59,7 +59,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """The agreement of recovered trajectories with people, compared with two baselines."""
+    """Agreement between recovered trajectories and people, compared with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -70,7 +70,7 @@ class Recovery:
 
     @property
     def baseline(self) -> float:
-        """The accuracy of the better of the two baselines, neither of which continues trajectories."""
+        """The accuracy of the better of two baselines, neither of which links windows into trajectories."""
         return max(self.shuffled.accuracy, self.nothing.accuracy)
 
     @property
@@ -80,7 +80,7 @@ class Recovery:
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Assign a cell to each of ``n_people`` people according to the released counts of one window, in ascending order.
+    """Assign a cell to each of ``n_people`` people in proportion to one window's released counts, in ascending order.
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
@@ -96,7 +96,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate how many people are present in each window from released totals; of zeros alone, everybody."""
+    """Estimate the number of people present in each window from released totals; if all are zero, everybody."""
     totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
     present = np.clip(totals, 0, n_people).astype(np.intp)
     return present if present.any() else np.full(len(present), n_people)
@@ -112,7 +112,7 @@ def recover(
     day: int | None = None,
     paced: Callable[[int], None] = lambda n_done: None,
 ) -> Trajectories:
-    """Reconstruct trajectories (n_people, n_windows) that fit the counts: cells, or `ABSENT`.
+    """Reconstruct trajectories (n_people, n_windows) of cells, or `ABSENT`, that fit the counts.
 
     `positions` (n_cells, n_dimensions) of cells without a place: the identity matrix, which keeps all alike apart.
     `n_present` (n_windows,): how many are in a cell of each window; None: all. `night` (n_windows,): windows in which
@@ -164,7 +164,7 @@ def recover(
 
 
 def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
-    """Return the mean position of all places in a release."""
+    """Return the mean position over all places in a release."""
     together = np.concatenate(places)
     return np.asarray(positions[together if together.size else slice(None)].mean(axis=0))
 
@@ -188,7 +188,7 @@ def _within_a_day(
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
-    """Measure the agreement of trajectories with people's true cells (n_people, n_windows, n_cells)."""
+    """Measure the agreement between trajectories and people's true cells (n_people, n_windows, n_cells)."""
     n_people, n_windows, n_cells = presence.shape
     person, window, cell = np.nonzero(presence)
     if person.size == 0:
@@ -243,7 +243,7 @@ def trajectory_recovery(
 def attack_recovery(
     run: AttackedRun, game: RecoveryGame, positions: Array, known: dict[str, Any], listener: AttackListener
 ) -> dict[str, Any]:
-    """Recover trajectories from both raw and released counts, and return the game, what was found, and the gain.
+    """Recover trajectories from both raw and released counts; return the game, the results and the gain.
 
     ``positions`` and ``known``: as for `trajectory_recovery`. With everybody and all windows, the release is that of
     the run. A sample of people is counted and released on its own: its counts are smaller, and the same noise hides
@@ -263,7 +263,7 @@ def attack_recovery(
     begin = time.monotonic()
 
     def paced(n_done: int) -> None:
-        """Report the estimated duration: trajectories are recovered twice from raw and twice from released counts."""
+        """Report the estimated duration, based on two recoveries from raw and two from released counts."""
         if not agreement:
             listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
 

@@ -20,7 +20,7 @@ SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 
 @dataclass(frozen=True, eq=False)
 class SuccessBounds:
-    """Bounds on any attack on a segment of windows, and attacks on trajectories simulated from a prior.
+    """Bounds on any attack on a segment, and success rates of attacks on trajectories simulated from a prior.
 
     The bound of a segment is `success_after_releases`. The place before it is distributed as the prior's marginal of
     its window, the walk having begun at the run's first window: the initial distribution where that is stationary, else
@@ -45,7 +45,7 @@ class SuccessBounds:
     def of(
         self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int
     ) -> tuple[float, dict[str, tuple[int, int]]]:
-        """Return the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
+        """Compute the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
 
         ``trajectory`` (n_windows,): the target's true places. ``number`` of the target, from 0, seeds the simulation.
         """
@@ -68,7 +68,7 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment on, and that window's index (0 of a stationary prior)."""
+        """Return the prior from the window before a segment onward, and that window's index (0 if stationary)."""
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon

@@ -1,4 +1,4 @@
-"""Summaries of the games over targets, as means with intervals and as readable tables."""
+"""Summaries of games over targets, as means with intervals and as readable tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BOUND = "success_upper_bound"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Return the mean area under the curve on raw and released aggregates, and the gain, by mobility group.
+    """Return mean areas under the curve on raw and released aggregates and the gain, by mobility group.
 
     Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
     ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
@@ -49,7 +49,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
 
 
 def by_mobility(results: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the rows of each nonempty mobility group, and of everybody."""
+    """Yield the rows of each nonempty mobility group, and all rows."""
     for name in (*MOBILITY_GROUPS, EVERYBODY):
         rows = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
         if len(rows):
@@ -64,7 +64,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
-    """Return the true-positive rate of the challenges at a false-positive rate of 1 %, with its exact interval."""
+    """Return the challenges' true-positive rate at a false-positive rate of 1 %, with an exact interval."""
     counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
         return {"mean": None, "low": None, "high": None}
@@ -73,7 +73,7 @@ def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """Return a mean whose limits span two intervals, one over targets and one over trials."""
+    """Return a mean with limits that span both an interval over targets and one over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],
@@ -134,7 +134,7 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """Return a remark on a privacy gain if the attack is close to chance."""
+    """Return a caveat on a privacy gain if the attack is close to chance."""
     everybody = groups[EVERYBODY]
     raw, released = (everybody[name]["mean"] for name in ("raw", "released"))
     low = everybody["released"]["low"]
@@ -145,7 +145,7 @@ def near_chance(groups: Mapping[str, Any]) -> list[str]:
 
 
 def counted_people(game: Mapping[str, Any]) -> list[str]:
-    """Return a line on the people in a challenge under the prior ``subset``."""
+    """Describe the people in a challenge under the prior ``subset``."""
     if game["prior"] != "subset":
         return []
     challenges_of = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
@@ -158,7 +158,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Return lines on people and windows that are not attacked, and on aggregates of too few people."""
+    """Describe people and windows that are not attacked, and aggregates of too few people."""
     lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
     if game["n_attacked"] < n_people:
         lines.append(
@@ -179,7 +179,7 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """Return a line on targets that were requested but not attacked."""
+    """Describe targets requested but not attacked."""
     requested, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
         return [f"stopped for the time: {n_left} of {requested} targets are left, which the same command goes on with"]
@@ -196,7 +196,7 @@ def shown(figure: Mapping[str, float | None]) -> str:
 
 
 def binomial_limits(rate: float, n: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson limits of a rate in ``n`` trials. A rate that is not a whole count is rounded outward.
+    """Return the Clopper-Pearson limits of a rate in ``n`` trials. Fractional counts are rounded outward.
 
     >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
     [0.0, 0.308]
@@ -213,7 +213,7 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     """
 
     def of_people(rows: pl.DataFrame) -> dict[str, float | None]:
-        """Return the mean over targets; releases of one segment are not independent trials."""
+        """Return the mean over targets, since releases of one segment are not independent trials."""
         figure = mean_with_interval(rows["value"].to_numpy())
         return widened(figure, binomial_limits(figure["mean"] or 0.0, int(rows["stretches"].sum())))
 
