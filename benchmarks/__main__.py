@@ -49,7 +49,7 @@ events. For files on one machine take `--runner local`: the same bytes for less 
 
 
 def main() -> None:
-    """Run the benchmarks, print the figures and write the table."""
+    """Run benchmarks, print the figures and write the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("areas", nargs="*", help=f"what to measure: {', '.join(AREAS)}; default: everything")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size; writes no table")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def write(rows: list[Row], repeats: int) -> None:
-    """Write the table, and its figures as JSON. Areas that were not measured this time keep their previous figures."""
+    """Write the table, and its figures as JSON. Areas not measured this time keep their previous figures."""
     figures = PAGE.with_suffix(".json")
     areas = json.loads(figures.read_text(encoding="utf-8"))["areas"] if figures.exists() else {}
     setting = {"machine": machine(), "versions": versions(), "repeats": repeats}
@@ -96,7 +96,7 @@ def write(rows: list[Row], repeats: int) -> None:
 
 
 def page(areas: dict[str, dict[str, Any]]) -> str:
-    """Return the page as Markdown: whole runs compared with their peers, and the other cases that missed a target."""
+    """Return the page as Markdown: end-to-end runs compared with peers, and other cases that missed a target."""
     by_case: dict[str, list[Row]] = {}
     for values in areas.get("counting", {}).get("rows", ()):
         by_case.setdefault(values["what"], []).append(Row(**values))
@@ -114,7 +114,7 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
 
 
 def _cells(rows: list[Row]) -> tuple[str, ...]:
-    """Format the cells of one case: penstock's figure, each peer's figure and ratio, peak memory and missed targets."""
+    """Format one case's table cells: penstock's figure, each peer's figure and ratio, peak memory, missed targets."""
     ours, memory = rows[0], rows[0].memory
     peers = [
         f"{_figure(row.theirs, row.unit)} {row.peer.partition(', counting')[0]} ({_ratio(row)})"
@@ -154,7 +154,7 @@ def machine() -> str:
 
 
 def versions() -> str:
-    """Describe the versions of Python and of packages. Peers may be installed separately from penstock."""
+    """Describe the versions of Python and packages, including peers installed separately."""
     known = subprocess.run(
         python(_VERSIONS.format(packages=PACKAGES), PEERS), capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Benchmarks of accountants against the published algorithms, implemented as written.
+"""Benchmarks of accountants against literal implementations of the published algorithms.
 
 Peers are plain transcriptions, timed in the same run: the sort-based leakage algorithm, the recursion of Koga et al.
 (appendix D, O(T³M²)), and conditional inferential losses with dense inverses.
@@ -45,7 +45,7 @@ BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment")
 
 
 def sort_based(matrix: Array, alpha: float) -> float:
-    """Run the published algorithm as written: for each pair of rows, sort the ratios and add states in that order."""
+    """Run the published algorithm literally: for each pair of rows, sort the ratios and add states in that order."""
     k, largest = math.expm1(alpha), 0.0
     for i, q in enumerate(matrix):
         for j, d in enumerate(matrix):
@@ -71,9 +71,7 @@ def matrices(n: int) -> dict[str, Array]:
 
 
 def temporal(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on the leakage of a chain against the published algorithm, on building large chains, and on whole
-    streams.
-    """
+    """Yield cases on a chain's leakage against the published algorithm, building large chains, and whole streams."""
     matrix = matrices(50)["dirichlet"]
     leakage = LeakageFunction(matrix)
     published = Peer(
@@ -93,7 +91,7 @@ def temporal(scale: Scale) -> Iterator[Benchmark]:
     running = RunningTemporalLoss(backward=smoothing, forward=smoothing, largest_epsilon=0.1)
 
     def follow() -> None:
-        """Account for 10,000 releases, one after the other."""
+        """Account for 10,000 releases in sequence."""
         state = running.start()
         for _ in range(10_000):
             state, _ = running.step(state, 0.1)
@@ -118,7 +116,7 @@ def paper_matches(prior: MarkovPrior, n_steps: int) -> Array:
 
 
 def reconstruction(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on single bounds, on match probabilities against the paper's recursion, and on many targets."""
+    """Yield cases on single bounds, match probabilities against the paper's recursion, and many targets."""
     rng, prior = np.random.default_rng(2), chain_prior(100, 0.1)
     sensors = [{int(cell)} for cell in rng.integers(0, 100, 10)]
     for bound in BOUNDS:
@@ -139,7 +137,7 @@ def reconstruction(scale: Scale) -> Iterator[Benchmark]:
 
 
 def many_targets() -> Iterator[Benchmark]:
-    """Yield cases on the running figures of a window for 1,000 dense targets, and on the mean bound of 10,000 users."""
+    """Yield cases on one window's running figures for 1,000 dense targets, and the mean bound over 10,000 users."""
     rng = np.random.default_rng(4)
     priors = tuple(MarkovPrior(np.full(101, 1 / 101), rng.dirichlet(np.full(101, 0.05), size=101)) for _ in range(1000))
     paths = np.stack([prior.sample(1, 12, rng)[0] for prior in priors])
@@ -150,7 +148,7 @@ def many_targets() -> Iterator[Benchmark]:
     sensors = rng.integers(0, 100, 40)
 
     def windows(first: int, last: int) -> list[Window]:
-        """Return the public facts of windows that have one active cell each."""
+        """Return the public facts of windows with one active cell each."""
         active = [np.arange(100) == sensors[index] for index in range(first, last + 1)]
         return [Window(index=first + i, start=i, end=i + 1, active=mask) for i, mask in enumerate(active)]
 
@@ -190,7 +188,7 @@ def dense_inverses(times: Array, secret: NDArray[np.intp], sigma: float, length_
 
 
 def conditional(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on the losses of single traces, on planning, and on the running account of an endless trace."""
+    """Yield cases on losses of single traces, planning, and running accounts of an infinite trace."""
     for n_points in (10, 50, 200, 800):
         times, secret = np.arange(float(n_points)), np.arange(0, n_points, 2)
         peer = Peer(

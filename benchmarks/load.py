@@ -1,4 +1,4 @@
-"""Load test of a deployment that reads from Kafka: events per second, delay, memory, checkpoints and recovery.
+"""Load test of a Kafka deployment: throughput, latency, memory, checkpoints and recovery.
 
 ``python -m benchmarks.load --runner local`` (or ``flink``) starts a broker, and for Flink
 a cluster, of its own on this machine (see ``tests/integration``) and prints a line of figures for each of
@@ -64,7 +64,7 @@ Processes = Mapping[str, Sequence[int]]
 
 @dataclass(frozen=True)
 class Engine:
-    """The runner on which the runs are measured.
+    """The runner under test.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Glance:
 
 
 def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
-    """Take a snapshot of the processes and files of a run."""
+    """Take a snapshot of a run's processes and files."""
     processes = {**engine.processes(), "run": run}
     rows = released = 0
     for path in (folder / "out" / "operator" / "parts" / "row_counts").glob("*.json"):
@@ -133,7 +133,7 @@ def look(engine: Engine, run: Sequence[int], folder: Path) -> Glance:
 
 
 def resident(pid: int) -> float:
-    """Return the resident memory of a process in MB."""
+    """Return a process's resident memory in MB."""
     with contextlib.suppress(OSError, StopIteration, IndexError):
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
@@ -141,7 +141,7 @@ def resident(pid: int) -> float:
 
 
 def processor(pid: int) -> float:
-    """Return the CPU time that a process has used, in seconds."""
+    """Return a process's CPU time in seconds."""
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -149,7 +149,7 @@ def processor(pid: int) -> float:
 
 
 class Job:
-    """A run that is observed twice a second from start to end.
+    """A run sampled twice a second from start to finish.
 
     Parameters
     ----------
@@ -175,13 +175,13 @@ class Job:
         end(self._process)
 
     def start(self, *words: str) -> None:
-        """Start the command of the run."""
+        """Start the run."""
         command = penstock("run", str(self.folder / "run.yaml"), *words, *self.engine.words)
         with (self.folder / "run.log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
 
     def watch(self, seconds: float = _SECONDS, enough: Callable[[Glance], bool] = lambda glance: False) -> None:
-        """Observe the run for a number of seconds, or until a condition holds or the command ends."""
+        """Sample the run for a number of seconds, or until a condition holds or the command ends."""
         deadline = time.time() + seconds
         while self._process.poll() is None and time.time() < deadline and not any(map(enough, self.glances[-1:])):
             pids = [self._process.pid, *children(self._process.pid)]
@@ -189,12 +189,12 @@ class Job:
             time.sleep(0.5)
 
     def interrupt(self) -> None:
-        """Interrupt the run as Ctrl-C does. Its latest checkpoint is kept."""
+        """Interrupt the run like Ctrl-C, keeping its latest checkpoint."""
         self._process.send_signal(signal.SIGINT)
         self._wait_for(4)
 
     def finish(self) -> dict[str, Any]:
-        """Watch the run until it ends, and return the manifest."""
+        """Wait for the run to end, and return the manifest."""
         self.watch()
         self._wait_for(0)
         manifest: dict[str, Any] = json.loads((self.folder / "out" / "operator" / "manifest.json").read_text())
@@ -206,21 +206,21 @@ class Job:
 
 
 def events(rng: np.random.Generator, times: np.ndarray) -> pl.DataFrame:
-    """Generate one event at each of the times (ms), by random users in random places."""
+    """Generate one event by a random user in a random place at each time (ms)."""
     n = len(times)
     place = {"latitude": rng.uniform(37.7, 37.8, n), "longitude": rng.uniform(-122.5, -122.4, n)}
     return pl.DataFrame({"user": rng.integers(0, N_USERS, n), "time": times, **place})
 
 
 def generate(brokers: str, topic: str, rate: float, first: int, until: int, n_partitions: int = N_PARTITIONS) -> int:
-    """Send events with current times at a given rate from ``first`` until ``until`` (ms), and return their number.
+    """Send events in real time at a given rate from ``first`` until ``until`` (ms), and return their number.
 
     A burst is sent every 50 ms, and has left before the next one. Connections are opened by events from before the run.
     """
     producer, rng = Producer(brokers, {}), np.random.default_rng(1)
 
     def send(times: np.ndarray) -> None:
-        """Send events with the given times, and wait until they have been sent."""
+        """Send events with the given times, and wait for delivery."""
         for partition, value in _messages(events(rng, times), n_partitions, "json"):
             producer.send(topic, "", value, partition)
         producer.flush()
@@ -276,12 +276,12 @@ def topic_of(brokers: str, name: str) -> Iterator[tuple[str, Path]]:
 
 
 def in_seconds(seconds: float) -> int:
-    """Return the time in ``seconds`` from now, rounded down to a whole second, in milliseconds."""
+    """Return the time ``seconds`` from now in milliseconds, rounded down to a whole second."""
     return 1000 * int(time.time() + seconds)
 
 
 def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Measure a run that reads all events of a filled topic."""
+    """Measure a run that drains a full topic."""
     with topic_of(brokers, "backlog") as (topic, folder):
         first = in_seconds(5)
         until = first + int(1000 * given.seconds)
@@ -300,7 +300,7 @@ def backlog(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str
 
 
 def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, Any]:
-    """Measure the delays, recovery and memory of a live run that is interrupted and resumed."""
+    """Measure delays, recovery and memory of a live run across an interruption."""
     with topic_of(brokers, "live") as (topic, folder), sender() as pool:
         pool.submit(time.time).result()  # its imports are done
         first = in_seconds(5)
@@ -329,7 +329,7 @@ def live(engine: Engine, brokers: str, given: argparse.Namespace) -> dict[str, A
 
 
 def latency(engine: Engine, brokers: str, given: argparse.Namespace, rate: float) -> dict[str, Any]:
-    """Measure the delay from each window's end to its last released row, while the last partition has no event."""
+    """Measure the delay from each window's end to its last released row, with an empty last partition."""
     with topic_of(brokers, "latency") as (topic, folder), sender() as pool:
         pool.submit(time.time).result()  # its imports are done
         first = -(-in_seconds(given.start) // 10_000) * 10_000
@@ -375,7 +375,7 @@ def finite(engine: Engine, n_events: int) -> dict[str, Any]:
 
 
 def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
-    """Return the numbers of counted and of late events. Raise `AssertionError` if they do not add up to all events."""
+    """Return the numbers of counted and late events; raise `AssertionError` unless they add up to all events."""
     used, late = manifest["rows"]["used"], manifest["rows"]["late"]
     if used + late != n_events:
         raise AssertionError(f"{n_events} events were sent, {used} counted, {late} late")
@@ -383,7 +383,7 @@ def counted(manifest: dict[str, Any], n_events: int) -> dict[str, int]:
 
 
 def sender() -> ProcessPoolExecutor:
-    """Return a pool with a single process that sends events."""
+    """Return a single-process pool for sending events."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
@@ -405,7 +405,7 @@ def arrivals(brokers: str, topic: str) -> np.ndarray:
 
 
 def events_per_second(glances: Sequence[Glance]) -> dict[str, int]:
-    """Return events per second between the first and last tenth of the count, and overall until the last release.
+    """Return events per second between the first and last tenth of the count, and overall up to the last release.
 
     None of a run that tells its row counts at the end.
     """
@@ -426,7 +426,7 @@ def percentiles(delays: np.ndarray) -> dict[str, int]:
 
 
 def steady(delays: np.ndarray) -> dict[str, Any]:
-    """Summarise the delays (in seconds) between clearing the backlog and the interruption of the run."""
+    """Summarise delays (in seconds) between the end of the backlog and the interruption of the run."""
     if not len(delays):
         return {"windows": 0}  # it never caught up: --start was too short for this machine
     thirds = [round(float(np.median(third)), 2) for third in np.array_split(delays, 3)]
@@ -434,7 +434,7 @@ def steady(delays: np.ndarray) -> dict[str, Any]:
 
 
 def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
-    """Return how many seconds after ``--resume`` releases started again, and how many until they were prompt again."""
+    """Return the seconds from ``--resume`` to the first release, and to prompt releases."""
     caught_up = float(after[(after > 0) & (delays < PROMPT / 1000)].min(initial=np.inf))
     return {
         "released again after (s)": round(float(after[after > 0].min()), 1),
@@ -444,7 +444,7 @@ def recovery(after: np.ndarray, delays: np.ndarray) -> dict[str, Any]:
 
 
 def processor_seconds(glances: Sequence[Glance]) -> dict[str, float]:
-    """Return the CPU seconds used by each kind of process, including processes that have ended."""
+    """Return CPU seconds by kind of process, including finished processes."""
     first, used = dict(glances[0].processor), dict[tuple[str, int], float]()
     for glance in glances:
         used |= {process: max(seconds, used.get(process, 0.0)) for process, seconds in glance.processor.items()}
@@ -455,7 +455,7 @@ def processor_seconds(glances: Sequence[Glance]) -> dict[str, float]:
 
 
 def cores(glances: Sequence[Glance]) -> dict[str, float]:
-    """Return the number of processors that each kind of process kept busy."""
+    """Return the number of busy processors by kind of process."""
     if len(glances) < 2:
         return {}
     seconds = glances[-1].at - glances[0].at
@@ -463,7 +463,7 @@ def cores(glances: Sequence[Glance]) -> dict[str, float]:
 
 
 def most(glances: Sequence[Glance]) -> dict[str, Any]:
-    """Return the peak memory of each kind of process, and the largest size and longest duration of checkpoints."""
+    """Return peak memory by kind of process, and the maximum size and duration of checkpoints."""
     kinds = glances[-1].memory
     memory = {kind: round(max(glance.memory.get(kind, 0.0) for glance in glances)) for kind in kinds}
     checkpoints = [glance.checkpoint for glance in glances if glance.checkpoint]
@@ -478,7 +478,7 @@ def most(glances: Sequence[Glance]) -> dict[str, Any]:
 
 
 def by_fifths(glances: Sequence[Glance]) -> dict[str, Any]:
-    """Return memory and checkpoint sizes after each fifth of the released windows."""
+    """Return memory and checkpoint size after each fifth of the released windows."""
     whole = glances[-1].released
     ends = [next(g for g in glances if g.released >= part * whole / N_PARTS) for part in range(1, N_PARTS + 1)]
     return {
@@ -498,13 +498,13 @@ def latest_checkpoint(cluster: FlinkCluster) -> tuple[int, int] | None:
 
 
 def on_flink(cluster: FlinkCluster, options: Sequence[str], n_shards: int = 1) -> Engine:
-    """Return a cluster as an engine. ``options`` are options of Beam and of its Flink runner."""
+    """Return a cluster as an engine, with ``options`` for Beam and its Flink runner."""
     words = ("--runner", "flink", "--shards", str(n_shards), "--", *options, *cluster.options)
     return Engine(words, cluster.processes, partial(latest_checkpoint, cluster))
 
 
 def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the figures of runs that read files."""
+    """Yield figures of runs over files."""
     if given.runner == "local":
         yield finite(Engine(), given.events)
         return
@@ -519,13 +519,13 @@ def bounded_jobs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def travelled(cluster: FlinkCluster, job: str) -> dict[str, int]:
-    """Return the number of bytes that each vertex of a job has sent to other vertices."""
+    """Return the number of bytes sent by each vertex of a job."""
     vertices = cluster.rest(f"/jobs/{job}")["vertices"]
     return {vertex["name"][:40]: int(vertex["metrics"]["write-bytes"]) for vertex in vertices}
 
 
 def topic_runs(given: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Yield the figures of two runs that read topics, one with a backlog and one live."""
+    """Yield figures of two runs over topics, one with a backlog and one live."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         brokers = given.brokers or stack.enter_context(Broker(folder / "broker")).address

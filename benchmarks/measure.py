@@ -1,4 +1,4 @@
-"""Benchmark cases and how to measure them against peers that must give the same results.
+"""Benchmark cases, measured against peers that must produce the same results.
 
 A case is a call in this process or a whole program. Penstock and its peers take turns, so that whatever else the
 machine does meets all of them. Of calls the least of several runs counts, of programs the median.
@@ -44,14 +44,14 @@ class Scale:
     quick: bool = False
 
     def data_set(self, name: str) -> Path | None:
-        """Return the folder of a real data set, or None if it is not present."""
+        """Return the folder of a real data set, or None if missing."""
         folder = None if self.data is None else self.data / name
         return folder if folder is not None and folder.is_dir() else None
 
 
 @dataclass(frozen=True)
 class Program:
-    """A process whose resource usage is measured net of another process that only starts up.
+    """A process measured net of another process that only starts up.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Usage:
 
     @property
     def seconds(self) -> float:
-        """The CPU seconds if known, because wall time depends on other load; otherwise the wall-clock seconds."""
+        """CPU seconds if known, since wall time depends on other load; otherwise wall-clock seconds."""
         return self.wall if self.cpu is None else self.cpu
 
 
@@ -227,7 +227,7 @@ def _beside(row: Row, targets: Sequence[tuple[str, bool]], **peer: Any) -> Row:
 
 
 def _in_turn(works: Sequence[Work], runs: int, repeats: int) -> list[tuple[Usage, Usage, Any]]:
-    """Return net usage, total usage and result of each piece of work. All pieces run once before any runs again."""
+    """Return net usage, total usage and result of each piece of work, run in round-robin order."""
     turns = [[_once(work) for work in works] for _ in range(repeats if isinstance(works[0], Program) else runs)]
     summaries = []
     for work, (net, whole, results) in zip(works, (zip(*of_one) for of_one in zip(*turns))):
@@ -259,7 +259,7 @@ def usage(work: Work) -> Usage:
 
 
 def process(command: Sequence[str]) -> Usage:
-    """Run a command to its end. Raise `CalledProcessError` with its messages if it fails."""
+    """Run a command to completion; raise `CalledProcessError` with its output on failure."""
     begun = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert child.stderr is not None
@@ -273,7 +273,7 @@ def process(command: Sequence[str]) -> Usage:
 
 
 def median(usages: Sequence[Usage]) -> Usage:
-    """Return the median of each usage figure."""
+    """Return the median of every usage figure."""
     return Usage(*(statistics.median(getattr(usage, name) for usage in usages) for name in ("wall", "cpu", "memory")))
 
 
@@ -288,7 +288,7 @@ def penstock(*words: str) -> list[str]:
 
 
 def python(code: str, interpreter: str = sys.executable) -> list[str]:
-    """Return the command that runs a few lines of Python in a separate process."""
+    """Return a command that runs Python code in a separate process."""
     return [interpreter, "-c", code]
 
 

@@ -1,4 +1,4 @@
-"""Benchmarks of mechanisms and their noise against plain NumPy and OpenDP in the same run.
+"""Benchmarks of mechanisms and noise against plain NumPy and OpenDP in the same run.
 
 NumPy's own generator has no key, no state and no charge.
 """
@@ -58,7 +58,7 @@ def plain_fourier() -> NDArray[np.float64]:
 
 
 def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
-    """Yield one case per count mechanism, on a single window, compared with the same arithmetic in plain NumPy."""
+    """Yield one single-window case per count mechanism, compared with the same arithmetic in plain NumPy."""
     apart = ("adaptive_ranges", "fpa", "suppress_unpopular")
     examples = {name: examples_of(get(name))[0] for name in names() if name not in apart}
     mechanisms: dict[str, Any] = {
@@ -87,7 +87,7 @@ def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
 
 
 def traces(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on a shard's traces, together and user by user, and on a whole run over the T-Drive taxis."""
+    """Yield cases on a shard's traces, batched and per user, and on a whole run over the T-Drive taxis."""
     rng = np.random.default_rng(1)
     lengths = rng.multinomial(N_POINTS - N_USERS, np.full(N_USERS, 1 / N_USERS)) + 1
     points = [np.array([39.9, 116.4]) + np.cumsum(rng.normal(0, 0.003, (n, 2)), axis=0) for n in lengths]
@@ -95,7 +95,7 @@ def traces(scale: Scale) -> Iterator[Benchmark]:
     users = list(range(N_USERS))
 
     def alone(mechanism: Any) -> list[Any]:
-        """Release the traces of some users one by one."""
+        """Release several users' traces one by one."""
         some = zip(points[:N_ALONE], landmarks, users)
         return [run_traces(mechanism, [trace], [mask], users=[user])[0] for trace, mask, user in some]
 
@@ -123,7 +123,7 @@ def traces(scale: Scale) -> Iterator[Benchmark]:
 
 
 def first_equal(together: list[Any], alone: list[Any]) -> bool:
-    """Return whether some users' traces get the same values alone as among all users."""
+    """Return whether traces get the same values alone as in a batch of all users."""
     return all(np.array_equal(a.values, b.values) for a, b in zip(alone, together))
 
 
@@ -151,7 +151,7 @@ def draw_window(family: str, width: float) -> NDArray[Any]:
 
 
 def opendp(family: str, width: float) -> list[Peer]:
-    """Return OpenDP's exact sampler for the same number of cells, or no peer if OpenDP is not installed."""
+    """Return OpenDP's exact sampler for the same number of cells, or no peer without OpenDP."""
     if find_spec("opendp") is None:
         return []
     import opendp.prelude as dp

@@ -1,4 +1,4 @@
-"""Benchmark of the membership attack in user space against scikit-learn's principal components on dense aggregates.
+"""Benchmark of the membership attack in user space against scikit-learn's PCA on dense aggregates.
 
 A synthetic city of the same size as the published one: 534 users, 100 cells, 168 windows. Both routes see the very same
 standardised samples. User space is charged with everything from drawing groups to the area under the curve, the dense
@@ -24,7 +24,7 @@ N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168
 
 
 def synthetic_city(seed: int) -> np.ndarray:
-    """Generate users and cells of uneven activity with a daily rhythm, in which about 7 % of the entries are True."""
+    """Generate users and cells with uneven activity and a daily rhythm, with about 7 % of entries True."""
     rng = np.random.default_rng(seed)
     activity, popularity = rng.uniform(0.2, 1.0, N_USERS), rng.gamma(0.5, 0.3, N_CELLS)
     rhythm = 0.6 + 0.4 * np.sin(2 * np.pi * np.arange(N_WINDOWS) / 24)
@@ -33,7 +33,7 @@ def synthetic_city(seed: int) -> np.ndarray:
 
 
 def dense_attack(game: MembershipGame, target: int) -> tuple[float, Usage]:
-    """Return the area under the curve, and the usage of scikit-learn's components (no aggregates, no regression)."""
+    """Return the area under the curve, and the usage of scikit-learn's PCA (without aggregation and regression)."""
     samples = game.samples(target)
     n_train, labels = samples.n_train, samples.labels
     dense = game.space.counts(samples, np.arange(labels.size)).reshape(labels.size, -1).astype(float)
@@ -46,7 +46,7 @@ def dense_attack(game: MembershipGame, target: int) -> tuple[float, Usage]:
 
 
 def membership(scale: Scale) -> Iterator[Benchmark]:
-    """Yield cases on the whole attack on 150 people, the dense route for some of them, and all utility metrics."""
+    """Yield cases on the full attack on 150 people, the dense route for some of them, and all utility metrics."""
     binary = synthetic_city(0)
     targets = draw_targets(binary, 30 if scale.quick else 150, seed=0).tolist()
     game = MembershipGame(

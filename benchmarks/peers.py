@@ -1,4 +1,4 @@
-"""Programs for other engines that count distinct users per cell and window."""
+"""Programs in other engines that count distinct users per cell and window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.measure import PEERS, Peer, Program, has, python
 
 
 def engine(name: str, module: str, code: str, limit: float | None = None) -> list[Peer]:
-    """Return a counting peer, measured net of importing its library, or no peer if the library is not installed."""
+    """Return a counting peer, measured net of importing its library, or no peer without the library."""
     work = Program(python(code, PEERS), python(f"import {module}", PEERS))
     return [Peer(f"{name}, counting only", work, limit=limit)] if has(module) else []
 
@@ -193,6 +193,6 @@ def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
 
 
 def bytewax(path: Path, times: float, **shape: int) -> list[Peer]:
-    """Return Bytewax, a stream engine, as a peer on the rows of a synthetic city's Parquet file, in order."""
+    """Return Bytewax, a stream engine, as a peer on the ordered rows of a synthetic city's Parquet file."""
     code = _BYTEWAX.format(read=_ROWS.format(path=path, **shape), **shape)
     return [replace(peer, times=times) for peer in engine("bytewax", "bytewax", code)]

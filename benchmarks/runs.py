@@ -1,4 +1,4 @@
-"""Benchmarks of whole commands: the help, ``make demo``, and the pipeline against engines that only count.
+"""Benchmarks of whole commands: ``--help``, ``make demo``, and the pipeline against engines that only count.
 
 Every figure is of a fresh process, since that is what a user waits for. ``penstock run`` reads, counts, bounds,
 releases, accounts, writes true counts and releases, and makes the report.
@@ -58,7 +58,7 @@ def make_demo(scale: Scale) -> Usage:
 
 
 def city(scale: Scale, n_users: int, suffix: str = ".parquet", n_days: int = WEEK) -> Path:
-    """Generate some days of a synthetic city unless they exist, with about 24 events per user and day."""
+    """Generate several days of a synthetic city unless they exist, with about 24 events per user per day."""
     path = scale.folder / f"city_{n_users}_{n_days}d.parquet"
     if not path.exists():
         size = ("rows=25", "columns=40", "events_per_hour=1.0", f"n_users={n_users}", f"days={n_days}")
@@ -124,7 +124,7 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
 
 
 def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Benchmark]:
-    """Yield cases on the same file with text ids instead of numeric ids, and with its rows read in order of time."""
+    """Yield cases on the same file with text instead of numeric ids, and with rows read in time order."""
     texts = path.with_stem(f"{path.stem}_texts")
     if not texts.exists():
         names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))
@@ -139,7 +139,7 @@ def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Bench
 
 
 def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
-    """Yield cases on an unbounded run at full speed, and on a week of one-minute windows with few events."""
+    """Yield cases on an unbounded run at full speed, and a week of one-minute windows with few events."""
     path, tenth = city(scale, n_users), city(scale, n_users // 10)
     yield Benchmark(
         f"unbounded run over {events} in the order of time, 1,008 windows released one by one",
@@ -161,9 +161,7 @@ def streaming(scale: Scale, events: str, n_users: int) -> Iterator[Benchmark]:
 
 
 def beside_pipeline_dp(scale: Scale) -> Iterator[Benchmark]:
-    """Compare counting one million events with PipelineDP, which writes no files. Measured once, since it takes
-    minutes.
-    """
+    """Compare counting one million events with PipelineDP, which writes no files; run once since it takes minutes."""
     path = city(scale, 600 if scale.quick else 6_000)
     events = f"{'100,000' if scale.quick else '1 million'} events from Parquet, 1,000 cells, 1,008 windows"
     peers = [replace(peer, work=usage(peer.work)) for peer in pipeline_dp(path, **CITY, n_windows=144 * WEEK)]

@@ -1,1 +1,1 @@
-"""Figures and tables of published papers, reproduced with penstock. No installed code imports this package."""
+"""Reproductions of figures and tables from published papers. No installed code imports this package."""

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
-    """Run experiments in turn, skip those that have no data, and print outcomes. Return 1 if any failed."""
+    """Run experiments in turn, skipping those without data, and print outcomes. Return 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()
@@ -73,8 +73,8 @@ def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
 
 
 def data_overrides(path: Path, reduced: bool = False) -> list[str] | None:
-    """Return the overrides that point an experiment to the alternative data folder if its data are only there, or None
-    if they are nowhere.
+    """Return overrides that point an experiment to the alternative data folder if only that has its data; None without
+    any data.
 
     The loader reports any errors in the file.
     """
@@ -122,7 +122,7 @@ def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
 
 
 def summary(outcome: StudyResult) -> str:
-    """Summarise a study in a few lines: its pieces and its files."""
+    """Summarise a study's pieces and files in a few lines."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [f"pieces    {manifest['cells']:,}: {manifest['resumed']:,} made before, {n_failed:,} failed"]
@@ -135,7 +135,7 @@ def summary(outcome: StudyResult) -> str:
 
 
 def write_page(check: bool) -> int:
-    """Write the page of saved results, or check that it is up to date."""
+    """Write the page of saved results, or check that the page is up to date."""
     paths = sorted((path for folder in FOLDERS for path in folder.glob("*.yaml")), key=lambda path: path.stem)
     text = experiments_page(paths, RESULTS, ROOT / "papers.yaml")
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:

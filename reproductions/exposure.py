@@ -1,4 +1,4 @@
-"""Exposure of cabs: which of their cells, hours and habits give them away (figures 1(b) and 3 to 5, tables 2 and 3)."""
+"""Exposure of cabs: the cells, hours and habits that reveal membership (figures 1(b) and 3 to 5, tables 2 and 3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ N_BANDS = 10
 
 
 def feature_importance(features: Mapping[str, NDArray[Any]], most: Targets, least: Targets, method: str) -> Array:
-    """Return the importance of each feature for separating two sets of users.
+    """Return each feature's importance for separating two sets of users.
 
     ``random_forest``: shares that sum to 1; ``logistic_regression``: coefficients, negative for the ``most`` exposed.
     """
@@ -51,7 +51,7 @@ def feature_importance(features: Mapping[str, NDArray[Any]], most: Targets, leas
 
 
 def component_loadings(game: MembershipGame, target: int, n_top: int = TOP_COMPONENTS) -> Array:
-    """Correlate each (window, cell) count with the components that matter most for one target.
+    """Correlate each (window, cell) count with the most important components for one target.
 
     Returns shape (n_windows, n_cells) of one block of the game: the sum over the top components of the absolute
     correlation between a component's score and a count over the training samples, 0 where the count never varies.
@@ -69,7 +69,7 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = TOP_COMPO
 
 
 def margin(inside: NDArray[np.bool_], scores: Array) -> float:
-    """Return the distance between the scores with and without the target, in deviations.
+    """Return the distance between scores with and without the target, in standard deviations.
 
     It separates those whom the area cannot, as it is 1 for all who are always found.
     """
@@ -78,7 +78,7 @@ def margin(inside: NDArray[np.bool_], scores: Array) -> float:
 
 
 def extremes(targets: Targets, areas: Array, margins: Array) -> tuple[Targets, Targets]:
-    """Return the most and least exposed tenths of the targets by area under the curve. Ties are broken by margin.
+    """Return the most and least exposed tenths of targets by area under the curve, breaking ties by margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))

@@ -34,7 +34,7 @@ TDRIVE, BIKES = "datasets/tdrive", "datasets/citibike"
 
 
 def changes(start: str, end: str, side: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return configuration overrides for the period of a source and the size of a grid, and any further ones."""
+    """Return configuration overrides for a source's period and a grid's size, plus any others."""
     grid = {} if side is None else {"space.rows": side, "space.columns": side}
     return {"source.from": start + ":00:00Z", "source.until": end + ":00:00Z"} | grid | more
 
@@ -62,7 +62,7 @@ DATA: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[str, int]) -> Plan:
-    """Return the plan of a run on one of the configurations."""
+    """Return the run plan of one configuration."""
     file, minutes, more = DATA[name]
     path = ROOT.parent / f"configs/{file}.yaml"
     period = ("1h" if file == TDRIVE else "1d") if mechanism[0]["type"] in ("fast", "period_uniform") else None
@@ -76,7 +76,7 @@ def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[st
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Measure the errors on one configuration, and return its row of the table."""
+    """Measure errors on one configuration, and return the table row."""
     file, minutes, _ = DATA[name]
     w = (HOUR if file == TDRIVE else DAY) // minutes
     plan = planned(name, [{"type": "w_event_uniform", "epsilon": 1, "w": w}], {})

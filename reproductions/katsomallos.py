@@ -38,7 +38,7 @@ SCALE_DIVISOR = 10.0
 def landmark_distribution(
     kind: str, n_windows: int, n_landmarks: int, seed: int, scale_divisor: float = SCALE_DIVISOR
 ) -> Marks:
-    """Sample a set of landmarks from a distribution over the series, without replacement, as a mask.
+    """Sample a landmark mask without replacement from a distribution over the series.
 
     Landmarks lie towards the end (``left_skewed``), in the middle (``symmetric``), at the beginning (``right_skewed``),
     in the middle of each half (``bimodal``) or anywhere (``uniform``).
@@ -63,7 +63,7 @@ def landmark_distribution(
 
 
 def row_keys(part: str, percentages: Iterable[int]) -> list[dict[str, Any]]:
-    """Return the keys of a table's rows: of the ``distance`` table, or of the losses under one correlation."""
+    """Return the row keys of a table: the ``distance`` table, or the losses under one correlation."""
     sets = [{"shape": shape, "percentage": percentage} for shape in SHAPES for percentage in percentages]
     if part == "distance":
         return sets
@@ -97,7 +97,7 @@ def landmark_table(
 
 @cache
 def _value(part: str, method: str) -> Callable[[Marks], float]:
-    """Return the function of a landmark set that a table is about."""
+    """Return a table's function of a landmark set."""
     if part == "distance":
         return lambda landmarks: float(landmark_distance(landmarks).mean())
     matrix = laplacian_smoothing_matrix(2, CORRELATIONS[part])
@@ -109,7 +109,7 @@ def _value(part: str, method: str) -> Callable[[Marks], float]:
 
 
 def single_losses(epsilons: NDArray[np.float64], landmarks: Marks, leakage: LeakageFunction) -> NDArray[np.float64]:
-    """Return the loss about each single window, from windows up to the nearest landmark on either side.
+    """Return the loss about each individual window, from windows up to the nearest landmark on either side.
 
     The published term α_t: backward loss from the landmark before (not included) plus forward loss from the one after,
     minus ε.

@@ -31,7 +31,7 @@ SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Swept(NamedTuple):
-    """A point of a parameter sweep: the parameter, its value, and the trajectories to guess.
+    """A point in a parameter sweep: the parameter, its value, and the trajectories to guess.
 
     ``sigma`` 0: raw counts; ``n_locations`` of the simulated chain, 0 for real people.
     """
@@ -45,7 +45,7 @@ class Swept(NamedTuple):
 
 
 def averaged(draws: Sequence[tuple[Mapping[str, float], Mapping[Estimator, tuple[float, float, float]]]]) -> Figures:
-    """Average the bounds and attacks (mean, low, high) of several schedules of sensors."""
+    """Average bounds and attacks (mean, low, high) over several sensor schedules."""
     figures: dict[str, list[Any]] = {}
     for bounds, attacks in draws:
         for name, value in bounds.items():
@@ -153,7 +153,7 @@ BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.0
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int, n_top: int = N_TOP) -> IntArray:
-    """Return everybody's place in each window, shape (n_people, n_windows), or ``n_top`` for elsewhere and unseen.
+    """Return each person's place per window, shape (n_people, n_windows), with ``n_top`` for elsewhere and unseen.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out. In a
     window with several of the most visited places the most frequent of them counts (ties: the more popular one).
@@ -172,7 +172,7 @@ def trajectories(visits: pl.DataFrame, min_windows: int, n_top: int = N_TOP) -> 
 
 
 def learned(paths: IntArray, smoothing: float, towards: str) -> list[MarkovPrior]:
-    """Learn everybody's prior from all but the last ``N_GUESSED`` windows.
+    """Learn each person's prior from all but the last ``N_GUESSED`` windows.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
     person's visits (``own``).
@@ -186,7 +186,7 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> list[MarkovPrior
 
 
 def synthetic_checkins(n_people: int, seed: int) -> pl.DataFrame:
-    """Generate check-ins of people who are mostly at one place, with one check-in every fourth day of 280 days."""
+    """Generate check-ins over 280 days, one every four days, by people who are mostly at one place."""
     rng = np.random.default_rng(seed)
     days = np.arange(0, 280, 4)
     user = np.repeat(np.arange(n_people), len(days))
@@ -200,7 +200,7 @@ CHECKINS = ("gowalla", "foursquare")
 
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
-    """Read the distinct check-ins of a data set: ``user``, ``time`` and ``place``."""
+    """Read a data set's distinct check-ins: ``user``, ``time`` and ``place``."""
     # Every one of `CHECKINS` has a path.
     source = SOURCES.get(data_set)(path=path).from_start()  # type: ignore[call-arg]
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
@@ -208,7 +208,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
 
 
 def binned_bounds(paths: IntArray, priors: Sequence[MarkovPrior], against: str, n_draws: int, seed: int) -> Figures:
-    """Group people's bounds by ranges of the quantity ``against``, for figures 3 and 4.
+    """Bin people's bounds by the quantity ``against``, for figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors. One wrong guess is allowed.
@@ -229,7 +229,7 @@ def binned_bounds(paths: IntArray, priors: Sequence[MarkovPrior], against: str, 
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
-    """Draw one random sensor per window, never at "elsewhere"."""
+    """Draw a random sensor per window, never at "elsewhere"."""
     rng = np.random.default_rng(seed)
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
 
@@ -249,7 +249,7 @@ def _bin_bounds(
 
 
 def people_figures(paths: IntArray, priors: Sequence[MarkovPrior], place: Swept, n_draws: int, seed: int) -> Figures:
-    """Compute the mean bounds over people, and the fraction of people that attacks reconstruct, for figures 6 and 8."""
+    """Compute mean bounds over people and the fraction of people reconstructed by attacks, for figures 6 and 8."""
     # The first-moment bound under noise would be sampled; raw counts have it exactly.
     bounds = [bound for bound in BOUNDS if bound != "first_moment" or not place.sigma]
     draws = []
@@ -270,7 +270,7 @@ def _success(
     place: Swept,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Return the fraction of people reconstructed, with a 99.99 % interval over similar people."""
+    """Return the fraction of people reconstructed, with a 99.99 % interval for similar people."""
     noise, scale = _noise(place.sigma)
     last = paths[:, -N_GUESSED:]
     if attack == "constant":

@@ -27,7 +27,7 @@ PLAIN = ("agrees", "no data", "no numbers")
 
 
 def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield the setting, measure and value of every published number."""
+    """Yield every published figure's setting, measure and value."""
     for setting, figures in published["rows"].items():
         for measure, figure in zip(published["measures"], figures):
             if figure is not None:
@@ -35,7 +35,7 @@ def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def distant_figures(summary: pl.DataFrame, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Return the published figures that are far from our means, by setting (the first column) and measure.
+    """Return published figures that differ from our means, by setting (the first column) and measure.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.05, 3.0]})
     >>> distant_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
@@ -58,7 +58,7 @@ def means_by_figure(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
 def published_table(
     summary: pl.DataFrame, published: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Format a published table with our mean in front of each of its figures, bold where they are not near.
+    """Format a published table with our mean before each figure, in bold where the two differ.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.049, 3.0]})
     >>> published_table(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0]}}, {"mae": "error"})
@@ -114,7 +114,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
 
 
 def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[str, str]:
-    """Judge saved results by the published table that an experiment reproduces, or by its claims."""
+    """Judge saved results against the experiment's published table or claims."""
     if published := experiment.get("published"):
         figures = [abs(figure) for _, _, figure in published_figures(published)]
         near = len(figures) - len(distant_figures(pl.read_csv(results / f"{name}.csv"), published))
@@ -195,7 +195,7 @@ def _text(value: Any) -> str:
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count the confirmed claims, and list all other claims with their verdicts; without others, what they are on."""
+    """Count confirmed claims, and list all others with verdicts; if all are confirmed, list their subjects."""
     lines = [
         f"* **{row['verdict']}**: {row['says']} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)
@@ -210,7 +210,7 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """Format a measured value with its interval, unless the verdict is clear and the interval is narrow.
+    """Format a measured value, with its interval unless the verdict is clear and the interval narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
     '1.01 (0.99 to 1.3)'

@@ -1,4 +1,4 @@
-"""Draws the tables of `reproductions.studies` as figures. This requires matplotlib (the extra ``plot``)."""
+"""Plots of the tables of `reproductions.studies`, drawn with matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMALLEST = 1e-12
 
 
 def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
-    """Draw each table that has a figure as ``<its name>.svg``, and return the names of these tables."""
+    """Plot each table that has a figure as ``<table>.svg``, and return the tables' names."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -34,7 +34,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
 
 
 def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per sweep and smoothing, showing either bounds and (dashed) attacks or the ratio of the two."""
+    """Draw one panel per sweep and smoothing, with either bounds and (dashed) attacks or their ratio."""
     panels = _panels(table, "sweep")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")
@@ -53,7 +53,7 @@ def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
 
 
 def _ranges(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per quantity and smoothing, showing quartiles of two bounds for each range of people."""
+    """Draw one panel per quantity and smoothing, with quartiles of two bounds per range of people."""
     panels = _panels(table, "against")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     for axis, (title, panel) in zip(axes[:, 0], panels):

@@ -1,4 +1,4 @@
-"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) on San Francisco cabs: presence, games, price of gains."""
+"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) of San Francisco cabs: presence, games, privacy trade-offs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WEEK = 168
 
 
 def cab_presence(folder: str) -> Binary:
-    """Read the presence of every cab seen in the box within the three weeks, shape (n_cabs, 504, 100), by file name.
+    """Read the presence of every cab seen in the box during the three weeks, shape (n_cabs, 504, 100), by file name.
 
     ``folder``: the unpacked CRAWDAD data set epfl/mobility, one file ``new_*.txt`` a cab.
 
@@ -53,7 +53,7 @@ def cab_presence(folder: str) -> Binary:
 
 
 def synthetic_presence(n_people: int, seed: int) -> Binary:
-    """Generate presence in the shape of the cab data for synthetic people, with uneven activity of people and cells.
+    """Generate synthetic presence in the shape of the cab data, with uneven activity of people and cells.
 
     >>> synthetic_presence(3, seed=1).shape
     (3, 504, 100)
@@ -64,7 +64,7 @@ def synthetic_presence(n_people: int, seed: int) -> Binary:
 
 
 class TargetPiece(NamedTuple):
-    """A unit of work in a study: the attacks on one target under a common name."""
+    """A unit of work: the attacks on one target under a common name."""
 
     target: int
     name: str
@@ -72,7 +72,7 @@ class TargetPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CabStudy(Study):
-    """Base class for studies that attack cabs, target by target.
+    """Base class for studies that attack cabs one target at a time.
 
     Who is drawn as a target is drawn again when more are asked for (`draw_targets`).
     """
@@ -92,7 +92,7 @@ class CabStudy(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> Binary:
-        """Return the presence, shape (n_people, 504, 100), for three weeks of hours on a grid of 10 × 10 cells."""
+        """Return presence, shape (n_people, 504, 100), for three weeks of hours on a 10 × 10 grid."""
         return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
@@ -132,7 +132,7 @@ VARIANTS = {
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Tabulate figures 7 to 10: privacy gain against loss of utility, for every defense that has both.
+    """Tabulate figures 7 to 10: privacy gain against utility loss, for every defense with both.
 
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
@@ -160,7 +160,7 @@ PAST_PRIORS = ("same_groups", "different_groups")
 
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
-    """Return the game of section 3.2 over the first week: the adversary knows some people's locations."""
+    """Return the game of section 3.2 over the first week, for an adversary who knows some people's locations."""
     week = presence[:, :WEEK]
     return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, **sizes)
 

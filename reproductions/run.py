@@ -1,4 +1,4 @@
-"""Run a study from its file: compute missing pieces in worker processes, then write tables and figures."""
+"""Run a study from a file: compute missing pieces in worker processes, then write tables and figures."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ PLUGINS = str(Path(__file__).parent / "plugins")
 
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig(ExperimentHeader):
-    """The content of a study's file."""
+    """The contents of a study file."""
 
     study: Study = parameter(doc="figures made of many pieces, and how they are made")
 
 
 class StudyResult(NamedTuple):
-    """The folder of a completed study, and the content of its ``experiment.json``."""
+    """The folder of a completed study, and the contents of its ``experiment.json``."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -54,7 +54,7 @@ class StudyResult(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A loaded study. ``written`` holds its whole file as plain values, with all changes applied."""
+    """A loaded study. ``written`` holds the entire file as plain values, with all overrides applied."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -62,7 +62,7 @@ class StudyRun:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> StudyRun:
-        """Load a study from its file. Arguments and errors are those of `load_experiment`."""
+        """Load a study from a file, with the arguments and errors of `load_experiment`."""
         root, problems = parse_section(read_text(path), str(path), "an experiment")
         if reduced:
             reduce(root, problems)
@@ -77,7 +77,7 @@ class StudyRun:
         return cls(config, plain(root), reduced)
 
     def pieces(self) -> dict[Any, Piece]:
-        """Return every piece of the study with its unit of work. This reads the data set."""
+        """Return every piece of the study with its unit of work, after reading the data set."""
         study = self.config.study
         inputs = tuple(content_digest(path) for path in study.inputs)
         made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
@@ -92,7 +92,7 @@ class StudyRun:
         n_jobs: int | None = None,
         listener: Listener = lambda done, failed: None,
     ) -> StudyResult:
-        """Compute every missing piece, then write tables and figures unless a piece has failed."""
+        """Compute every missing piece, then write tables and figures unless any piece failed."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
         made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
@@ -124,7 +124,7 @@ class StudyRun:
 
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
-    """Compute the figures of one piece, as lists. ``inputs`` are digests of the files that it reads."""
+    """Compute one piece's figures, as lists. ``inputs`` are digests of its input files."""
     measured = study.measure(_data(study, inputs), piece)
     return {"figures": [[name, np.asarray(values).tolist()] for name, values in measured.items()]}  # in their order
 
@@ -135,5 +135,5 @@ def _arrays(record: Record) -> Figures:
 
 @lru_cache(maxsize=1)
 def _data(study: Study, inputs: tuple[str, ...]) -> Any:
-    """Load the data of a study, once for all pieces with the same ``inputs``."""
+    """Load a study's data, once for all pieces with the same ``inputs``."""
     return study.data()

@@ -1,4 +1,4 @@
-"""Studies: figures of a paper that are computed from independent pieces."""
+"""Studies: figures of a paper, computed in independent pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Checked, ABC):
-    """Base class for studies, which consist of pieces of work and of tables computed from their figures.
+    """Base class for studies, which compute independent pieces and tabulate the results.
 
     A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
     are, so that they can be made in parallel, and kept when more are asked for.
@@ -36,17 +36,17 @@ class Study(Checked, ABC):
         return ()
 
     def data(self) -> Any:
-        """Return the data that every piece uses, or None if there is nothing to read."""
+        """Return the data shared by all pieces, or None without inputs."""
         return None
 
     @property
     def decides(self) -> dict[str, Any]:
-        """Every parameter that affects the figures of a piece."""
+        """The parameters that affect a piece's figures."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.not_decisive}
 
     @abstractmethod
     def pieces(self, data: Any) -> tuple[Any, ...]:
-        """Return all pieces, the most valuable first."""
+        """Return all pieces, most valuable first."""
 
     @abstractmethod
     def measure(self, data: Any, piece: Any) -> Figures:
@@ -54,7 +54,7 @@ class Study(Checked, ABC):
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:
-        """Return tables by name, computed from all pieces. No table describes a single person."""
+        """Return tables by name, computed from all pieces. No table may describe a single person."""
 
 
 STUDIES: Registry[Study] = Registry("reproductions.studies", "study", Study)

@@ -18,7 +18,7 @@ PRIORS = ("subset", *PAST_PRIORS)
 
 @dataclass(frozen=True, kw_only=True)
 class AttackComparison(CabStudy):
-    """Run both attacks on the same targets, for an adversary who knows locations and for one who knows the past."""
+    """Run both attacks on the same targets, for adversaries who know locations and who know past groups."""
 
     samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)
     group_size: int = parameter(100, doc="people in an aggregate, where locations are known", at_least=1)
@@ -32,7 +32,7 @@ class AttackComparison(CabStudy):
         return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the area under the curve for one target, prior and attack."""
+        """Compute the area under the curve for one target, prior and attack."""
         prior, _, attack = piece.name.partition(" ")
         sizes = {"n_components": self.components, "seed": self.seed}
         if prior == "subset":
@@ -43,7 +43,7 @@ class AttackComparison(CabStudy):
         return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return the mean and deciles of the areas: one table for known locations, one for the known past."""
+        """Return tables of the mean and deciles of the areas, one for each prior."""
         areas: dict[str, list[float]] = {}
         for piece, figures in measured.items():
             areas.setdefault(piece.name, []).append(float(figures["area"][0]))

@@ -24,14 +24,14 @@ CLASS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 15.0)
 
 
 class Half(NamedTuple):
-    """One half of the figure, or the losses of a class of length scales."""
+    """One half of the figure, or the losses over a class of length scales."""
 
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalTrace(Study):
-    """Compute the loss about every second point of a trace under a smooth prior, and the worst pair of traces.
+    """Compute the loss about every other point of a trace under a smooth prior, and the worst pair of traces.
 
     Losses are Rényi divergences of order 2, in nats, of hypotheses at most radius 1 apart; the prior has variance 1.
     """
@@ -83,7 +83,7 @@ class ConditionalTrace(Study):
 def loss_table(
     noise_variances: Sequence[float], length_scales: Sequence[float], times: Sequence[float], secret: Sequence[int]
 ) -> Figures:
-    """Return the columns of a table of the loss by noise variance and length scale, at radius 1 and order 2.
+    """Tabulate the loss by noise variance and length scale, at radius 1 and order 2.
 
     At correlation 0.6 between neighbours the loss is more than half above what independence suggests:
 
@@ -104,7 +104,7 @@ def loss_table(
 def worst_hypothesis(
     times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
 ) -> tuple[Array, Array]:
-    """Return the traces that complete the true secret points and the worst hypothesis about them under the prior.
+    """Return the prior's completions of the true secret points and of the worst hypothesis about them.
 
     At secret points they are the two values, elsewhere the conditional means: where the two differ is what the public
     points give away. ``direction``: from `worst_pair`; the hypothesis is radius·sqrt(n_secret) away in all.

@@ -1,4 +1,4 @@
-"""Exposure to an adversary, and its most important features: figures 3 to 5(b), tables 2 and 3."""
+"""Exposure to an adversary and its most important features: figures 3 to 5(b), tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reproductions.study import Figures, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class Exposure(CabStudy):
-    """Attack raw counts, and explain the exposure by cells, hours and habits.
+    """Attack raw counts, and explain exposure by cells, hours and habits.
 
     The adversary knows locations (the game of section 3.2), or past participation (section 3.3): then the two priors
     share their training on two weeks, and the third is attacked.
@@ -45,7 +45,7 @@ class Exposure(CabStudy):
         return tuple(TargetPiece(int(target), self.knows) for target in self.chosen(seen))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the areas under the curve and margins for one target, by game, and the loadings of the first game."""
+        """Compute one target's areas under the curve and margins by game, and the loadings of the first game."""
         sizes = {"group_size": self.group_size, "n_components": self.components, "seed": self.seed}
         if self.knows == "past":
             games = [past_game(presence, prior, groups=self.groups, **sizes) for prior in PAST_PRIORS]
@@ -59,7 +59,7 @@ class Exposure(CabStudy):
         }
 
     def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return the areas, and how the most and least exposed tenths differ by place, hour and feature."""
+        """Return the areas, and differences between the most and least exposed tenths by place, hour and feature."""
         targets = np.array([piece.target for piece in figures])
         areas, margins = (np.array([one[key] for one in figures.values()]).T for key in ("areas", "margins"))
         loadings = {piece.target: one["loadings"] for piece, one in figures.items()}

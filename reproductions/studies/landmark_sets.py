@@ -27,16 +27,16 @@ class LandmarkSets(Study):
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
     def pieces(self, data: None) -> tuple[TablePart, ...]:
-        """Return a piece for the distances, which are quick to compute, and then one for each correlation."""
+        """Return one piece for the (fast) distances, then one per correlation."""
         return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
     def measure(self, data: None, piece: TablePart) -> Figures:
-        """Return means and standard deviations over the sets, in the order of the table's rows."""
+        """Compute means and standard deviations over the sets, in table row order."""
         table = landmark_table(piece.name, self.sets, self.percentages, self.seed)
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
     def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
-        """Return ``landmark_distance`` by shape and percentage, and ``landmark_loss`` by correlation and method too."""
+        """Return ``landmark_distance`` by shape and percentage, ``landmark_loss`` also by correlation and method."""
         distance, *losses = (
             pl.DataFrame(row_keys(part.name, self.percentages)).with_columns(
                 **{name: pl.Series(column) for name, column in made.items()}

@@ -1,4 +1,4 @@
-"""Privacy gain of every defense, and its cost in utility: figures 6(b) and 7 to 10."""
+"""Privacy gain and utility cost of every defense: figures 6(b) and 7 to 10."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POINTS = [{"cell": f"{row}-{column}", "point": [column, row]} for row in range(R
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChain(Checked):
-    """A defense, with the name that the paper gives it."""
+    """A defense under its name in the paper."""
 
     name: str = parameter(doc="its name in the table")
     mechanism: tuple[ChainStep, ...] = parameter(doc="its steps, as in a run's configuration")
@@ -40,7 +40,7 @@ class NamedChain(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyGain(CabStudy):
-    """Attack the same targets, with the same groups, under every defense.
+    """Attack the same targets with the same groups under every defense.
 
     Everybody has a place in one order, a cab of each mobility group in turn: the first n targets are among the first
     n + 1. Sampling is drawn anew for every aggregate, and the adversary knows the rate only.
@@ -53,7 +53,7 @@ class PrivacyGain(CabStudy):
     defenses: tuple[NamedChain, ...] = parameter((), doc="defenses to attack")
 
     def chosen(self, presence: Binary) -> Targets:
-        """Return the first people in an order that takes one from each mobility group in turn."""
+        """Return the first people in an order that alternates between mobility groups."""
         groups = mobility_groups(presence)
         drawn = np.random.default_rng(self.seed).permutation(np.flatnonzero(groups >= 0))
         members = (drawn[groups[drawn] == group] for group in range(len(MOBILITY_GROUPS)))
@@ -65,7 +65,7 @@ class PrivacyGain(CabStudy):
         return tuple(TargetPiece(int(target), RAW) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Return the area under the curve for one target under every defense and with no defense."""
+        """Compute the area under the curve for one target under every defense and without defense."""
         sizes: dict[str, Any] = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         sizes |= {"n_components": self.components, "seed": self.seed}
         week = presence[:, :WEEK]

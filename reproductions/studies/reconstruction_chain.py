@@ -15,7 +15,7 @@ from reproductions.study import Figures, Study, Tables
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionChain(Study):
-    """Sweep the size of the chain, the number of windows, the tolerance, and the noise."""
+    """Sweep the chain size, number of windows, tolerance and noise."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ("locations", "windows", "tolerance", "sizes", "lengths", "sigmas")
 
@@ -46,7 +46,7 @@ class ReconstructionChain(Study):
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
-        """Return the sweeps with the number of their figure, and the margin of each bound above the best attack."""
+        """Return the sweeps with figure numbers, and each bound's margin above the best attack."""
         table = sweep_table(({}, piece, figures) for piece, figures in measured.items())
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")
         return {

@@ -31,7 +31,7 @@ RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
 class SmoothingPiece(NamedTuple):
-    """A point of a sweep, or all people by range, for one way of smoothing the priors."""
+    """A point in a sweep, or all people by range, under one kind of smoothing."""
 
     smoothing: float
     towards: str
@@ -41,7 +41,7 @@ class SmoothingPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionCheckins(Study):
-    """Learn everybody's moves from all but the last five windows of 20 days, and retrace people in those five."""
+    """Learn each person's movement from all but the last five 20-day windows, and retrace people in those five."""
 
     not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
@@ -62,7 +62,7 @@ class ReconstructionCheckins(Study):
         return (self.path,) if self.path else ()
 
     def data(self) -> IntArray:
-        """Return everybody's place in each window, shape (n_people, n_windows)."""
+        """Return each person's place per window, shape (n_people, n_windows)."""
         visits = read_checkins(self.data_set, self.path) if self.path else synthetic_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
@@ -77,14 +77,14 @@ class ReconstructionCheckins(Study):
         return tuple(SmoothingPiece(*smoothing, place) for smoothing in smoothings for place in sweeps)
 
     def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
-        """Compute the bounds of people by range, or mean bounds and attacks at one point of a sweep."""
+        """Compute people's bounds by range, or mean bounds and attacks at one point of a sweep."""
         priors = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
             return binned_bounds(data, priors, piece.place.sweep, self.draws, self.seed)
         return people_figures(data, priors, piece.place, self.draws, self.seed)
 
     def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
-        """Return the sweeps, the margin of each bound above the best attack, and the ranges, with their figure."""
+        """Return the sweeps, each bound's margin above the best attack, and the ranges, with figure numbers."""
         keyed = [
             ({"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}, piece.place, figures)
             for piece, figures in measured.items()

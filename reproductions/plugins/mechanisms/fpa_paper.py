@@ -1,6 +1,4 @@
-"""Fourier perturbation as calibrated in papers. It adds less noise than its epsilon requires, and is charged its
-true cost.
-"""
+"""Fourier perturbation as calibrated in papers: less noise than its epsilon requires, charged at its true cost."""
 
 from __future__ import annotations
 
@@ -75,13 +73,13 @@ class FpaPaper(FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[FpaPaper, ...]:
-        """Return examples with both transforms and with a measured sensitivity."""
+        """Return instances with both transforms and with a measured sensitivity."""
         common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
         return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee that has no amount, and whose unit is a block."""
+        """A guarantee for blocks, without an amount."""
         theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
         return Guarantee(unit=Unit.block(self.block), theorem=theorem)
 
@@ -92,7 +90,7 @@ class FpaPaper(FourierMechanism):
 
     @property
     def budget(self) -> float:
-        """The ε that the paper claims for a block."""
+        """The ε claimed by the paper for a block."""
         return self.epsilon
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
@@ -107,7 +105,7 @@ class FpaPaper(FourierMechanism):
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return the charge of a block at its true cost."""
+        """Return the true charge of a block."""
         return (events.Exact(),) if self.measured_sensitivity is not None else super().block_charge(n_windows, state)
 
     def _n_kept(self, n_windows: int) -> int:
@@ -119,7 +117,7 @@ class FpaPaper(FourierMechanism):
         return self._hold(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Release counts that are rebuilt from the kept coefficients alone, block by block."""
+        """Reconstruct counts from the kept coefficients alone, block by block."""
         return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
