@@ -174,7 +174,7 @@ def _configure_audit(parser: argparse.ArgumentParser) -> None:
     add("--runs", type=int, metavar="N", help="releases, each with other people (four times what half the noise needs)")
     add("--minutes", type=float, default=MINUTES, metavar="M", help=f"without --runs: begin no run after ({MINUTES})")
     add("--confidence", type=float, default=0.999, help="probability with which the bound holds (0.999)")
-    add("--seed", type=int, default=0, metavar="N", help="of coins, places and noise (0)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of coins, places and noise (0)")
     for option in ("--windows", "--without-data", "--delta"):
         add_removed(parser, option, "the windows, people and δ are those of the configuration; --set changes them")
     add("--out", metavar="FILE.json", help="write the figures there, too, as --json prints them")

@@ -191,10 +191,10 @@ def _write_events(arguments: argparse.Namespace) -> int:
 def _configure_learn(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="FILE", help="a .npz file (needed without --profile)")
-    parser.add_argument("--profile", action="store_true", help="which counts are usual, from what the run releases")
+    parser.add_argument("--profile", action="store_true", help="learn typical counts from a run's releases")
     parser.add_argument("--windows", type=int, metavar="N", help="how many windows to learn from (default: all)")
     parser.add_argument("--smoothing", type=float, default=0.1, metavar="S", help="steps added to each count")
-    parser.add_argument("--unseen", action="store_true", help="not being seen is a state of its own")
+    parser.add_argument("--unseen", action="store_true", help="treat not being seen as a separate state")
 
 
 def _learn(arguments: argparse.Namespace) -> int:
@@ -224,13 +224,13 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
     text = "a CSV, Parquet or JSON file, compressed or not, a folder of them, or a pattern in quotes"
     parser.add_argument("path", nargs="+", metavar="FILE.csv", help=text)
     parser.add_argument("--out", metavar="FILE.yaml", help="file to write (the name of the CSV file, here)")
-    parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="of times without an offset, and of windows")
+    parser.add_argument("--time-zone", default="UTC", metavar="ZONE", help="zone of windows and times without offset")
     columns = parser.add_argument_group("where a guess is wrong")
     for part, help in _PARTS.items():
         columns.add_argument(f"--{part}", metavar="COLUMN", help=help)
     columns.add_argument("--time-format", metavar="F", help="iso, unix_s, unix_ms, or such as '%%d.%%m.%%Y %%H:%%M'")
-    columns.add_argument("--decimal", choices=(".", ","), help="mark between the whole and the fraction of a number")
-    columns.add_argument("--encoding", metavar="E", help="of the text, such as cp1252")
+    columns.add_argument("--decimal", choices=(".", ","), help="decimal separator")
+    columns.add_argument("--encoding", metavar="E", help="text encoding, such as cp1252")
     columns.add_argument("--stops", metavar="FILE", help="stops to count at: GTFS, GBFS, or a list of them")
     text = "most that a day may cost one person, in nats (asked for on a terminal; else 2)"
     parser.add_argument("--epsilon-per-day", type=float, metavar="E", help=text)

@@ -20,7 +20,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output, or runs/experiments/<name>")
     add_jobs(parser)
-    parser.add_argument("--reduced", action="store_true", help="at the size that stands under reduced")
+    parser.add_argument("--reduced", action="store_true", help="use the size given under reduced")
     add_removed(parser, "--save", "results are in --out DIR; those of the papers: python -m reproductions --save")
     add_quiet(parser)
 

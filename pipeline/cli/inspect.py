@@ -60,8 +60,8 @@ def markdown(kind: str) -> str:
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", nargs="?", choices=KINDS, help="only these")
-    parser.add_argument("--markdown", action="store_true", help="as the tables of the README")
+    parser.add_argument("kind", nargs="?", choices=KINDS, help="only this kind")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
 
 
 def _list(arguments: argparse.Namespace) -> int:

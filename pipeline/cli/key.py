@@ -11,9 +11,9 @@ from penstock.pipeline.cli.command import Command, show
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
-    new = actions.add_parser("new", help="a noise key")
-    rotate = actions.add_parser("rotate", help="a fresh secret for all windows from some time on")
-    show = actions.add_parser("show", help="fingerprints and epochs of a noise key")
+    new = actions.add_parser("new", help="create a noise key")
+    rotate = actions.add_parser("rotate", help="add a secret for all windows from some time on")
+    show = actions.add_parser("show", help="show fingerprints and epochs of a noise key")
     for action in (new, rotate, show):
         action.add_argument("path", type=Path, help="the key's file, readable by its owner only")
     rotate.add_argument("--from", dest="start", required=True, metavar="TIME", help="start of the epoch, with its zone")

@@ -26,7 +26,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(metavar="ACTION", dest="action", required=True)
     show = actions.add_parser("show", help="budget, runs, and what they have cost by period")
     show.add_argument("paths", metavar="FILE", nargs="+", help="a ledger, or several over the same events")
-    show.add_argument("--manifest", metavar="FILE", type=Path, help="a run's manifest: is the ledger as it was?")
+    show.add_argument("--manifest", metavar="FILE", type=Path, help="a run's manifest to check the ledger against")
     show.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON for machines")
 
 

@@ -24,7 +24,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     text = "private landmarks, numbers of windows a line each: choose public ones to hide them among"
     goals.add_argument("--landmarks", metavar="FILE", help=text)
     parser.add_argument("--among", type=int, metavar="M", help="with --landmarks: number of public landmarks")
-    parser.add_argument("--epsilon", type=float, metavar="E", help="with --landmarks: loss about each by the choice")
+    parser.add_argument("--epsilon", type=float, metavar="E", help="with --landmarks: loss about each from the choice")
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -47,12 +47,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     elif arguments.conditional is not None:
         planned = plan_conditional(config, arguments.conditional)
     else:
-        planned = plan_reconstruction(config, arguments.reconstruction, _foreseen)
+        planned = plan_reconstruction(config, arguments.reconstruction, _warn_if_slow)
     show(arguments, asdict(planned), [planned.line()])
     return DONE
 
 
-def _foreseen(seconds: float) -> None:
+def _warn_if_slow(seconds: float) -> None:
     """Warn on standard error if planning will take long."""
     if seconds > WORTH_TELLING:
         tell_forecast("plan", seconds)

@@ -44,7 +44,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     text = "send a stream to an engine that was never shown to hold watermarks: windows may lack rows"
     parser.add_argument("--unverified-engine", action="store_true", help=text)
     add_quiet(parser)
-    parser.add_argument("--watch", action="store_true", help="serve the report on this machine while the run goes on")
+    parser.add_argument("--watch", action="store_true", help="serve the report on this machine during the run")
     parser.add_argument("--log", choices=("json", "text"), help="log events on standard error, in this form")
     parser.add_argument("--metrics-port", type=int, metavar="PORT", help="serve /metrics (Prometheus) and /healthz")
     text = "where; beyond this machine public measures only"

@@ -55,7 +55,7 @@ class LandmarkChoice(Checked):
     n_windows: int = parameter(doc="windows of the run", at_least=1)
     size: int = parameter(doc="declared number of landmarks", at_least=1)
     shown: int = parameter(doc="windows of the public set", at_least=1)
-    epsilon: float = parameter(doc="loss about each landmark by the choice", at_least=0, unit="nats")
+    epsilon: float = parameter(doc="loss about each landmark from the choice", at_least=0, unit="nats")
 
     def __post_init__(self) -> None:
         super().__post_init__()

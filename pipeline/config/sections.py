@@ -56,7 +56,7 @@ def add_folder(folder: str) -> None:
 class KafkaOutput(Checked):
     """The Kafka topics to which rows are sent, each row as a JSON object with the columns of its file."""
 
-    brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
+    brokers: str = parameter(doc="bootstrap servers: host:port, separated by commas")
     releases: str | None = parameter(None, doc="topic of the releases; key: stream/window/cell")
     accounts: str | None = parameter(None, doc="topic of the public accounts; key: stream/accountant/subject/…")
     options: dict[str, str] = parameter(factory=dict, doc="options of the client; secrets as env: or file:")

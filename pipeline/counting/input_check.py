@@ -193,7 +193,7 @@ def doubts(
     """
     frame = pl.concat([block.frame for block in sample]) if sample else pl.DataFrame()
     remarks = [*_local_times(calendar, source)]
-    if len(cells := _alike(pl.Series(space.cells, dtype=pl.String))):
+    if len(cells := _near_duplicates(pl.Series(space.cells, dtype=pl.String))):
         remarks.append(f"cell {cells[0]!r} is written {_BUT_FOR}: a reader may take one for the other")
     if n_never := sum(n for reason, n in rejected.items() if reason.startswith(NEVER)):
         remarks.append(f"{n_never:,} rows are rejected for local times that never existed: {CHECK_ZONE}")
@@ -222,11 +222,11 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
-    if n_alike := len(_alike(known["user"])):
+    if n_alike := len(_near_duplicates(known["user"])):
         yield f"{n_alike:,} of {len(known):,} users are written {_BUT_FOR}: one person with two of them counts twice"
 
 
-def _alike(names: pl.Series) -> pl.Series:
+def _near_duplicates(names: pl.Series) -> pl.Series:
     """Return the names that differ from an earlier one only in case, blanks or zeros."""
     plain = names.str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}")
     return names.filter(~plain.is_first_distinct())

@@ -18,13 +18,13 @@ class FigureSpec(Checked):
     ``seed``).
     """
 
-    file: str = parameter(doc="file to write into figures/, its end .svg or .png")
+    file: str = parameter(doc="file to write to figures/, ending in .svg or .png")
     type: Literal["line", "scatter", "box"] = parameter(
-        doc="means with their interval against x; one point a setting; spread over seeds"
+        doc="means with intervals against x; one point per setting; spread over seeds"
     )
-    x: str = parameter(doc="quantity on the horizontal axis: one that varies; in a scatter a measure")
-    y: str = parameter(doc="the measure that the vertical axis shows")
-    by: str | None = parameter(None, doc="quantity that colours distinguish")
+    x: str = parameter(doc="quantity on the horizontal axis: a varied key or, in a scatter, a measure")
+    y: str = parameter(doc="measure on the vertical axis")
+    by: str | None = parameter(None, doc="quantity shown by colour")
     where: dict[str, Any] = parameter(factory=dict, doc="only settings with these values")
     log_x: bool = parameter(False, doc="logarithmic horizontal axis")
     log_y: bool = parameter(False, doc="logarithmic vertical axis")
@@ -117,7 +117,7 @@ class ExperimentHeader(Checked):
         None, doc="under which conditions, in words: data, guarantee, what is not comparable"
     )
     conclusion: str | None = parameter(None, doc="result of a full run in words, for the documentation")
-    output: str | None = parameter(None, kind="output", doc="folder to write; unset: runs/experiments/<name>")
+    output: str | None = parameter(None, kind="output", doc="output folder; unset: runs/experiments/<name>")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -137,7 +137,7 @@ class Source(Checked, ABC):
 
     from_: int | None = parameter(None, key="from", kind="time", doc="start of the first window (inclusive)")
     until: int | None = parameter(None, kind="time", doc="end of the run (exclusive); rows outside are out of time")
-    block_rows: int = parameter(1_000_000, at_least=1, doc="rows that travel together as one block")
+    block_rows: int = parameter(1_000_000, at_least=1, doc="number of rows in a block")
 
     def __post_init__(self) -> None:
         super().__post_init__()

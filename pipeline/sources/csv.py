@@ -57,7 +57,7 @@ class Csv(MappedColumns, TextSource):
 
     separator: str = parameter(",", doc="character between fields; tab is written \\t")
     quote: str = parameter('"', doc="character around fields that hold separators; empty for none")
-    decimal: str = parameter(".", choices=(".", ","), doc="mark between the whole and the fraction of a number")
+    decimal: str = parameter(".", choices=(".", ","), doc="decimal separator")
     encoding: str = parameter("utf-8", doc="encoding of text, such as latin-1 or cp1252")
     header: bool = parameter(True, choices=(True, False), doc="the first line names the columns")
     user_type: str = parameter("string", choices=tuple(_USER_TYPES), doc="type of the user's identifier")

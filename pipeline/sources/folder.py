@@ -94,7 +94,7 @@ class Folder(LiveSource):
     options: dict[str, str] | None = parameter(
         None, doc="fsspec's options of a remote file system; secrets as env: or file:"
     )
-    every: int = duration(1_000, above=0, doc="time between looks at the folder")
+    every: int = duration(1_000, above=0, doc="polling interval of the folder")
     idle_after: int = duration(60_000, doc="delay of the clock: most time from a file's modification to its appearance")
 
     def __post_init__(self) -> None:

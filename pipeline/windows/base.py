@@ -27,7 +27,7 @@ class Windows(Checked, ABC):
         None, doc="start of some window, in place of local midnight; begin of a run without from", kind="time"
     )
     time_zone: str = parameter("UTC", doc="IANA time zone whose wall clock the windows follow")
-    holidays: tuple[str, ...] | None = parameter(None, doc="local dates that are as Sundays, such as 2024-12-25")
+    holidays: tuple[str, ...] | None = parameter(None, doc="local dates treated as Sundays, such as 2024-12-25")
     allowed_lateness: int = duration(0, doc="time that a window waits for late rows after its end")
 
     def __post_init__(self) -> None:

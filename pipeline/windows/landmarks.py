@@ -25,7 +25,7 @@ class StayPoints(Checked):
     """
 
     distance: float = parameter(doc="largest distance of a stay from its first point", at_least=0, unit="metres")
-    time: int = duration(doc="least duration of a stay")
+    time: int = duration(doc="minimum duration of a stay")
 
 
 @dataclass(frozen=True, kw_only=True)

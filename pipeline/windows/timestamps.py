@@ -31,7 +31,7 @@ class Timestamps(Windows):
     1
     """
 
-    gap: int | None = duration(None, doc="least time between two points of a user; unset: every point", above=0)
+    gap: int | None = duration(None, doc="minimum time between two points of a user; unset: every point", above=0)
     size: int = dataclasses.field(default=1, init=False)
     offset: int = dataclasses.field(default=0, init=False)
     origin: int | None = dataclasses.field(default=None, init=False)

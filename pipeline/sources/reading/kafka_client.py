@@ -22,7 +22,7 @@ ANSWER = 20.0
 class KafkaSettings(MessageSettings):
     """Topic, brokers and message format; documented in `penstock.pipeline.sources.kafka.Kafka`."""
 
-    brokers: str = parameter(doc="addresses to begin with: host:port, several with commas between them")
+    brokers: str = parameter(doc="bootstrap servers: host:port, separated by commas")
     topic: str = parameter(doc="topic to read")
     offset: str = parameter("earliest", choices=("earliest", "latest"), doc="where a new run begins to read")
     disorder: int = duration(1_000, doc="delay of the watermark: most that brokers' clocks differ, or are set back")
@@ -40,10 +40,10 @@ class KafkaSettings(MessageSettings):
     patience: int | None = duration(
         None,
         above=0,
-        doc="time that the topic may be out of reach before the run ends with exit code 1, for --resume to "
+        doc="time that the topic may be unreachable before the run ends with exit code 1, for --resume to "
         "go on; unset: 5m",
     )
-    group: str | None = parameter(None, doc="consumer group for committed offsets, to watch the lag; never read")
+    group: str | None = parameter(None, doc="consumer group for committed offsets, to monitor the lag; never read")
     dead_letters: str | None = parameter(None, doc="topic to which every message with rejected rows is reported")
     options: dict[str, str] = parameter(factory=dict, doc="options of the client, such as those of TLS and SASL")
 

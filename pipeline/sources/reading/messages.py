@@ -21,7 +21,7 @@ from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text,
 class MessageSettings(MappedColumns, LiveSource):
     """Format of the events in a live source's messages."""
 
-    format: str = parameter("json", choices=("json", "avro"), doc="a JSON object or an Avro record a message")
+    format: str = parameter("json", choices=("json", "avro"), doc="one JSON object or Avro record per message")
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
     schema_ids: bool = parameter(
         False, choices=(True, False), doc="messages begin with five bytes of a registry's schema id"
