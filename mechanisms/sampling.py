@@ -47,11 +47,6 @@ class Sampling(EventStep):
     rate: float = parameter(doc="probability with which a membership is counted", above=0, at_most=1)
     unit: str = parameter("membership", doc="unit that is kept or dropped", choices=UNITS)
 
-    @property
-    def draws_users(self) -> bool:
-        """Return whether all contributions of a user to a window or block are kept or dropped together."""
-        return self.unit == "user"
-
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:

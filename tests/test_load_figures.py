@@ -9,7 +9,7 @@ from benchmarks import load
 
 def glance(at: float, rows: int, released: int, **memory: float) -> Any:
     processor = {("worker", 1 + (at > 2)): 10.0 + at}
-    return load.Glance(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5))
+    return load.Glance(at, {"worker": at, **memory}, processor, rows, released, (1000 * released, 5), 1.0)
 
 
 def test_throughput_leaves_out_the_start_and_what_is_gone_at_the_end() -> None:

@@ -364,7 +364,8 @@ class ChainStep(Checked, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         public = {name for name in vars(Interpretation) if not name.startswith("_")} - {"of"}
-        if not issubclass(cls, Interpretation) and (names := sorted(public & vars(cls).keys())):
+        given = {name for base in cls.__mro__ for name in vars(base)}
+        if not issubclass(cls, Interpretation) and (names := sorted(public & given)):
             raise TypeError(f"{cls.__name__} has {', '.join(names)}: it must derive from Interpretation, too")
 
     @property
@@ -436,8 +437,8 @@ class EventStep(ChainStep):
 
     @property
     def draws_users(self) -> bool:
-        """Return whether a user's memberships in a window or block share one hash. By default, each has its own."""
-        return False
+        """Return whether a user's memberships in a window or block share one hash, as those of ``unit`` "user" do."""
+        return bool(getattr(self, "unit", None) == "user")
 
     @abstractmethod
     def keep(
@@ -501,8 +502,9 @@ class Postprocess(ChainStep):
 
 
 #: Parameters that say how much noise a step adds, with their values if it adds none. They are read by these names from
-#: any step that declares them, as is ``noise``, the name of a family of noise.
+#: any step that has them, as is `NOISE`, the name of a family of noise.
 NOISELESS: dict[str, float] = {"epsilon": np.inf, "rho": np.inf, "sigma": 0.0}
+NOISE = "noise"
 
 
 def amounts(step: ChainStep) -> dict[str, Any]:
@@ -512,9 +514,9 @@ def amounts(step: ChainStep) -> dict[str, Any]:
     >>> amounts(get("gaussian")(rho=0.5)), amounts(get("raw")())
     ({'rho': 0.5}, {})
     """
-    return {name: vars(step)[name] for name in NOISELESS if vars(step).get(name) is not None}
+    return {name: value for name in NOISELESS if (value := getattr(step, name, None)) is not None}
 
 
 def noise_of(step: ChainStep) -> str:
     """Return a step's ``noise`` parameter, or the step's name, such as ``gaussian``, if it has none."""
-    return str(vars(step).get("noise") or MECHANISMS.name_of(type(step)))
+    return str(getattr(step, NOISE, None) or MECHANISMS.name_of(type(step)))

@@ -134,7 +134,7 @@ class Unit:
 
         >>> Unit.stretch(4).words(), Unit("landmarks").words(period="a day")
         ("one user's events in any 4 successive windows",
-         "one user's events in the landmark windows of a day and in any one other window")
+         "one user's events in the landmark windows of a day and in any one other window of it")
         """
         n = f"{self.length}" if length is None else length
         where = {
@@ -143,7 +143,7 @@ class Unit:
             "block": "one block of " + (f"{n} windows" if n else "windows"),
             "run": "all windows",
             "period": period,
-            "landmarks": f"the landmark windows of {period} and in any one other window",
+            "landmarks": f"the landmark windows of {period} and in any one other window of it",
         }
         return f"one user's events in {where[self.kind]}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partialmethod
 from typing import Any
 
@@ -33,7 +33,8 @@ class Subject:
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
     """Return the mechanism without noise, using the parameters in `NOISELESS`."""
-    return replace(mechanism, **{name: NOISELESS[name] for name in amounts(mechanism)})
+    declared = {field.name for field in fields(mechanism)}
+    return replace(mechanism, **{name: NOISELESS[name] for name in amounts(mechanism) if name in declared})
 
 
 def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:

@@ -6,7 +6,7 @@ import math
 import os
 
 from penstock.mechanisms.core.contract import MECHANISMS, NOISELESS, EventStep, amounts, noise_of
-from penstock.mechanisms.core.schedules import AUTO
+from penstock.mechanisms.core.schedules import AUTO, Schedule
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.rules import Accountants, Finding, Findings, Rule, Steps, on_points
 from penstock.pipeline.config.sections import Output
@@ -72,7 +72,8 @@ def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: b
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
-        is_promise = promised.exists or promised.amount == math.inf  # that it is infinite is said below
+        # That a parameter is infinite is said below.
+        is_promise = promised.exists or any(value == math.inf for value in amounts(mechanism[i]).values())
         if not allow_no_guarantee and not is_promise:
             expected = "a mechanism with a guarantee in a deployment (or set allow_no_guarantee: true)"
             yield Finding(("mechanism", i, "type"), "", expected)
@@ -94,6 +95,8 @@ def deployed_noise_protects(mechanism: Steps) -> Findings:
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
         family = noise_of(step)
+        if isinstance(step, Schedule) and family != AUTO:
+            family = step.family.name
         if family in ("laplace", "gaussian"):
             key = "type" if name == family else "noise"
             yield Finding(("mechanism", i, key), family, f"discrete_{family} in a deployment")

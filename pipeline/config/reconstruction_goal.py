@@ -23,7 +23,7 @@ from penstock.accountants.reconstruction import Reconstruction, check_one_place
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import amounts
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, parameters_of
 from penstock.pipeline.config.goals import PlannedLine
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
@@ -238,7 +238,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
     ``minimum``: the fraction of people retraced without a release.
     """
     reader = plan.chain.reader
-    key = next(iter(amounts(reader)), None)
+    key = next((name for name in amounts(reader) if name in parameters_of(type(reader))), None)
     if key is None:
         return None
     position, sign = plan.config.mechanism.index(reader), _KEYS[key]

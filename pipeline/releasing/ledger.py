@@ -231,7 +231,7 @@ class Ledger:
         self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
         self._heads = list(dict.fromkeys([beside, run_head or beside]))
-        self.known, self._forgets = Knowledge(), True
+        self.known, self._pinned = Knowledge(), 2**62
         self._file: BinaryIO | None = None
         self._offset = 0  # slot of the run's window 0
         #: Entries of the transaction, to be appended.
@@ -414,8 +414,8 @@ class Ledger:
                 known.digests[charge.part, posting.slot] = charge.data
                 known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
                 known.latest = max(known.latest, posting.last_slot)
-                if self._forgets and known.latest - known.floor > 2 * RECENT:
-                    self._forget_before(known.latest - RECENT)
+                if (kept_from := min(known.latest, self._pinned)) - known.floor > 2 * RECENT:
+                    self._forget_before(kept_from - RECENT)
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.costs = known.terms.costs() if math.isfinite(known.terms.budget) else None
@@ -438,12 +438,14 @@ class Ledger:
     def _known_from(self, slot: int) -> Knowledge:
         """Return the known state including all charges from a slot onward, rereading evicted ones.
 
-        Who goes back once, perhaps into the middle of a block, forgets no more.
+        A run may go back into the middle of a block, which is not checked there.
         """
         assert self._file is not None, "in a transaction only"
-        if slot < self.known.floor and not self.new:  # new ones would be lost; whatever comes after them is remembered
-            self.known, self._forgets = Knowledge(), False
-            self._learn(self._file)
+        if not self.new:  # new ones would be lost; whatever comes after them is remembered
+            if slot < self.known.floor:
+                self.known, self._pinned = Knowledge(), slot
+                self._learn(self._file)
+            self._pinned = 2**62 if self.known.latest < slot else min(self._pinned, slot)
         return self.known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from penstock.accountants.core.accountant import Accountant, AccountingFacts
 from penstock.accountants.core.charges import concentrated_rho, gaussian_amount, pure_epsilon
 from penstock.accountants.landmark_budget import Budget, LandmarkBudget
-from penstock.mechanisms.core.chain import Chain
+from penstock.mechanisms.core.chain import Chain, check_values
 from penstock.mechanisms.core.contract import MECHANISMS, Facts, Release, Window
 from penstock.mechanisms.core.events import Block, Event, Repeated
 from penstock.mechanisms.core.guarantee import GAUSSIAN
@@ -191,6 +191,8 @@ class ReleaseLoop:
             bound = self.mechanism.noise_state(inner)
             noise = source.at(window.start, window.end, "finish", np.zeros_like(vector), bound)
             made = made + self.mechanism.finish(inner, noise)
+        for release in made:
+            check_values(self.chain.reader, ("step", "finish"), release, (self.grid.n_cells,))
         return made, inner
 
     def _refuse(self, window: Window, last_shown: State) -> Release:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import pytest
 
@@ -16,7 +17,7 @@ from penstock.mechanisms.core.contract import (
     amounts,
     noise_of,
 )
-from penstock.mechanisms.core.plugin import parameters_of
+from penstock.mechanisms.core.plugin import parameter, parameters_of
 from tests.tools.checkout import ROOT
 
 #: A member of a step that is asked for by name, with what to do if there is none.
@@ -78,3 +79,30 @@ def test_an_interpretation_that_would_not_be_read_is_refused():
         class Halved(Postprocess):
             def without_noise(self, counts):
                 return counts // 2
+
+
+def test_an_inherited_interpretation_that_would_not_be_read_is_refused():
+    class Halving:
+        def without_noise(self, counts):
+            return counts // 2
+
+    with pytest.raises(TypeError, match="Halved has without_noise"):
+
+        class Halved(Halving, Postprocess):
+            pass
+
+
+def test_amounts_are_read_from_properties_and_slots_too():
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Slotted(Postprocess):
+        epsilon: float = parameter(2.0, doc="budget")
+
+    class Stated(Postprocess):
+        noise = "laplace"
+
+        @property
+        def rho(self):
+            return NOISELESS["rho"]
+
+    assert amounts(Slotted()) == {"epsilon": 2.0}
+    assert (amounts(Stated()), noise_of(Stated())) == ({"rho": NOISELESS["rho"]}, "laplace")

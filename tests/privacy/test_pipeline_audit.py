@@ -179,7 +179,7 @@ class OneCellQuestion(WEventBa):
     __doc__ = WEventBa.__doc__
 
     def ask(self, window, values, state, noise):
-        family, scale = self._query(window, state)
+        family, (_, scale) = self.view.query_family, self.view.query(self.query_budget, window, state)
         total, n = self.view.distance(values, self.view.last_release(window, state), window)
         return family.add(noise, np.floor(total).astype(int)[..., None], scale / 2)[..., 0] / n
 

@@ -168,7 +168,7 @@ class QuestionOfOneCell(WEventBd):
     __doc__ = WEventBd.__doc__
 
     def ask(self, window, values, state, noise):
-        family, scale = self._query(window, state)
+        family, (_, scale) = self.view.query_family, self.view.query(self.query_budget, window, state)
         total, n = self.view.distance(values, self.view.last_release(window, state), window)
         return family.add(noise, total[..., None].astype(int), scale / 2)[..., 0] / n
 

@@ -47,6 +47,11 @@ WRITTEN: dict[str, tuple[str, Any, str]] = {
         [{"type": "temporal", "correlation": {"chain": {}, "stationary": False}}],
         "accountants[0].correlation",
     ),
+    "accountants.classes.correlation.stationary": (
+        "accountants",
+        [{"type": "temporal", "classes": [{"name": "a", "correlation": {"stationary": False}}]}],
+        "accountants[0].classes[0].correlation.stationary",
+    ),
     "accountant crowd_blending.epsilon": (
         *("accountants", [{"type": "crowd_blending", "epsilon": 1.0}], "accountants[0].epsilon"),
     ),

@@ -299,7 +299,8 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
         run(configured(changed(value, end=9)), tmp_path / name)
     assert main(["ledger", "show", str(tmp_path / "ledger"), "--json"]) == DONE
     shown = json.loads(capsys.readouterr().out)
-    assert shown["terms"]["unit"] == "one user's events in the landmark windows of all time and in any one other window"
+    unit = "one user's events in the landmark windows of all time and in any one other window of it"
+    assert shown["terms"]["unit"] == unit
     assert [row["spent"] for row in shown["periods"]] == [pytest.approx(2.0)]
     assert len(shown["runs"]) == 2
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
