@@ -63,7 +63,7 @@ def mean_absolute_error(truth: Array, released: Array) -> Array:
 
 @metric("relative_mae", "cell", higher_is_better=False)
 def relative_mean_absolute_error(truth: Array, released: Array) -> Array:
-    """Mean absolute error as a fraction of the mean count (0 is best; a release of zeros has 1).
+    """Mean absolute error as a fraction of the mean count (0 is best; releasing zeros scores 1).
 
     Of a cell, its own error over the mean count of all cells and windows. Where no one was counted at all, as if one
     person had been there once.
@@ -367,7 +367,7 @@ def daily_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | N
 
 @metric("daily_relative_mae", "cell", higher_is_better=False, daily=True)
 def daily_relative_mean_absolute_error(truth: Array, released: Array, days: ArrayLike | None = None) -> Array:
-    """Mean error of a cell's daily total as a fraction of the mean daily total (0 is best; a release of zeros has 1).
+    """Mean error of a cell's daily total as a fraction of the mean daily total (0 is best; releasing zeros scores 1).
 
     Totals and ``days`` are those of `daily_mean_absolute_error`.
 

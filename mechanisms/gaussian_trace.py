@@ -208,7 +208,7 @@ class GaussianTrace(Schedule):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release the next point of every user. For designed noise, first draw that point's variable."""
+        """Release every user's next point. For designed noise, first draw that point's variable."""
         if self.is_designed and window.index <= state["draws"].shape[1]:
             draws = state["draws"].copy()
             draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)

@@ -184,7 +184,7 @@ def raw_information(model: HiddenMarkovModel, order: int | None) -> float:
 def _advance(
     rows: FloatArray, sighted_at: IntArray, model: HiddenMarkovModel, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
-    """Propagate the beliefs since each sighting in the last ``order`` windows forward to window ``step``."""
+    """Propagate, to window ``step``, the beliefs conditioned on each sighting in the last ``order`` windows."""
     matrix, hidden, active = model.prior.transition, model.hidden[step - 1], model.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]

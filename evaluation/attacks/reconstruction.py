@@ -199,7 +199,7 @@ def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) 
 def _targets(
     run: AttackedRun, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets seen in enough training windows, equally from each mobility group; return targets and groups."""
+    """Choose targets seen in enough training windows, as many from each mobility group; return targets and groups."""
     seen = (trajectories[:, : settings.training] < run.facts.n_cells).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -290,7 +290,7 @@ def _rows(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return a figure's row, with limits, unit and number of trials."""
+        """Return a table row for a figure, with its bounds, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

@@ -89,10 +89,10 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
     if not positive.any():
         positive = np.ones(positive.size)
     expected = positive * (n_people / positive.sum())
-    n_people_at = np.floor(expected + 1e-9).astype(np.intp)
-    largest = np.argsort(-(expected - n_people_at), kind="stable")[: n_people - n_people_at.sum()]
-    n_people_at[largest] += 1
-    return np.repeat(np.arange(positive.size), n_people_at)
+    n_people_by_cell = np.floor(expected + 1e-9).astype(np.intp)
+    largest = np.argsort(-(expected - n_people_by_cell), kind="stable")[: n_people - n_people_by_cell.sum()]
+    n_people_by_cell[largest] += 1
+    return np.repeat(np.arange(positive.size), n_people_by_cell)
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:

@@ -192,7 +192,7 @@ class Chain(Mechanism):
         return replace(window, index=index, start=begin, active=None, landmark=False)
 
     def _in_cells(self, release: Release) -> Release:
-        """Expand a release of groups of cells to individual cells."""
+        """Expand a release from groups of cells to individual cells."""
         if self.spatial is None or self.groups is None:
             return release
         entries = {name: getattr(release, name) for name in ("values", "scale", "standard_deviation", "alarm")}

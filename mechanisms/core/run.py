@@ -376,7 +376,7 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> dict[str, Integers]:
-        """Each point's facts about its budget period."""
+        """Return, for each point, the facts about its budget period."""
         return in_periods(self.traces.landmarks, np.cumsum(self.traces.begins_period) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:

@@ -311,7 +311,7 @@ class Schedule(Mechanism):
         return np.asarray(view.query_family.add(noise, asked[..., None], scale)[..., 0] / n)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release one window, or the next point of every user."""
+        """Release one window, or every user's next point."""
         offer = self._offer(window, state)
         state, publish = offer.state, offer.publish
         rate = self.rate(state)

@@ -49,7 +49,7 @@ class Unit:
 
     @classmethod
     def stretch(cls, length: int) -> Unit:
-        """Return the unit of any ``length`` successive windows."""
+        """Return the stretch unit: any ``length`` successive windows."""
         return cls("stretch", length)
 
     @classmethod

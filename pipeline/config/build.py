@@ -162,7 +162,7 @@ class _Failed(Enum):
 #: Stands for a value that could not be built and whose problem has been recorded.
 FAILED = _Failed.FAILED
 #: Other systems' names of a key, where they do not resemble its own.
-ALSO_CALLED = dict.fromkeys(("period", "step", "every", "length", "duration", "width"), "size") | {"tz": "time_zone"}
+ALIASES = dict.fromkeys(("period", "step", "every", "length", "duration", "width"), "size") | {"tz": "time_zone"}
 
 
 class Builder:
@@ -214,7 +214,7 @@ class Builder:
                 self.problems.append(Problem(node.keys[key], (*path, key), sentence))
                 values[key] = FAILED
                 continue
-            also_called = ALSO_CALLED.get(key.lower())
+            also_called = ALIASES.get(key.lower())
             near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             text = f"unknown key{hint} (known: {', '.join(known)})"

@@ -202,7 +202,7 @@ class _Crowd:
         return [is_stationary(prior) for prior in self.known.priors]
 
     def _success(self, number: int, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound the success of retracing one person from window ``index`` onward."""
+        """Bound the probability of retracing one person from window ``index`` onward."""
         prior = self.known.priors[number]
         index = 0 if self._is_stationary[number] else index  # any window
         if index == 1:  # nothing was released before

@@ -202,7 +202,7 @@ def doubts(
     return remarks
 
 
-def _share_in_words(n: int, frame: pl.DataFrame) -> str:
+def _format_share(n: int, frame: pl.DataFrame) -> str:
     return f"{100 * n / len(frame):.3g} % of the first {len(frame):,} rows"
 
 
@@ -213,13 +213,13 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
     for user, n in words.rows():
         if n >= FEW_WORDS * len(frame):
             cure = "counted as one person, of which bounding keeps little; take them out, or give each an identifier"
-            share = _share_in_words(n, frame)
+            share = _format_share(n, frame)
             yield f"{share} have the user {user!r}: if that means that nobody is known, they are {cure}"
     known = rows.join(words, on="user", how="anti")
     if len(known) and known["len"][0] >= max(ONE_USER * len(frame), TIMES_AVERAGE * len(frame) / len(rows)):
         times = known["len"][0] * len(rows) / len(frame)
         yield (
-            f"{_share_in_words(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
+            f"{_format_share(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
     if n_alike := len(_near_duplicates(known["user"])):
@@ -239,11 +239,11 @@ def _positions(frame: pl.DataFrame, space: Space, on_points: bool) -> Iterator[s
     if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not on_points:
         cure = cure_for_places(frame, space)
         if "probably" in cure:
-            yield f"{_share_in_words(n_outside, frame)} are in no cell. {cure}"
+            yield f"{_format_share(n_outside, frame)} are in no cell. {cure}"
     cells = space.cells
     n_elsewhere = int(np.count_nonzero(cell == len(cells) - 1)) if cells[-1] == ELSEWHERE else 0
     if n_elsewhere > MAJORITY * len(frame):
-        yield f"{_share_in_words(n_elsewhere, frame)} are elsewhere: are the places of the space named as in the input?"
+        yield f"{_format_share(n_elsewhere, frame)} are elsewhere: are the places of the space named as in the input?"
 
 
 def _local_times(calendar: Calendar, source: Source) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Registration of runs in their event source's ledger: location, terms, start and resumption."""
+"""Register runs in the ledger of their event source: where it is, what it promises, and how a run starts or resumes."""
 
 from __future__ import annotations
 

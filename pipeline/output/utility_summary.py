@@ -179,10 +179,10 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
     true, error = truth.sum(axis=1), (released - truth).sum(axis=1)
     rows = []
     for hour in np.unique(hours).tolist():
-        in_hour = hours == hour
-        scale = max(float(true[in_hour].mean()), 1.0)
-        spread = None if in_hour.sum() < 2 else float(error[in_hour].std(ddof=1) / in_hour.sum() ** 0.5 / scale)
-        mean = {"count": float(true[in_hour].mean()), "bias": float(error[in_hour].mean() / scale)}
+        hourly = hours == hour
+        scale = max(float(true[hourly].mean()), 1.0)
+        spread = None if hourly.sum() < 2 else float(error[hourly].std(ddof=1) / hourly.sum() ** 0.5 / scale)
+        mean = {"count": float(true[hourly].mean()), "bias": float(error[hourly].mean() / scale)}
         rows.append({"hour": hour} | mean | {"standard_error": spread})
     return rows
 

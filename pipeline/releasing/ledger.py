@@ -415,7 +415,7 @@ class Ledger:
                 known.made_under[posting.slot + charge.at - charge.window] = posting.nonce
                 known.latest = max(known.latest, posting.last_slot)
                 if (kept_from := min(known.latest, self._pinned)) - known.floor > 2 * RECENT:
-                    self._forget_before(kept_from - RECENT)
+                    self._evict_before(kept_from - RECENT)
         elif kind == "ledger":
             known.identity, known.terms = values["id"], Terms.of(values["terms"])
             known.costs = known.terms.costs() if math.isfinite(known.terms.budget) else None
@@ -426,7 +426,7 @@ class Ledger:
         if kind == "run":
             known.runs[values["run"]] = values
 
-    def _forget_before(self, floor: int) -> None:
+    def _evict_before(self, floor: int) -> None:
         """Evict charges far behind the current window from memory."""
         known = self.known
         known.floor = floor

@@ -419,8 +419,8 @@ def _rows(run: Run) -> Iterator[Notice]:
     ):
         if rows.get(outcome) and outcome != remark:
             share = f"{plural(rows[outcome], 'row')} ({percent(rows[outcome], rows['rows'])})"
-            is_serious = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
-            yield Notice("caution" if is_serious else "note", title, f"{share} {text}.")
+            needs_action = outcome in ("rejected", "late") and rows[outcome] > MANY_ROWS * rows["rows"]
+            yield Notice("caution" if needs_action else "note", title, f"{share} {text}.")
 
 
 def _display_notices(run: Run) -> Iterator[Notice]:

@@ -60,20 +60,20 @@ def read_table(
     column
         Heading of the names.
     """
-    text, is_placed = _text(path), coordinates == "required"
+    text, needs_coordinates = _text(path), coordinates == "required"
     if text.lstrip()[:1] in ("{", "["):
         table, is_feed = _of_gbfs(path, text), True
     else:
         header = [_heading(name) for name in next(csv.reader([text.partition("\n")[0]]), [])]
         is_feed = "stop_id" in header and name not in header
-        if not is_feed and not is_placed and (column or name) not in header:
+        if not is_feed and not needs_coordinates and (column or name) not in header:
             if column is not None:
                 first = text[:200].splitlines()[0]
                 raise DataError(f"{path}:1: there is no column {column!r} (the first line is: {first})")
             lines = [line.strip() for line in text.splitlines() if line.strip()]
             _check_list(path, name, lines)
             return pl.DataFrame({name: lines}, schema={name: pl.String})
-        wanted = () if is_feed else (column or name, *(("latitude", "longitude") if is_placed else ()))
+        wanted = () if is_feed else (column or name, *(("latitude", "longitude") if needs_coordinates else ()))
         for heading in wanted:
             if heading not in header:
                 raise DataError(
@@ -86,7 +86,7 @@ def read_table(
             raise DataError(f"{path}: {error}") from error
         table = table.rename(_heading).with_columns(pl.all().str.strip_chars())
     if is_feed:
-        table = _stops(path, table, name, is_placed, column)
+        table = _stops(path, table, name, needs_coordinates, column)
     elif column not in (None, name):
         table = table.drop(name, strict=False).rename({str(column): name})
     if len(gaps := (table[name].is_null() | (table[name] == "")).arg_true()):

@@ -212,7 +212,7 @@ class Table:
 
 @dataclass
 class Columns:
-    """The guessed columns."""
+    """The columns whose meaning was guessed."""
 
     names: dict[str, str]  # by part of an event; `FIXME` where none will do, an empty user where none says who
     time_format: str

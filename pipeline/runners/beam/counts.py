@@ -291,7 +291,7 @@ def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]
 
 
 def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
-    """Replace the entries of a bag, which must not be read concurrently."""
+    """Replace all entries of a bag state. The bag must not be read concurrently."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

@@ -32,7 +32,7 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
-    """List the files of a path, sorted by name, or raise `DataError` if there are none.
+    """List the files below a path in order of name, or raise `DataError` if there are none.
 
     ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory, from which and below which
     those named like ``patterns`` are taken, compressed or not, or else archives.

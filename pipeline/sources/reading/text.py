@@ -196,7 +196,7 @@ def is_whole(column: pl.Series) -> pl.Series:
     return (column == column.floor()) & (column.abs() < 2.0 ** (24 if column.dtype == pl.Float32 else 53))
 
 
-def sound_rows(events: pl.DataFrame) -> pl.Series:
+def valid_rows(events: pl.DataFrame) -> pl.Series:
     """Return a mask of the valid rows, with nothing missing or out of range and no ``problem``."""
     checks = []
     for column in events.columns:
@@ -214,7 +214,7 @@ def sound_rows(events: pl.DataFrame) -> pl.Series:
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
     """Return a parsed frame's valid rows, their row numbers, and the reason for each invalid row by row number."""
-    is_sound = sound_rows(events)
+    is_sound = valid_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
     sound, bad = (rows.arg_true().to_numpy() for rows in (is_sound, ~is_sound))
