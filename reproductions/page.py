@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import textwrap
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,12 @@ NEAR, NEAR_SHARE = 0.02, 0.1
 NARROW = 0.05
 #: Shares of a table's figures that are near, from which on it agrees, or agrees in part.
 MOST, MANY = 0.9, 0.4
+#: A number of seeds that goes without saying.
+SEEDS = 10
+#: Whose claims have no paper as a source.
+OURS = "our own"
+#: What ends the name of a setting in the box that decides the errors over all cells.
+SECOND_BOX = ", second box"
 PLAIN = ("agrees", "no data", "no numbers")
 
 
@@ -58,7 +64,8 @@ def means_by_figure(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
 def published_table(
     summary: pl.DataFrame, published: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Format a published table with our mean before each figure, in bold where the two differ.
+    """Format a published table with our means, of both boxes if there are two, before each figure, in bold where the
+    first differs.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.049, 3.0]})
     >>> published_table(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0]}}, {"mae": "error"})
@@ -67,13 +74,17 @@ def published_table(
     ours, far = means_by_figure(summary), distant_figures(summary, published)
     stated = {(setting, measure): figure for setting, measure, figure in published_figures(published)}
     measures = [name for name in published["measures"] if any(name == measure for _, measure in stated)]
-    lines = ["|".join(["|ours/published", *((labels or {}).get(name, name) for name in measures), ""])]
+    boxed = any((setting + SECOND_BOX, measures[0]) in ours for setting in map(str, published["rows"]))
+    kind = "quoted" if "quoted" in published.get("source", "") else "published"
+    title = "/".join(["|ours", *["second box"] * boxed, kind])
+    lines = ["|".join([title, *((labels or {}).get(name, name) for name in measures), ""])]
     lines.append("|-" * (1 + len(measures)) + "|")
     for setting in map(str, published["rows"]):
         cells = [f"|{setting}"]
         for place in ((setting, measure) for measure in measures):
-            mark, mean = "**" * (place in far), f"{round(ours[place], 4):.3g}" if place in ours else ""
-            cells.append(f"{mark}{mean}/{stated[place]:.3g}{mark}" if place in stated else "")
+            mark, boxes = "**" * (place in far), [place, (setting + SECOND_BOX, place[1])][: 1 + boxed]
+            means = "/".join(f"{round(ours[one], 4):.3g}" if one in ours else "" for one in boxes)
+            cells.append(f"{mark}{means}/{stated[place]:.3g}{mark}" if place in stated else "")
         lines.append("|".join([*cells, ""]))
     return [*lines, ""]
 
@@ -121,27 +132,49 @@ def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[
         share, n_small = near / len(figures), sum(figure <= NEAR for figure in figures)
         verdict = "agrees" if share >= MOST else "in part" if share >= MANY else "differs"
         return f"{near} of {len(figures)} figures near" + (f" ({n_small} small)" if n_small else ""), verdict
-    verdicts = Counter(pl.read_csv(results / f"{name}-expected.csv")["verdict"].to_list())
-    agreed = verdicts["agrees"]
-    others = (
-        f"{n} {verdict if n == 1 else verdict.rstrip('s')}" for verdict, n in verdicts.items() if verdict != "agrees"
-    )
-    words = ", ".join([_agreed(agreed, verdicts.total()), *others])
-    return words, "agrees" if agreed == verdicts.total() else "in part" if agreed else "differs"
+    claims = pl.read_csv(results / f"{name}-expected.csv")
+    by_source = _agreed_by_source(claims)
+    judged = [counts for source, counts in by_source.items() if source != OURS] or list(by_source.values())
+    agreed, n = (sum(column) for column in zip(*judged))
+    return _agreed(claims), "agrees" if agreed == n else "in part" if agreed else "differs"
 
 
-def _agreed(agreed: int, n: int) -> str:
-    return f"{agreed} of {n} claims {'agrees' if agreed == 1 else 'agree'}"
+def _agreed_by_source(claims: pl.DataFrame) -> dict[str, tuple[int, int]]:
+    """Return how many claims agree, and of how many, by paper: the source up to its year. Without a year it is ours."""
+    counts: dict[str, tuple[int, int]] = {}
+    for source, verdict in claims.select("source", "verdict").iter_rows():
+        paper = re.match(r".*?\b\d{4}\b", source)
+        key = paper[0] if paper else OURS
+        agreed, n = counts.get(key, (0, 0))
+        counts[key] = agreed + (verdict == "agrees"), n + 1
+    return dict(sorted(counts.items(), key=lambda item: item[0] == OURS))
+
+
+def _agreed(claims: pl.DataFrame) -> str:
+    """Count confirmed claims, those of several sources apart, without the year of a paper.
+
+    >>> _agreed(pl.DataFrame({"source": ["the aim", "A and B 2022, on counts"], "verdict": ["agrees", "differs"]}))
+    'Claims of A and B: 0 of 1 agree, our own: 1 of 1'
+    """
+    by_source = _agreed_by_source(claims)
+    words: list[str] = []
+    for source, (agreed, n) in by_source.items():
+        verb = "agrees" if agreed == 1 else "agree"
+        if len(by_source) == 1:
+            return f"{agreed} of {n} claims {verb}"
+        name = re.sub(r" \d{4}$", "", source)
+        words.append(f"{name}: {agreed} of {n}" if words else f"Claims of {name}: {agreed} of {n} {verb}")
+    return ", ".join(words)
 
 
 HEADER = """\
 # What the experiments show
 
 For each experiment its question, its result, the claims that do not hold, and the paper's table behind ours. Its files:
-the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds;
-`claims` with what was allowed beforehand and found; `published` figures, and why ours differ; versions and inputs of
-the runs. A claim *agrees* if its whole interval is within what is allowed, *differs* if none of it is. Written by
-`python -m reproductions --page`.
+the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds, ten
+unless said; `claims` with what was allowed beforehand and found; `published` figures (*quoted* ones were quoted to us,
+the copy at hand lacks them), and why ours differ; versions and inputs of the runs. A claim *agrees* if its whole
+interval is within what is allowed, *differs* if none of it is. Written by `python -m reproductions --page`.
 """
 
 
@@ -178,7 +211,8 @@ def _section(experiment: dict[str, Any], path: Path, results: Path) -> str:
         links += [f"[{table}](results/{table})" for table in kept["tables"]]
     else:
         n_seeds = pl.read_csv(results / f"{name}.csv")["n"].to_numpy().max()
-        runs = f"{kept['cells']:,} runs, {n_seeds} {'seed' if n_seeds == 1 else 'seeds'}"
+        seeds = "" if n_seeds == SEEDS else ", 1 seed" if n_seeds == 1 else f", {n_seeds} seeds"
+        runs = f"{kept['cells']:,} runs{seeds}"
         links.append(f"[means](results/{name}.csv)")
         claims = results / f"{name}-expected.csv"
         if claims.exists():
@@ -201,7 +235,7 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
         for row in claims.iter_rows(named=True)
         if row["verdict"] != "agrees"
     ]
-    words = _agreed(claims.height - len(lines), claims.height)
+    words = _agreed(claims)
     if lines:
         return [f"{words}:", "", *lines, ""]
     labels = experiment.get("labels") or {}

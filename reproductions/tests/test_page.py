@@ -50,6 +50,8 @@ INDEX = """\
     - {figure: 1, shows: this, page: a.md#b, found: so here, verdict: differs}
     - {figure: 2, shows: that, experiment: table}
     - {figure: 3, shows: claims, experiment: claims}
+    - {figure: 5, shows: own claims apart, experiment: other}
+    - {figure: 6, shows: ours only, experiment: ours}
     - {figure: 4, shows: nothing, found: no data here, verdict: no data}
 """
 
@@ -59,13 +61,22 @@ def test_the_papers_figures_get_the_verdict_of_saved_results(tmp_path):
     measured = {"variant": ["a", "b"], "measure": ["mae", "mae"], "mean": [1.0, 5.0]}
     for name in ("table", "claims"):
         pl.DataFrame(measured).write_csv(tmp_path / f"{name}.csv")
-    pl.DataFrame({"verdict": ["agrees", "agrees"]}).write_csv(tmp_path / "claims-expected.csv")
+    judged = {
+        "claims": (["A 2022, table 1", "A 2022"], ["agrees", "agrees"]),
+        "other": (["the setting", "A 2022", "B 2014, on other data"], ["agrees", "differs", "differs"]),
+        "ours": (["the aim", "the aim"], ["agrees", "differs"]),
+    }
+    for name, (sources, verdicts) in judged.items():
+        pl.DataFrame({"source": sources, "verdict": verdicts}).write_csv(tmp_path / f"{name}-expected.csv")
     published = {"measures": ["mae"], "rows": {"a": [1.09], "b": [9.0]}}
-    experiments = {"table": {"published": published}, "claims": {}}
+    experiments = {"table": {"published": published}, "claims": {}, "other": {}, "ours": {}}
     lines = papers_section(tmp_path / "papers.yaml", experiments, tmp_path).splitlines()
     assert "* 1: this. **[differs](a.md#b)**: so here" in lines
     assert "* 2: that. **[in part](#table)**: 1 of 2 figures near" in lines
     assert "* 3: claims. [agrees](#claims): 2 of 2 claims agree" in lines
+    counts = "Claims of A: 0 of 1 agree, B: 0 of 1, our own: 1 of 1"
+    assert f"* 5: own claims apart. **[differs](#other)**: {counts}" in lines
+    assert "* 6: ours only. **[in part](#ours)**: 1 of 2 claims agrees" in lines
     assert "* 4: nothing. No data: no data here" in lines
 
 
@@ -84,7 +95,7 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
     )
     experiment = {"expected": [{"source": source, "measure": "mae"} for source in claims["source"]]}
     assert claims_section(claims, experiment) == [
-        "2 of 4 claims agree:",
+        "Claims of A: 1 of 2 agrees, our own: 1 of 2:",
         "",
         "* **too close to tell**: two (≤ 1): 1.01 (0.99 to 1.03)",
         "* **differs**: four (≤ 1): 2",
@@ -107,6 +118,9 @@ def test_a_published_table_has_ours_before_each_figure_and_marks_what_is_far():
         "|c|**/2**|**/0.1**|",
         "",
     ]
+    second = pl.DataFrame({"variant": ["a, second box"], "measure": ["mae"], "mean": [1.1]})
+    both = published_table(pl.concat([summary, second]), published | {"source": "A 2022, as quoted to us"})
+    assert both[:3] == ["|ours/second box/quoted|mae|f1|", "|-|-|-|", "|a|1/1.1/1.05|**0.5//0.6**|"]
 
 
 def test_every_published_figure_stands_on_the_page():

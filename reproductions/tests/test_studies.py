@@ -193,7 +193,7 @@ def test_saved_tables_are_linked_from_the_page(whole, tmp_path):
     (tmp_path / "e.yaml").write_text(STUDY)
     shown = experiments_page([tmp_path / "e.yaml"], tmp_path / "results")
     assert "[membership_exposed.csv](results/membership_exposed.csv)" in shown
-    assert "3 pieces: " in shown
+    assert "[3 pieces](results/e.json):" in shown
     assert "pieces" not in experiments_page([tmp_path / "e.yaml"], tmp_path / "nowhere")
 
 
