@@ -206,8 +206,9 @@ def _costs(run: Run) -> list[Headline]:
     parts, losses = list[Headline](), run.losses
     if losses is not None and not math.isinf(losses["release"]):
         at_delta = f" at δ = {losses['delta']:g}" if "delta" in losses else ""
+        odds = f"at most {even_odds(losses['day'])}".replace("at most over", "over")
         note = (
-            f"Even odds that someone was there become at most {even_odds(losses['day'])}, for who sees all releases "
+            f"Even odds that someone was there become {odds}, for who sees all releases "
             f"and knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
             f"{day_beyond_run(losses, ONE[run.counted])}"
         )
