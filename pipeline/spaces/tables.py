@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import zipfile
 from pathlib import Path
 from typing import Literal
@@ -26,6 +27,8 @@ _CAPITALS = {heading.upper(): heading for heading in (*_GTFS, "stop_id", "stop_n
 _STOP = ("", "0")
 #: Share of the lines of a table that have as many fields as the first.
 _TABLE_SHARE = 0.9
+#: A key of a document, and the beginning of a date or a time of day.
+_KEY, _TIME = re.compile(r"[\w-]+:( |$)"), re.compile(r"\d{1,4}[-:/.]\d{1,2}\b")
 
 
 def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -171,17 +174,22 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if lines have equal numbers of semicolons, tabs or bars, or of commas with numbers between
-    them.
+    """Raise `DataError` if lines are a document, have equal numbers of semicolons, tabs or bars, or of commas with
+    numbers or times between them.
     """
+    n_keys = sum(_KEY.match(line) is not None for line in lines)
+    if lines and (lines[0][0] == "<" or n_keys > len(lines) / 2):
+        raise DataError(f"{path}:1: looks like a document ({lines[0][:100]}), not one {name} a line")
     for separator in ";\t|," if lines else "":
         fields = [line.split(separator) for line in lines]
         n_fields = len(fields[0])
         equal_rows = [row for row in fields if len(row) == n_fields]
         if n_fields == 1 or len(equal_rows) < max(2, _TABLE_SHARE * len(lines)):
             continue
-        n_numbers = max(sum(map(is_number, column)) for column in zip(*equal_rows))
-        if separator != "," or n_numbers >= max(1, _TABLE_SHARE * (len(equal_rows) - 1)):
+        n_figures = max(
+            sum(is_number(text) or bool(_TIME.match(text)) for text in column) for column in zip(*equal_rows)
+        )
+        if separator != "," or n_figures >= max(1, _TABLE_SHARE * (len(equal_rows) - 1)):
             raise DataError(
                 f"{path}:1: looks like a table of {n_fields} columns ({lines[0][:100]}), not one {name} a line: put "
                 f"commas between columns, and head the one with the names {name}"

@@ -227,6 +227,12 @@ def test_areas_are_refused(tmp_path):
         ("a,7\nb,8\n", r"a table of 2 columns \(a,7\)"),
         ('["a", "b"]', r"is JSON, but not station_information\.json"),
         ("{a: 1}", "looks like JSON, and is not"),
+        (
+            "card,at,stop\na,2024-01-01T08:00Z,North\nb,2024-01-01T09:00Z,South\n",
+            r"a table of 3 columns \(card,at,stop\)",
+        ),
+        ("name: a\nspace:\n  type: places\n", r"a document \(name: a\)"),
+        ("<html>\nNorth\n</html>\n", r"a document \(<html>\)"),
         ("PAR1", "is Parquet; areas in GeoParquet make a space of type: zones"),
     ],
 )
@@ -235,7 +241,7 @@ def test_lines_of_a_table_are_no_names_of_places(tmp_path, text, seen):
     file.write_text(text)
     with pytest.raises(DataError, match=seen):
         _ = Places(file=str(file)).cells
-    file.write_text("Road, Town, Country\nStreet, Village, Country\n")
+    file.write_text("Road, Town, Country\nStreet: north, Village, Country\n")
     assert len(Places(file=str(file)).cells) == 2
     assert Places(file=str(file)).column is None
 
