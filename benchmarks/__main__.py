@@ -102,10 +102,11 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
         by_case.setdefault(values["what"], []).append(Row(**values))
     text = [INTRODUCTION, "| what | penstock | peers | memory MB | target missed |", "|---|---|---|---|---|"]
     text += ["| " + " | ".join((what, *_cells(rows))) + " |" for what, rows in by_case.items()]
+    every = [row for of in areas.values() for row in (Row(**values) for values in of["rows"]) if row.met is not None]
     elsewhere = [Row(**values) for name, of in areas.items() if name != "counting" for values in of["rows"]]
     missed = [f"{row.what} ({_figure(row.ours, row.unit)}; {row.target})" for row in elsewhere if row.met is False]
-    n_met = sum(bool(row.met) for row in elsewhere)
-    text.append(f"\nTargets of calls: {n_met} met; missed: {'; '.join(missed) or 'none'}.\n")
+    n_met = sum(bool(row.met) for row in every)
+    text.append(f"\nTargets: {n_met} of {len(every)} met; missed outside the table: {'; '.join(missed) or 'none'}.\n")
     for setting in dict.fromkeys(of["machine"] for of in areas.values()):
         names = [name for name, of in areas.items() if of["machine"] == setting]
         text.append(f"{', '.join(names)}: medians of {max(areas[name]['repeats'] for name in names)} runs. {setting}\n")
