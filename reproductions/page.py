@@ -172,7 +172,7 @@ HEADER = """\
 
 For each experiment its question, its result, the claims that do not hold, and the paper's table behind ours. Its files:
 the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds, ten
-unless said; `claims` with what was allowed beforehand and found; `published` figures (*quoted* ones were quoted to us,
+unless said; `claims` with what was allowed and found; `published` figures (*quoted* ones were quoted to us,
 the copy at hand lacks them), and why ours differ; versions and inputs of the runs. A claim *agrees* if its whole
 interval is within what is allowed, *differs* if none of it is. Written by `python -m reproductions --page`.
 """

@@ -341,10 +341,6 @@ def conclusions() -> list[str]:
     fourier = [
         mean("sfc_fpa", one, "hotspot_f1") for one in ("ε = 10", "ε = 1", "ε = 10, both halves", "ε = 1, both halves")
     ]
-    fewer = [
-        table("utility_differences", defense="FPA ε = 1", reading=f"{k} coefficients")["hotspot_f1"].item()
-        for k in (15, 10)
-    ]
     both, sampled, noisy = (
         mean(name, setting, "hotspot_f1")
         for name, setting in (
@@ -369,14 +365,15 @@ def conclusions() -> list[str]:
         f"up to ε = 5 by {ratio[0]:.2f} to {ratio[1]:.2f} of the best published one's error",
         "r is {:.3f} and {:.3f} at x′ = 1 and 2".format(*parts[:2]),
         "with all middles {:.0f} and {:.3f}".format(*parts[2:]),
-        "F1 is {:.2f} at ε = 10 and {:.2f} at ε = 1, with both halves {:.2f} and {:.2f}".format(*fourier),
-        "With both halves k = 15 gives {:.2f} at ε = 1, k = 10 {:.2f}".format(*fewer),
+        "F1 is {:.2f} at ε = 10, {:.2f} at 1; both halves, k = 24: {:.2f}, {:.2f}".format(*fourier),
         f"it is {both:.2f} at w = 0.8, and {sampled:.2f} and {noisy:.2f} alone",
         f"JS, claimed at k = 40 only, is {mean('sfc_suppress_small', 'k = 80', 'js_distance'):.3f}, not",
         f"(r at 10, Gaussian: {mean('cab_fpa', '10: sound, Gaussian', 'pearson'):.3f}, hourly "
         f"{mean('cab_fpa', '10: hourly Gaussian noise', 'pearson'):.3f})",
         f"Skip is best, {100 - 100 * skip / moved:.0f} % below Adaptive",
+        f"r is {mean('sfc_suppress_unpopular', 'z = 0.4', 'pearson'):.2f}; with",
         f"r falls to {mean('sfc_suppress_unpopular', 'z = 0.8', 'pearson'):.2f} of",
+        f"at a week F1 is {mean('sfc_temporal_generalization', '1 week', 'hotspot_f1'):.2f} for",
         "It finds {:.0f} % of the hotspots; the temporal loss of an hour is {:.1f} nats, the bound on reconstruction "
         "{:.2f}".format(100 * choice[0], *choice[1:]),
     ]
