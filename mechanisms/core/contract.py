@@ -318,10 +318,10 @@ class Measured(NamedTuple):
 
 
 class Interpretation:
-    """What published values say of the counts: read by conformance checks, audits, attacks and accountants.
+    """Relation of published values to the counts, for conformance checks, audits, attacks and accountants.
 
-    As it stands it is that of a mechanism that adds noise to every count. A mechanism of which something else holds
-    derives from this class, too, and overrides what differs.
+    The base class describes a mechanism that adds noise to every count. Any other mechanism also derives from this
+    class and overrides what differs.
     """
 
     @classmethod

@@ -80,7 +80,7 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class View(ABC):
-    """What released values are: how far apart two of them are, and how a budget becomes noise."""
+    """A kind of released values, with its distance and the conversion of a budget to noise."""
 
     family: NoiseFamily
     radius: Any = None  # distance in metres of two points that a budget is about; None on counts
