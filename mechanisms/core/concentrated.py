@@ -134,7 +134,8 @@ def gaussian_of(epsilon: float, delta: float) -> float:
     high = 2 * low
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if epsilon_of_gaussian(middle, delta) <= epsilon else (low, middle)
+        is_enough = delta_of_gaussian(middle, epsilon - SPARE_EPSILON) <= delta * (1 - SPARE_DELTA)
+        low, high = (middle, high) if is_enough else (low, middle)
     return _of_32_bits(low)
 
 

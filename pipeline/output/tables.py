@@ -100,8 +100,9 @@ def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str]
 ) -> pa.Table:
     """Return a table of distinct users per cell and window, before and after bounding (n_windows, n_cells)."""
-    columns = _Rows(len(windows), len(cells)).of(windows, cells) | {"count": counts.ravel(), "bounded": bounded.ravel()}
-    return pa.table([pa.array(columns[f.name]).cast(f.type) for f in TRUTH], schema=TRUTH)
+    figures = {"count": counts.ravel().astype(np.int64), "bounded": bounded.ravel().astype(np.int64)}
+    columns = _Rows(len(windows), len(cells)).of(windows, cells) | figures
+    return pa.table([columns[name] for name in TRUTH.names], schema=TRUTH)
 
 
 def traces_table(released: ReleasedTraces) -> pa.Table:
