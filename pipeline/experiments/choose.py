@@ -369,7 +369,7 @@ class Choice:
     # releases that were attacked on the last grid: ``variant``, ``mean``, ``low``, ``high``, and whether they were
     # ``refused``; none without a limit on the advantage
     attacked: tuple[dict[str, Any], ...] = ()
-    suffix: str = ""  # of the names of its files: empty for a folder's first question
+    suffix: str = ""  # of the names of its files and folders: empty for a folder's first question
 
     @property
     def best(self) -> Path:
@@ -379,7 +379,7 @@ class Choice:
     @property
     def report(self) -> Path:
         """The report page of the last grid."""
-        return self.folder / f"grid-{len(self.tried)}" / "report.html"
+        return self.folder / f"grid-{len(self.tried)}{self.suffix}" / "report.html"
 
 
 def choose(
@@ -395,7 +395,8 @@ def choose(
 
     ``path``, ``overrides``: the configuration, whose mechanism is replaced. ``folder``: where to write an experiment's
     folder for each grid, ``choice.json`` and, if a candidate keeps all limits, ``best.yaml``; a second question leaves
-    those and writes ``choice-2.json`` and ``best-2.yaml``. None: runs/choose/<name>. ``begun`` and ``listener`` are
+    those and writes ``grid-1-2``, ``choice-2.json`` and ``best-2.yaml``, from trials kept for the first where they are
+    the same. None: runs/choose/<name>. ``begun`` and ``listener`` are
     called before each experiment with what it is and its trials, and after every step. Raises `ConfigError` if the
     configuration is wrong or a deployment.
     """
@@ -409,12 +410,15 @@ def choose(
         "asked"
     ] != question:
         suffix, number = f"-{number + 1}", number + 1
+    if not answer.is_file():  # of a choice that is broken off, too, the names are taken
+        write_json(answer, {"asked": question})
     (target / f"best{suffix}.yaml").unlink(missing_ok=True)
     tried: list[str] = []
     for changes in grids(config, asked.n_grids):
         grid = "x".join(map(str, changes.values())) or "as configured"
         tried.append(grid)
-        grid_folder, outcome = target / f"grid-{len(tried)}", None
+        kept, outcome = target / f"grid-{len(tried)}", None
+        grid_folder = target / f"{kept.name}{suffix}"
         experiment = experiment_of(path, overrides, asked, changes)
         variants = experiment.written["variants"]
         attacked: tuple[dict[str, Any], ...] = ()
@@ -422,7 +426,8 @@ def choose(
         if asked.advantage is not None:
             attack = attack_on(experiment, path, asked.advantage)
             begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
-            result = run_experiment(attack, target / f"{grid_folder.name}-advantage", n_jobs, listener)
+            advantages = [of.with_name(f"{of.name}-advantage") for of in (grid_folder, kept)]
+            result = run_experiment(attack, advantages[0], n_jobs, listener, advantages[1])
             failed = len(result.manifest["failed"])
             attacked = _attack_results(attack, result.folder)
             refused = {one["variant"] for one in attacked if one["refused"]}
@@ -434,7 +439,7 @@ def choose(
                 measures = [*experiment.written["measures"], *events]
                 experiment = with_variants(experiment.written | {"measures": measures}, path, variants)
             begun(f"grid {grid}", len(experiment.trials))
-            outcome = run_experiment(experiment, grid_folder, n_jobs, listener)
+            outcome = run_experiment(experiment, grid_folder, n_jobs, listener, kept)
             if asked.purpose == "events" and (best := outcome.manifest.get("choice", {}).get("best")):
                 # What is nearly as accurate as the best is ranked by the injected events that it shows.
                 least, limits = best["intervals"]["relative_mae"][1] or best["means"]["relative_mae"], asked.limits
@@ -442,7 +447,7 @@ def choose(
                 at_most = limits["at_most"] | {"relative_mae": maximum}
                 limited = {"choose": limits | {"at_most": at_most, "prefer": events[0]}}
                 experiment = with_variants(experiment.written | limited, path, variants)
-                outcome = run_experiment(experiment, grid_folder, n_jobs)
+                outcome = run_experiment(experiment, grid_folder, n_jobs, kept=kept)
             failed += len(outcome.manifest["failed"])
             if outcome.manifest.get("choice", {}).get("best"):
                 (target / f"best{suffix}.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())

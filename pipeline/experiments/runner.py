@@ -115,15 +115,16 @@ def run_experiment(
     folder: str | Path | None = None,
     n_jobs: int | None = None,
     listener: Listener = lambda done, failed, n_read: None,
+    kept: Path | None = None,
 ) -> ExperimentResult:
     """Run every trial without a stored result, then write tables, figures, advice and the report.
 
     ``folder``: where to write; None: the file's ``output``, or runs/experiments/<name>. ``n_jobs``: processes at a
-    time; None: one for each processor. Raises `ConfigError` if the folder holds files of something else, `DataError` if
-    the input cannot be read at all.
+    time; None: one for each processor. ``kept``: folder of the trials' results; None: the same. Raises `ConfigError` if
+    the folder holds files of something else, `DataError` if the input cannot be read at all.
     """
     target = begin(experiment.config, folder)
-    ended = run_trials(experiment, target, n_jobs or os.cpu_count() or 1, listener)
+    ended = run_trials(experiment, kept or target, n_jobs or os.cpu_count() or 1, listener)
     manifest = _write(experiment, target, ended)
     atomic.write_json(target / "experiment.json", manifest)
     write_report(target)

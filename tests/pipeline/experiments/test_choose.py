@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -156,12 +157,33 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     assert config.looked_at_data is True
     with pytest.raises(ConfigError, match="looked_at_data"):
         load(tmp_path / "best.yaml", ["mode=deployment"])
-    first = (tmp_path / "best.yaml").read_bytes()
+    names = ("best.yaml", "choice.json", "grid-1/experiment.json", "grid-1/report.html", "grid-1/frontier.csv")
+    first = {name: (tmp_path / name).read_bytes() for name in names}
     arguments[-3] = "relative_mae=99"
     assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
     assert f"best      {best}: {tmp_path / 'best-2.yaml'}" in capsys.readouterr().out
-    assert (tmp_path / "best.yaml").read_bytes() == first
+    assert first == {name: (tmp_path / name).read_bytes() for name in names}
+    second = json.loads((tmp_path / "grid-1-2" / "experiment.json").read_text())
+    assert (second["choice"]["at_most"], second["resumed"]) == ({"relative_mae": 99}, second["cells"])
+    assert main(["report", str(tmp_path)]) == DONE
+    assert capsys.readouterr().out.split() == [str(tmp_path / grid / "report.html") for grid in ("grid-1-2", "grid-1")]
     assert json.loads((tmp_path / "choice-2.json").read_text())["asked"]["at_most"] == {"relative_mae": 99}
+
+
+def test_a_choice_that_was_broken_off_is_not_overwritten_by_another_question(configuration, tmp_path, monkeypatch):
+    class Broken(Exception):
+        pass
+
+    def broken(*_: object, **__: object) -> None:
+        raise Broken
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.pipeline.experiments.choose.run_experiment", broken)
+        for epsilon in (20.0, 10.0, 20.0):
+            with pytest.raises(Broken):
+                choose(configuration, ChoiceRequest(epsilon=epsilon, n_seeds=1, n_grids=1), tmp_path)
+    asked = {name: json.loads((tmp_path / name).read_text())["asked"]["epsilon"] for name in sorted(os.listdir(tmp_path))}
+    assert asked == {"choice-2.json": 10.0, "choice.json": 20.0}
 
 
 def test_a_deployment_is_not_chosen_for_and_wrong_wishes_are_refused(configuration, capsys):
@@ -231,9 +253,9 @@ def test_what_a_release_is_for_decides_what_ranks_and_which_limit_holds(configur
     (tmp_path / "grid-1").symlink_to(chosen.folder / "grid-1")
     records = {path: path.stat().st_mtime_ns for path in (chosen.folder / "grid-1" / "cells").iterdir()}
     purposes = (("days", "daily_relative_mae"), ("places", "hotspot_f1"), ("windows", "relative_mae"))
-    for (purpose, measure), name in zip(purposes, ("best.yaml", "best-2.yaml", "best-3.yaml")):
+    for (purpose, measure), suffix in zip(purposes, ("", "-2", "-3")):
         assert main([*arguments, "--for", purpose]) == DONE
-        table = pl.read_parquet(tmp_path / "grid-1" / "frontier.parquet")
+        name, table = f"best{suffix}.yaml", pl.read_parquet(tmp_path / f"grid-1{suffix}" / "frontier.parquet")
         ordered = table.filter(pl.col("allowed")).sort(f"mean {measure}", descending=purpose == "places")
         best = ordered.row(0, named=True)
         messages = capsys.readouterr().out
