@@ -12,7 +12,7 @@ import polars as pl
 
 from penstock.pipeline import atomic
 from penstock.pipeline.experiments.config import ExperimentConfig, FigureSpec
-from penstock.pipeline.experiments.results import matching, wide_summary
+from penstock.pipeline.experiments.results import matching, wide_summary, write_frame
 
 #: Colours that remain apart for colour-blind readers (Okabe, Ito 2008), and markers that remain apart in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
@@ -43,8 +43,7 @@ def write_figures(
         if figure.type == "box":
             shown = rows.filter(pl.col("measure") == figure.y)
         data = f"figures/{Path(figure.file).stem}.csv"
-        with atomic.replacing(folder / data) as temporary:
-            shown.drop("mean", "low", "high", *PROVENANCE, strict=False).write_csv(temporary)
+        write_frame(shown.drop("mean", "low", "high", *PROVENANCE, strict=False), folder / data)
         if installed():
             _draw(figure, config, shown, means, folder / "figures" / figure.file)
             title = f"{config.label(figure.y)} by {config.label(figure.x)}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
@@ -21,6 +22,7 @@ from penstock.pipeline.config.rules import unread_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
 from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import LIMITS, measure
+from penstock.pipeline.reporting.markup import CSV_DIGITS
 from penstock.pipeline.reporting.summary import as_yaml
 
 #: Level of intervals over seeds.
@@ -42,9 +44,9 @@ def write_tables(
     results = results.join(ends, on=setting, how="left", maintain_order="left", nulls_equal=True)
     first = (*experiment.columns, "seed", "measure", "value", "unit", "mean", "low", "high")
     results = results.select(*first, pl.exclude(first))
-    _write(results, folder / "results.parquet")
-    _write(summary, folder / "summary.parquet")
-    _write(summary, folder / "summary.csv")
+    write_frame(results, folder / "results.parquet")
+    write_frame(summary, folder / "summary.parquet")
+    write_frame(summary, folder / "summary.csv")
     return results, summary
 
 
@@ -147,9 +149,13 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
     return wide.with_columns(missing).select(*varied, *names)
 
 
-def _write(frame: pl.DataFrame, path: Path) -> None:
+def write_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write a data frame as Parquet, or as CSV with digits for readers."""
     with atomic.replacing(path) as temporary:
-        (frame.write_csv if path.suffix == ".csv" else frame.write_parquet)(temporary)
+        if path.suffix == ".csv":
+            frame.with_columns(cs.float().round_sig_figs(CSV_DIGITS)).write_csv(temporary)
+        else:
+            frame.write_parquet(temporary)
 
 
 AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", "not measured"
@@ -169,7 +175,7 @@ def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path
         rows.append(said | limited | judged | {"verdict": verdict(claim, *judged.values())})
     if rows:
         numbers = dict.fromkeys(("at_least", "at_most", "value", "low", "high"), pl.Float64)
-        _write(pl.DataFrame(rows, schema_overrides=numbers), folder / "expected.csv")
+        write_frame(pl.DataFrame(rows, schema_overrides=numbers), folder / "expected.csv")
     return rows
 
 
@@ -241,7 +247,7 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
     complete = summary.filter(pl.col("n") == len({trial.seed for trial in experiment.trials}))
     table = frontier(choose, wide_summary(complete, choose.measures))
     for end in ("parquet", "csv"):
-        _write(table, folder / f"frontier.{end}")
+        write_frame(table, folder / f"frontier.{end}")
     choice: dict[str, Any] = {"at_least": choose.at_least, "at_most": choose.at_most, "prefer": choose.preferred}
     choice |= {"settings": len(table), "best": None, "binding": None}
     choice |= {"allowed": int(table["allowed"].sum()), "on_frontier": int(table["frontier"].sum())}

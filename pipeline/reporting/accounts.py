@@ -14,7 +14,7 @@ import polars as pl
 import yaml
 
 from penstock.evaluation.utility import METRICS
-from penstock.pipeline.reporting.markup import pack, package_text, plural
+from penstock.pipeline.reporting.markup import number, pack, package_text, percent, plural
 
 #: Up to so many subjects each has its own line.
 MAX_LINES = 4
@@ -78,6 +78,10 @@ KNOWN = {name: Treatment(**stated) for name, stated in _STATED["accountants"].it
 #: Titles of the metrics whose names are short for something.
 METRIC_TITLES: dict[str, str] = _STATED["metrics"]
 
+#: Metrics that are a share, and are shown in percent.
+SHARES = {"relative_mae", "variance_explained", "skill", "skill_last", "skill_prior", "coverage", "hotspot_f1"}
+SHARES |= {"daily_relative_mae", "daily_city_error", "anomaly_agreement", "event_recall"}
+
 #: Meaning of the one figure of utility that is no metric of two matrices: it needs a prior too.
 PRIOR = (
     "Share of the prior's error that the release saves (0: none), in windows that this run did not learn it from; of a "
@@ -101,6 +105,25 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
         return title, "", PRIOR if name == "skill_prior" else ""
     meaning = re.sub("[`*]", "", metric.help)
     return title, metric.unit.replace("people", counted), meaning.replace("people", counted)
+
+
+def is_share(measure: str, unit: str = "") -> bool:
+    """Return whether a metric or another measure is a share.
+
+    >>> is_share("skill"), is_share("share_published"), is_share("event_recall_40"), is_share("mae", "people")
+    (True, True, True, False)
+    """
+    is_named = measure.startswith("share_") or re.sub(r"_\d+$", "", measure) in SHARES
+    return is_named or unit in ("share", "probability")
+
+
+def figure_text(value: float | None, measure: str, unit: str = "") -> str:
+    """Format a measure: a share in percent, anything else to two digits.
+
+    >>> figure_text(0.3665, "relative_mae"), figure_text(4.285, "mae", "people"), figure_text(None, "mae")
+    ('37 %', '4.3', '–')
+    """
+    return percent(value, 1.0) if value is not None and is_share(measure, unit) else number(value, 2)
 
 
 def treatment(accountant: str) -> Treatment:

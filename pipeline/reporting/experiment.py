@@ -10,12 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
+from penstock.evaluation.metrics import METRICS
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.reporting.accounts import figure_text, is_share, metric_words
 from penstock.pipeline.reporting.data import citation, identity, read_json
-from penstock.pipeline.reporting.markup import Cell, Table, number, pack, phrase, plural
+from penstock.pipeline.reporting.markup import Cell, Table, number, pack, percent, phrase, plural, plus_minus
 from penstock.pipeline.reporting.summary import Headline, Notice, as_yaml, by_level
 
 MANIFEST = "experiment.json"
@@ -71,7 +72,18 @@ class ExperimentFolder:
 
     def label(self, name: str) -> str:
         """Return the label of a measure or of a varied parameter."""
-        return self.labels.get(name, phrase(name))
+        return self.labels.get(name) or (metric_words(name)[0] if name in METRICS else phrase(name))
+
+    @property
+    def preferred(self) -> str:
+        """The measure that ranks the settings of the choice."""
+        return str(self.manifest["choice"].get("prefer") or self.limits[0][0])
+
+    @property
+    def is_higher_better(self) -> bool:
+        """Whether a larger value of the preferred measure is better."""
+        sides = {name: words == "at least" for name, words, _ in self.limits}
+        return bool(sides.get(self.preferred, getattr(METRICS.get(self.preferred), "higher_is_better", False)))
 
     def setting(self, values: dict[str, Any]) -> str:
         """Describe a setting in words, with its varied parameters in the experiment's order."""
@@ -160,11 +172,11 @@ class ExperimentFolder:
         units = dict(self.summary.select("measure", "unit").iter_rows())
         heads = [*map(self.label, varied)]
         for name in measures:
-            is_plain = not units[name] or name in self.labels
+            is_plain = not units[name] or name in self.labels or is_share(name, units[name])
             heads.append(self.label(name) if is_plain else f"{self.label(name)} ({units[name]})")
         rows = [[*map(_cell, key), *(values.get(name, "") for name in measures)] for key, values in settings.items()]
-        percent = f"{self.manifest.get('confidence', 0.95):.0%}"
-        return Table(heads, rows, f"Means over seeds, with their {percent} interval, or ± half of it")
+        level = percent(self.manifest.get("confidence", 0.95), 1.0)
+        return Table(heads, rows, f"Means over seeds, with their {level} interval, or ± half of it")
 
     def provenance(self) -> dict[str, Any]:
         """Return the configuration, versions, inputs and citation."""
@@ -190,12 +202,14 @@ def _mean(row: dict[str, Any]) -> Cell:
     mean = row["mean"]
     if mean is None:
         return ""
-    if row["low"] is None:
-        return number(mean), mean
+    mean_text, low, high = (figure_text(row[side], row["measure"], row["unit"]) for side in ("mean", "low", "high"))
+    if row["low"] is None or math.isnan(mean) or math.isnan(row["low"]):
+        return mean_text, mean
     below, above = mean - row["low"], row["high"] - mean
     if abs(above - below) > 0.1 * (above + below):  # near the limits of a measure
-        return f"{number(mean)} ({number(row['low'])} to {number(row['high'])})", mean
-    return f"{number(mean)} ± {number(below, 2)}", mean
+        return f"{mean_text} ({low} to {high})", mean
+    factor, unit = (100, " %") if is_share(row["measure"], row["unit"]) else (1, "")
+    return plus_minus(factor * mean, factor * below, unit), mean
 
 
 def _cell(value: Any) -> Cell:
@@ -212,73 +226,109 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     if not choice:
         return None
     best, path, table = choice.get("best"), experiment.folder / "best.yaml", experiment.frontier
-    limits = "; ".join(f"{experiment.label(name)} {words} {number(limit)}" for name, words, limit in experiment.limits)
+    units = dict(experiment.summary.select("measure", "unit").iter_rows())
+
+    def shown(value: float, name: str) -> str:
+        """Format the value of a measure."""
+        return figure_text(value, name, units.get(name, ""))
+
+    limits = {  # to four digits: a limit is what was asked for
+        name: f"{words} {f'{number(100 * at)} %' if is_share(name, units.get(name, '')) else number(at)}"
+        for name, words, at in experiment.limits
+    }
+    asked = "; ".join(f"{experiment.label(name)} {limit}" for name, limit in limits.items())
+    preferred, verdict = experiment.preferred, f"None of {plural(choice['settings'], 'setting')} keeps every limit."
+    if best:
+        verdict = f"Best of {plural(choice['settings'], 'setting')}: {experiment.setting(best['values'])}."
+        if preferred in best["means"]:
+            verdict += f" {experiment.label(preferred)}: {shown(best['means'][preferred], preferred)}."
     has_intervals = table is not None and any(table[n].count() for n in table.columns if n.startswith("low "))
     judged = " with its whole interval" if has_intervals else ""
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     outcome = [
-        f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {limits}.",
-        binding_in_words(choice, experiment.label, experiment.setting),
+        f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {asked}.",
+        binding_in_words(choice, experiment.label, experiment.setting, shown),
         "" if best else "Nothing can be advised: ask for less, or spend more.",
     ]
     numbers = [
-        Headline(experiment.label(name), number(best["means"][name]), "", f"limit: {words} {number(limit)}")
-        for name, words, limit in (experiment.limits if best else [])
+        Headline(experiment.label(name), shown(best["means"][name], name), "", f"limit: {limit}")
+        for name, limit in (limits.items() if best else ())
         if name in best["means"]
     ]
     return {
+        "verdict": verdict,
         "outcome": " ".join(filter(None, outcome)),
-        "best": f"Best: {experiment.setting(best['values'])}." if best else "",
         "numbers": numbers,
-        "configuration": path.read_text(encoding="utf-8") if path.is_file() else "",
+        "configuration": path.read_text(encoding="utf-8") if best and path.is_file() else "",
         "settings": table is not None and _settings(experiment, table),
     }
 
 
-def binding_in_words(choice: Mapping[str, Any], label: Callable[[str], str], setting: Callable[[Any], str]) -> str:
+def binding_in_words(
+    choice: Mapping[str, Any],
+    label: Callable[[str], str],
+    setting: Callable[[Any], str],
+    shown: Callable[[float, str], str] = lambda value, name: number(value),
+) -> str:
     """Describe the binding limit, the setting that it excludes, and the nearest setting that meets it."""
     binding = choice.get("binding")
     if not binding:
         return ""
     name = binding["limit"]
     rows = [row for row in (binding["setting"], binding["keeping"]) if row]
-    shown = [f"{setting(row)} ({number(row[f'mean {name}'])})" for row in rows]
+    named = [f"{setting(row)} ({shown(row[f'mean {name}'], name)})" for row in rows]
     out = "it keeps out" if choice.get("best") else "it is missed even by"
-    return f"What binds is the limit on {label(name)}: {out} {', and the nearest that keeps it is '.join(shown)}."
+    return f"What binds is the limit on {label(name)}: {out} {', and the nearest that keeps it is '.join(named)}."
 
 
 def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
-    """Return the table of all settings without intervals, which are in the chart's CSV file."""
-    marks = [name for name in ("best", "allowed", "frontier") if name in table.columns]
+    """Return the table of all settings, best first, without intervals, which are in the chart's CSV file."""
+    # Of settings that are judged by a single measure only the best one is on the frontier.
+    kinds = ("best", "allowed", "frontier") if len(experiment.limits) > 1 else ("best", "allowed")
+    marks = [name for name in kinds if name in table.columns]
     means = [name for name in table.columns if name.startswith("mean ")]
     varied = [name for name in experiment.manifest["varied"] if name in table.columns]
     names = {"allowed": "keeps every limit", "frontier": "on the frontier"}
     names |= {name: experiment.label(name.removeprefix("mean ")) for name in means}
     names |= {name: experiment.label(name) for name in varied}
-    if marks:
-        table = table.sort([pl.col(mark) for mark in marks], descending=True, maintain_order=True)
+    by, descending = list(marks), [True] * len(marks)
+    if (ranking := f"mean {experiment.preferred}") in means:
+        by, descending = [*by, ranking], [*descending, experiment.is_higher_better]
+    if by:
+        table = table.sort(by, descending=descending, nulls_last=True, maintain_order=True)
     shown, caption = table.select(*varied, *marks, *means), "Every setting: which limits it keeps, and its figures"
-    return Table(list(shown.rename(names).columns), [list(map(_cell, row)) for row in shown.iter_rows()], caption)
+    units = dict(experiment.summary.select("measure", "unit").iter_rows())
+
+    def cell(name: str, value: Any) -> Cell:
+        """Format a value of a column."""
+        measure = name.removeprefix("mean ")
+        known = name in means and value is not None
+        return (figure_text(value, measure, units.get(measure, "")), float(value)) if known else _cell(value)
+
+    rows = [[cell(*entry) for entry in row.items()] for row in shown.iter_rows(named=True)]
+    return Table([names.get(name, name) for name in shown.columns], rows, caption)
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return a chart of all settings by their limited measures, or None if there is no choice."""
+    """Return a chart of all settings by their limited measures, or None if there is no choice.
+
+    Of a single limit it is the ranking by the preferred measure: there is nothing to weigh it against.
+    """
     table, choice = experiment.frontier, experiment.manifest.get("choice")
     if table is None or not choice:
         return None
+    limits = {name: (words == "at least", limit) for name, words, limit in experiment.limits}
+    charted: dict[str, tuple[bool, float | None]] = {**limits}
+    if len(limits) == 1:
+        charted = {experiment.preferred: limits.get(experiment.preferred, (experiment.is_higher_better, None))}
     measures: list[dict[str, Any]] = [
-        {"label": experiment.label(name), "limit": limit, "atLeast": words == "at least"}
+        {"label": experiment.label(name), "limit": limit, "atLeast": is_higher, "share": is_share(name)}
         | {side: pack(table[f"{side} {name}"].cast(pl.Float64).fill_null(math.nan)) for side in ("mean", "low", "high")}
-        for name, words, limit in experiment.limits
+        for name, (is_higher, limit) in charted.items()
         if f"mean {name}" in table.columns
     ]
     if not measures:
         return None
-    if len(measures) == 1:  # there is no other to set it against: the settings in their order
-        name, words, _ = experiment.limits[0]
-        order, none = table[f"mean {name}"].rank("ordinal", descending=words == "at least"), np.full(len(table), np.nan)
-        sides = {"mean": pack(order.cast(pl.Float64).fill_null(math.nan)), "low": pack(none), "high": pack(none)}
-        measures.append({"label": "place in the order", "limit": None, "atLeast": False, **sides})
     varied = experiment.manifest["varied"]
     rows = table.select(varied).to_dicts()
     first = varied[0] if varied else None

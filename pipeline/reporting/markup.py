@@ -18,6 +18,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import ArrayLike
 
+#: Significant digits of numbers in CSV files, which people read; Parquet files hold every number as it is.
+CSV_DIGITS = 6
 #: Text, or text and the number it is sorted by.
 Cell = str | tuple[str, float]
 
@@ -89,13 +91,28 @@ def number(value: float | None, digits: int = 4) -> str:
 def percent(part: float, whole: float) -> str:
     """Format a fraction as a percentage.
 
-    >>> percent(1, 3), percent(1, 100000), percent(0, 0)
-    ('33 %', '< 0.1 %', '0 %')
+    >>> percent(1, 3), percent(1, 100000), percent(0, 0), percent(-14.4, 1)
+    ('33 %', '< 0.1 %', '0 %', '−1,440 %')
     """
     share = part / whole if whole else 0.0
+    if not math.isfinite(share):
+        return number(share)
     if 0 < share < 0.001:
         return "< 0.1 %"
-    return f"{share:.0%}".replace("%", " %") if share >= 0.1 or share == 0 else f"{share:.1%}".replace("%", " %")
+    places = 0 if abs(share) >= 0.1 or share == 0 else 1
+    return f"{share:,.{places}%}".replace("%", " %").replace("-", "−")
+
+
+def plus_minus(mean: float, half: float, unit: str = "") -> str:
+    """Format a mean with half of its interval, both to two digits of the latter.
+
+    >>> plus_minus(7.7234, 0.7765), plus_minus(36.65, 9.99, " %"), plus_minus(0.25, 0.0)
+    ('7.72 ± 0.78', '37 ± 10 %', '0.25 ± 0')
+    """
+    if not 1e-4 <= half < 1e6 or not math.isfinite(mean):
+        return f"{number(mean, 3)} ± {number(half, 2)}{unit}"
+    places = max(0, 1 - math.floor(math.log10(float(f"{half:.1e}"))))
+    return f"{mean:,.{places}f} ± {half:,.{places}f}{unit}".replace("-", "−")
 
 
 def moment(milliseconds: float, time_zone: str) -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 from penstock.pipeline import atomic
 from penstock.pipeline.reporting.accounts import metric_words
 from penstock.pipeline.reporting.data import Run, citation, identity
 from penstock.pipeline.reporting.experiment import ExperimentFolder, is_experiment
-from penstock.pipeline.reporting.markup import number
+from penstock.pipeline.reporting.markup import CSV_DIGITS, number
 
 #: Characters that LaTeX reads as commands, and letters that its usual fonts lack.
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -102,7 +103,12 @@ def write_for_paper(folder: str | Path) -> list[Path]:
     entry = citation(*_manifest(folder))
     place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder
     shown = frame.drop("name", "version", "configuration", "seed")
-    texts = {"figures.csv": frame.write_csv(), "figures.tex": latex(shown, entry) + "\n", "citation.bib": entry + "\n"}
+    rounded = frame.with_columns(cs.float().round_sig_figs(CSV_DIGITS))
+    texts = {
+        "figures.csv": rounded.write_csv(),
+        "figures.tex": latex(shown, entry) + "\n",
+        "citation.bib": entry + "\n",
+    }
     for name, text in texts.items():
         atomic.write_text(place / name, text, private=True)
     return [place / name for name in texts]

@@ -18,7 +18,14 @@ from penstock.pipeline.counting.input_check import lost
 from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, even_odds, losses_in_words, short
 from penstock.pipeline.output.manifest import users_in_words
 from penstock.pipeline.output.utility_summary import ONE, in_words, is_better, zeros_are_better
-from penstock.pipeline.reporting.accounts import AccountFigure, metric_words, smallest_is_worst, treatment
+from penstock.pipeline.reporting.accounts import (
+    AccountFigure,
+    figure_text,
+    is_share,
+    metric_words,
+    smallest_is_worst,
+    treatment,
+)
 from penstock.pipeline.reporting.data import Run, citation, identity
 from penstock.pipeline.reporting.markup import Table, moment, number, percent, phrase, plural
 
@@ -35,9 +42,6 @@ MANY_VISITS = 0.05
 #: Order of the sections in a configuration as people write it.
 SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
 OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
-
-#: Metrics that are a share, and are shown in percent.
-SHARES = {"relative_mae", "variance_explained", "skill", "skill_last", "daily_relative_mae", "daily_city_error"}
 
 #: Levels of a warning, the gravest first.
 Level = Literal["danger", "caution", "note"]
@@ -249,12 +253,10 @@ def _utility(run: Run) -> list[Headline]:
         title, unit, note = metric_words(name, run.counted)
         if run.traces is not None:
             unit, note = "metres", "Distance of released and true points, mean over all points."
-        shown = number(value, 3)
-        if name in SHARES and math.isfinite(value):
-            shown, note = percent(value, 1.0), re.sub(r"\b1(?= is best|\))", "100 %", note)
-        elif unit == run.counted:
-            shown = number(value, 2)
-        parts.append(Headline(title, shown, unit, note or "Released against the truth, over the whole run."))
+        if is_share(name):
+            note = re.sub(r"\b1(?= is best|\))", "100 %", note)
+        note = note or "Released against the truth, over the whole run."
+        parts.append(Headline(title, figure_text(value, name), unit, note))
     return parts
 
 

@@ -124,6 +124,7 @@ def _manifests(folder: Path, cells: Any, n_windows: int, space: Any, public: Any
 
 def experiment_folder(folder: Path, **changes: Any) -> Path:
     """Folder of an experiment with two settings, two measures, a figure, a claim and a choice."""
+    folder.mkdir(exist_ok=True)
     settings = [("uniform", 1.0, 0.8, 3.0), ("sample", 2.0, 0.9, None)]
     rows = [
         {

@@ -1,4 +1,4 @@
-// Scatter plot of the settings of an experiment by two of its limited measures, with limits and frontier.
+// The settings of an experiment: by two of its limited measures, with limits and frontier, or ranked by a single one.
 
 const TALL = 380, WEST = 56, EAST = 14, NORTH = 12, SOUTH = 42;
 const SHAPES = [
@@ -17,15 +17,86 @@ function scaleOf(values, from, to) {
   const isLog = low > 0 && high / low > 30;
   if (isLog) [low, high] = [low / 1.25, high * 1.25];
   else { const room = (high - low || Math.abs(high) || 1) * 0.06; [low, high] = [low >= 0 && low < (high - low) ? 0 : low - room, high + room]; }
-  const whole = known.every(Number.isInteger);  // places in an order
   const share = isLog ? (v) => Math.log(v / low) / Math.log(high / low) : (v) => (v - low) / (high - low);
   const decades = () => Array.from({ length: 40 }, (_, i) => 10 ** (Math.floor(Math.log10(low)) + Math.floor(i / 3)) * [1, 2, 5][i % 3]).filter((v) => v >= low && v <= high);
   const at = (v) => from + Math.min(Math.max(share(v), -0.1), 1.1) * (to - from);
-  return { at, ticks: isLog ? decades() : niceTicks(low, high, 6).filter((v) => v <= high && (!whole || Number.isInteger(v))) };
+  return { at, ticks: isLog ? decades() : niceTicks(low, high, 6).filter((v) => v <= high) };
+}
+
+// A share in percent, whole ones from ten on.
+function said(measure, value) {
+  if (!measure.share || !Number.isFinite(value)) return short(value);
+  return `${short(Math.abs(value) < 0.1 ? 100 * value : Math.round(100 * value))} %`;
+}
+const verdictOn = ({ allowed, best }, at) => (best[at] ? "best of those that keep every limit" : allowed[at] ? "keeps every limit" : "breaks a limit");
+
+function saveSettings({ measures, settings, allowed, best }) {
+  const columns = ["setting", "keeps every limit", "best", ...measures.flatMap((m) => [m.label, `${m.label} (low)`, `${m.label} (high)`])];
+  const rows = settings.map((name, i) => [name, allowed[i] ? "yes" : "no", best[i] ? "yes" : "no", ...measures.flatMap((m) => [m.mean[i], m.low[i], m.high[i]])]);
+  download("all-settings", columns, rows);
+}
+
+// One line for each setting, the best value first: what a single measure says, with the name beside the point.
+class Ranking {
+  // data: as of `Frontier`, with one measure
+  constructor(data) {
+    this.data = data;
+    const [m] = data.measures, worst = m.atLeast ? -Infinity : Infinity;
+    const key = (i) => (Number.isNaN(m.mean[i]) ? worst : m.mean[i]);
+    this.order = [...data.settings.keys()].sort((i, j) => data.best[j] - data.best[i] || (m.atLeast ? key(j) - key(i) : key(i) - key(j)) || 0);
+    this.drawing = svg("svg", { class: "chart frontier", role: "img" });
+    this.node = html("figure", { "data-chart": "ranking" },
+      html("figcaption", {}, html("h3", {}, m.label), html("div", { class: "tools" }, csvButton("all settings", () => saveSettings(data)))),
+      html("p", { class: "note" }, `Filled: keeps every limit. Ring: best. Lines: intervals over seeds.${m.limit === null ? "" : " Beyond the dashed limit is shaded."}`),
+      this.drawing);
+    new ResizeObserver(() => this.draw()).observe(this.node);
+    this.draw();
+  }
+
+  // The values of those that keep every limit fill the width; others may lie at its edge, with their number beside it.
+  range() {
+    const { measures: [m], allowed } = this.data;
+    const all = (kept) => this.order.filter((i) => !kept || allowed[i]).flatMap((i) => [m.mean[i], m.low[i], m.high[i]]).filter(Number.isFinite);
+    const values = [0, ...(m.limit === null ? [] : [m.limit]), ...(all(true).length ? all(true) : all(false))];
+    const low = Math.min(...values), high = Math.max(...values), room = (high - low || 1) * 0.25;
+    const every = [low, high, ...all(false)];
+    return [Math.max(Math.min(...every), low - room), Math.min(Math.max(...every), high + room)];
+  }
+
+  draw() {
+    const { measures: [m], settings, allowed, best } = this.data;
+    const width = Math.max(this.node.clientWidth, 260), isNarrow = width < 560;
+    const west = isNarrow ? 8 : Math.min(7 * Math.max(...settings.map((name) => name.length)) + 16, width / 2), right = width - 64;
+    const tall = isNarrow ? 44 : 24, bottom = this.order.length * tall + 6;
+    const [low, high] = this.range();
+    const x = (v) => west + (Math.min(Math.max((v - low) / (high - low || 1), 0), 1)) * (right - west);
+    const made = niceTicks(low, high, isNarrow ? 3 : 6).flatMap((tick) => [
+      svg("line", { class: "grid", x1: x(tick), x2: x(tick), y1: 0, y2: bottom }),
+      svg("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, said(m, tick))]);
+    if (m.limit !== null) {
+      const [from, to] = m.atLeast ? [west, x(m.limit)] : [x(m.limit), right];
+      made.push(svg("rect", { class: "beyond", x: from, width: Math.max(to - from, 0), y: 0, height: bottom }),
+        svg("line", { class: "limit", x1: x(m.limit), x2: x(m.limit), y1: 0, y2: bottom }));
+    }
+    this.order.forEach((i, row) => {
+      const y = row * tall + (isNarrow ? 32 : 14), at = x(m.mean[i]);
+      made.push(svg("text", { class: "name", x: isNarrow ? west : west - 12, y: isNarrow ? y - 15 : y + 4, "text-anchor": isNarrow ? "start" : "end" }, settings[i]),
+        svg("text", { class: best[i] ? "name" : "", x: width, y: y + 4, "text-anchor": "end" }, said(m, m.mean[i])));
+      if (Number.isNaN(m.mean[i])) return;
+      if (Number.isFinite(m.low[i])) made.push(svg("line", { class: "spread", x1: x(m.low[i]), x2: x(m.high[i]), y1: y, y2: y }));
+      const title = `${settings[i]}: ${said(m, m.mean[i])}, ${verdictOn(this.data, i)}`;
+      made.push(svg("path", { d: SHAPES[0](5), class: `c0 point${allowed[i] ? " kept" : ""}`, transform: `translate(${at.toFixed(1)} ${y})` }, svg("title", {}, title)));
+      if (best[i]) made.push(svg("circle", { class: "ring", cx: at, cy: y, r: 9 }));
+    });
+    this.drawing.setAttribute("height", bottom + 24);
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${bottom + 24}`);
+    this.drawing.setAttribute("aria-label", `${settings.length} settings by ${m.label}, the best value first; the table below holds all values.`);
+    this.drawing.replaceChildren(...made);
+  }
 }
 
 class Frontier {
-  // data: {measures: [{label, limit, atLeast, mean, low, high}], settings, group, allowed, best}
+  // data: {measures: [{label, limit, atLeast, share, mean, low, high}], settings, group, allowed, best}
   constructor(data) {
     this.data = data;
     this.groups = [...new Set(data.group)];
@@ -44,7 +115,7 @@ class Frontier {
     this.drawing = svg("svg", { class: "chart frontier", role: "img", height: TALL });
     const of = (text, node) => html("label", {}, `${text} `, node);
     this.node = html("figure", { "data-chart": "frontier" },
-      html("figcaption", {}, html("h3", {}, "Frontier"), html("div", { class: "tools" }, csvButton("all settings", () => this.save()))),
+      html("figcaption", {}, html("h3", {}, "Frontier"), html("div", { class: "tools" }, csvButton("all settings", () => saveSettings(data)))),
       html("p", { class: "note" }, "Filled: keeps every limit. Ring: best. Dotted: no setting is better in both measures shown. Beyond the dashed limits is shaded."),
       html("p", { class: "axes" }, of("Up", this.up), of("Across", this.across), of("Setting", this.picked)),
       this.legend(), this.drawing, this.says);
@@ -60,10 +131,9 @@ class Frontier {
   }
 
   pick() {
-    const { measures, settings, allowed, best } = this.data, at = Number(this.picked.value);
-    const values = measures.map((m) => `${m.label} ${short(m.mean[at])}`).join(" · ");
-    const verdict = best[at] ? "best of those that keep every limit" : allowed[at] ? "keeps every limit" : "breaks a limit";
-    this.says.replaceChildren(html("strong", {}, `${settings[at]}: ${verdict}. `), values);
+    const { measures, settings } = this.data, at = Number(this.picked.value);
+    const values = measures.map((m) => `${m.label} ${said(m, m.mean[at])}`).join(" · ");
+    this.says.replaceChildren(html("strong", {}, `${settings[at]}: ${verdictOn(this.data, at)}. `), values);
     this.draw();
   }
 
@@ -83,9 +153,9 @@ class Frontier {
     const middle = (WEST + right) / 2;
     return [
       ...this.y.ticks.flatMap((tick) => [svg("line", { class: "grid", x1: WEST, x2: right, y1: this.y.at(tick), y2: this.y.at(tick) }),
-        svg("text", { x: WEST - 8, y: this.y.at(tick) + 4, "text-anchor": "end" }, short(tick))]),
+        svg("text", { x: WEST - 8, y: this.y.at(tick) + 4, "text-anchor": "end" }, said(n, tick))]),
       ...this.x.ticks.flatMap((tick) => [svg("line", { class: "grid", x1: this.x.at(tick), x2: this.x.at(tick), y1: NORTH, y2: bottom }),
-        svg("text", { x: this.x.at(tick), y: bottom + 16, "text-anchor": "middle" }, short(tick))]),
+        svg("text", { x: this.x.at(tick), y: bottom + 16, "text-anchor": "middle" }, said(m, tick))]),
       svg("text", { class: "name", x: middle, y: TALL - 6, "text-anchor": "middle" }, m.label),
       svg("text", { class: "name", x: -(NORTH + bottom) / 2, y: 12, "text-anchor": "middle", transform: "rotate(-90)" }, n.label)];
   }
@@ -135,12 +205,5 @@ class Frontier {
       }),
       ...order.filter((i) => best[i]).map((i) => svg("circle", { class: "ring", cx: place(i)[0], cy: place(i)[1], r: 11 })),
       ...order.filter((i) => i === picked).map((i) => svg("circle", { class: "picked", cx: place(i)[0], cy: place(i)[1], r: 8 }))];
-  }
-
-  save() {
-    const { measures, settings, allowed, best } = this.data;
-    const columns = ["setting", "keeps every limit", "best", ...measures.flatMap((m) => [m.label, `${m.label} (low)`, `${m.label} (high)`])];
-    const rows = settings.map((name, i) => [name, allowed[i] ? "yes" : "no", best[i] ? "yes" : "no", ...measures.flatMap((m) => [m.mean[i], m.low[i], m.high[i]])]);
-    download("all-settings", columns, rows);
   }
 }

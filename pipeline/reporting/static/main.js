@@ -115,7 +115,10 @@ function show(data) {
     table.parentNode.before(html("p", { class: "above" }, csvButton(title, () => download(title, columns, rows()))));
   });
   copyButtons();
-  if (data.frontier) document.getElementById("frontier").replaceChildren(new Frontier(data.frontier).node);
+  if (data.frontier) {
+    const kind = data.frontier.measures.length > 1 ? Frontier : Ranking;
+    document.getElementById("frontier").replaceChildren(new kind(data.frontier).node);
+  }
   (data.figures || []).forEach(({ title, columns, rows }, i) => {
     const tools = html("div", { class: "tools" }, csvButton(title, () => download(title, columns, rows)));
     document.querySelectorAll(".picture figcaption")[i].append(tools);

@@ -182,7 +182,9 @@ def test_a_choice_that_was_broken_off_is_not_overwritten_by_another_question(con
         for epsilon in (20.0, 10.0, 20.0):
             with pytest.raises(Broken):
                 choose(configuration, ChoiceRequest(epsilon=epsilon, n_seeds=1, n_grids=1), tmp_path)
-    asked = {name: json.loads((tmp_path / name).read_text())["asked"]["epsilon"] for name in sorted(os.listdir(tmp_path))}
+    asked = {
+        name: json.loads((tmp_path / name).read_text())["asked"]["epsilon"] for name in sorted(os.listdir(tmp_path))
+    }
     assert asked == {"choice-2.json": 10.0, "choice.json": 20.0}
 
 

@@ -490,13 +490,13 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
         "3 of 4 runs ended well: 2 settings, by variant, epsilon.",
         "Danger: 1 failed run. uniform, seed 2: no budget <b>left</b>",
         "Of 2 settings 1 keeps every limit with its whole interval: "
-        "hotspots <i>found</i> at least 0.75; mae at most 5.",
-        "Best: uniform, epsilon 1.",
-        "hotspots <i>found</i> 0.8 limit: at least 0.75",
+        "hotspots <i>found</i> at least 75 %; Mean absolute error at most 5.",
+        "choose Best of 2 settings: uniform, epsilon 1. hotspots <i>found</i>: 80 %. Which <i>one</i>?",
+        "hotspots <i>found</i> 80 % limit: at least 75 %",
         "name: <b>best</b>",
         "uniform wins A 2022 ≤ 0.7 0.8 differs",
-        "0.8 ± 0.1",
-        "mae (people)",
+        "80 ± 10 %",
+        "Mean absolute error (people)",
         "F1 & more",
     ):
         assert expected in parsed.text
@@ -511,8 +511,24 @@ def test_an_experiment_has_a_page_too(tmp_path, capsys):
     assert unpack(chart["best"]).tolist() == [1, 0]
     actual = {m["label"]: (m["limit"], m["atLeast"], unpack(m["mean"]).tolist()) for m in chart["measures"]}
     assert actual["hotspots <i>found</i>"] == (0.75, True, pytest.approx([0.8, 0.9]))
-    assert actual["mae"] == (5.0, False, [3.0, np.inf])
+    assert actual["Mean absolute error"] == (5.0, False, [3.0, np.inf])
     assert np.isnan(unpack(chart["measures"][1]["low"])).all()
+
+
+def test_a_choice_with_one_limit_ranks_the_settings_by_what_is_preferred(tmp_path):
+    choice = {"settings": 2, "allowed": 1, "at_least": {"hotspot_f1": 0.75}, "at_most": {}, "prefer": "mae"}
+    best = {"values": {"variant": "uniform", "epsilon": 1.0}, "means": {"hotspot_f1": 0.8, "mae": 3.0}}
+    text = page(experiment_folder(tmp_path, choice=choice | {"best": best}))
+    [measure] = data(text)["frontier"]["measures"]
+    assert (measure["label"], measure["limit"], measure["atLeast"]) == ("Mean absolute error", None, False)
+    assert unpack(measure["mean"]).tolist() == [3.0, np.inf]
+    words = Text(text).text
+    assert "Best of 2 settings: uniform, epsilon 1. Mean absolute error: 3." in words
+    assert "on the frontier" not in words
+    # Nothing is advised where nothing keeps the limit, not even what an earlier question left in the folder.
+    none = Text(page(experiment_folder(tmp_path / "none", choice=choice | {"allowed": 0, "best": None}))).text
+    assert "None of 2 settings keeps every limit. Which" in none
+    assert "<b>best</b>" not in none
 
 
 def test_a_minimal_experiment_has_a_page(tmp_path):
@@ -579,7 +595,7 @@ def test_shares_are_shown_in_percent_and_people_with_two_digits(tmp_path):
     shown = Text(
         page(run_folder(tmp_path, operator={"utility": {"mae": 4.462, "skill": 0.8699, "kendall_tau": 0.8123}}))
     ).text
-    for words in ("Mean absolute error 4.5 people", "Skill against zeros 87 %", "(100 % is best", "0.812"):
+    for words in ("Mean absolute error 4.5 people", "Skill against zeros 87 %", "(100 % is best", "0.81 "):
         assert words in shown
 
 

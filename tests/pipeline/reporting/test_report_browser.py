@@ -435,11 +435,22 @@ def test_the_frontier_of_an_experiment(driver, tmp_path):
     assert page.one("#frontier [role=status]").text.startswith("uniform, epsilon 1: best of those")
     page.one("select[aria-label=Setting]").send_keys("sample")
     assert page.one("#frontier [role=status]").text.startswith("sample, epsilon 2: breaks a limit. ")
-    assert page.one("#frontier [role=status]").text.endswith("mae ∞")
+    assert page.one("#frontier [role=status]").text.endswith("Mean absolute error ∞")
     across = page.one("select[aria-label='Horizontal axis']")
     across.send_keys("hotspots")
     assert len(page.find(".frontier .point")) == 2
     assert len(page.find(".frontier .point.kept")) == 1
+
+
+def test_settings_of_a_single_limit_are_ranked_by_name(driver, tmp_path):
+    choice = {"settings": 2, "allowed": 1, "at_least": {"hotspot_f1": 0.85}, "at_most": {}, "prefer": "hotspot_f1"}
+    best = {"values": {"variant": "uniform", "epsilon": 1.0}, "means": {"hotspot_f1": 0.8}}
+    page = Page(driver, write_report(experiment_folder(tmp_path, choice=choice | {"best": best}))[0].as_uri())
+    assert [label.text for label in page.find(".frontier .name")][:3:2] == ["uniform, epsilon 1", "sample, epsilon 2"]
+    assert {"80 %", "90 %"} <= {label.text for label in page.find(".frontier text")}
+    assert len(page.find(".frontier .point.kept")) == len(page.find(".frontier .ring")) == 1
+    assert len(page.find(".frontier .limit")) == 1
+    assert faults(page) == []
 
 
 def test_the_data_of_a_figure_of_an_experiment_is_downloaded(driver, tmp_path):
