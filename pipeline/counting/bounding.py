@@ -1,5 +1,5 @@
-"""Contribution bounding: at most C cells per window, U cells and W windows per block, and n memberships per budget
-period.
+"""Contribution bounding: per user, at most C cells per window, U cells and W windows per block, and n memberships per
+budget period.
 
 Sensitivity comes from here.
 """
@@ -65,7 +65,9 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if a ``bounding`` section sets no bound within multi-cell windows, or None."""
+    """Return a warning if a ``bounding`` section leaves contributions to windows with several cells unbounded, or
+    None otherwise.
+    """
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (
@@ -105,7 +107,7 @@ def bound(memberships: ContributionRows, max_cells: int, keep: str, hash_key: by
 
 
 def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> NDArray[np.generic]:
-    """Rank the cells of a window by preference (smallest rank first)."""
+    """Return a sort key that ranks each row's cell within its window, with the most preferred cell first."""
     if keep == "hash":
         return np.asarray(keyed_hash(hash_key, *identity(memberships), memberships.window, memberships.cell))
     assert memberships.mark is not None
@@ -113,7 +115,7 @@ def _preference(memberships: ContributionRows, keep: str, hash_key: bytes) -> ND
 
 
 class PeriodQuota:
-    """The share of ``max_per_period`` that each user has consumed in the budget period of the latest window.
+    """The amount of ``max_per_period`` that each user has consumed in the current budget period.
 
     Memberships count in the order of windows, those of one window in the order in which `bound` prefers them. Which
     ones count for a user is a function of that user's own rows, so that users can be split into shards with a quota
@@ -133,7 +135,7 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Exhaust every user's quota for a budget period, or return False if it is already exhausted."""
+        """Exhaust every user's quota for a budget period. Return False if it was already exhausted."""
         was_open, self._closed = self._closed < period, period
         return was_open
 
@@ -148,7 +150,7 @@ class PeriodQuota:
     def admit(
         self, memberships: ContributionRows, period: Integers, maximum: int | Integers, keep: str, hash_key: bytes
     ) -> NDArray[np.bool_]:
-        """Return a mask of the memberships to keep, and deduct them from their users' quotas.
+        """Return a mask of the memberships to keep and deduct them from their users' quotas.
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period, of
@@ -190,7 +192,7 @@ class PeriodQuota:
 
 @dataclass(frozen=True, kw_only=True)
 class CountingBounds(Bounds):
-    """The enforced bounds on one user's contributions, with the resulting sensitivity."""
+    """The enforced bounds on one user's contributions and the resulting sensitivity."""
 
     keep: str = "hash"  # which cells are kept where a user has more; see `bound`
     pace: tuple[float, ...] | None = None  # shares of ``max_per_period`` that open in turn; None: all at once
@@ -198,7 +200,7 @@ class CountingBounds(Bounds):
 
     @classmethod
     def of(cls, bounding: Bounding, n_cells: int, block_length: int) -> CountingBounds:
-        """Return the bounds of a run, given the number of cells and the mechanism's block length in windows."""
+        """Return a run's bounds, given its number of cells and the mechanism's block length in windows."""
         has_blocks = block_length > 1
         return cls(
             max_cells=min(bounding.max_cells or n_cells, n_cells),
@@ -211,8 +213,8 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Return the number of memberships available to a user by each window, given the ``elapsed`` fraction of its
-        period.
+        """Return how many memberships a user may have contributed by each window, given the elapsed fraction of its
+        budget period.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -228,19 +230,17 @@ class CountingBounds(Bounds):
 
     @property
     def over_blocks(self) -> bool:
-        """Return whether contributions are bounded over blocks."""
+        """Return whether contributions are bounded per block."""
         return self.max_windows is not None or self.max_block_cells is not None
 
     @property
     def over_periods(self) -> bool:
-        """Return whether contributions are bounded over budget periods, in which case a quota counts windows in
-        order.
-        """
+        """Return whether contributions are bounded per budget period, which requires counting windows in order."""
         return self.max_per_period is not None
 
     def spans_windows(self, together: int) -> bool:
-        """Return whether bounding selects among a person's events across windows, treating ``together`` as one
-        window.
+        """Return whether bounding chooses among a person's events in different windows, treating ``together``
+        consecutive windows as one.
         """
         return self.over_blocks or self.over_periods or together > 1
 
@@ -262,7 +262,7 @@ def bound_block(memberships: ContributionRows, bounds: CountingBounds, hash_key:
 
 
 def identity(memberships: ContributionRows) -> tuple[Integers, Integers]:
-    """Return identities as columns for hashing, regardless of their encoding."""
+    """Return each row's identity as two integer columns for hashing, regardless of its encoding."""
     user = memberships.user
     return user[:, 0], user[:, 1] if user.shape[1] == 2 else np.zeros(len(user), np.int64)
 
@@ -295,7 +295,7 @@ def _bound_items(
 
 
 def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integers, limit: int) -> NDArray[np.bool_]:
-    """Return a mask of the first ``limit`` rows of each unit, ordered by preference and then by tie-breaker."""
+    """Return a mask of the first ``limit`` rows of each unit, ordered by preference with ties broken by ``tie``."""
     first = np.flatnonzero(starts_of([unit]))
     length = np.diff(first, append=len(unit))
     if len(unit) and preference.dtype == np.uint64:
@@ -314,7 +314,7 @@ def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integer
 
 
 def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
-    """Return the smallest ``max_per_period`` that keeps a given share of memberships, given the period of each.
+    """Return the smallest ``max_per_period`` that keeps a given fraction of all memberships.
 
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
     >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
@@ -339,7 +339,8 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and loses little compared with the noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and whose bias is small relative to the
+    noise.
 
     ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
     deviation of the noise for a bound; it grows with the bound.

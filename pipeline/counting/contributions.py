@@ -44,7 +44,7 @@ def sorted_order(columns: Sequence[Integers]) -> Integers:
 
 
 def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
-    """Return a mask of the rows that differ from their predecessor, including the first row."""
+    """Return a mask of the rows that differ from the previous row. The first row is always marked."""
     start = np.ones(len(columns[0]), bool)
     if len(start) > 1:
         np.not_equal(columns[0][1:], columns[0][:-1], out=start[1:])
@@ -54,7 +54,7 @@ def starts_of(columns: Sequence[Integers]) -> NDArray[np.bool_]:
 
 
 def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: str) -> tuple[list[Integers], Any]:
-    """Return the distinct rows in lexicographic order, with the merged mark of each row if marks are given."""
+    """Return the distinct rows in lexicographic order, along with each row's merged mark if marks are given."""
     order = sorted_order(columns)
     columns = [np.asarray(column, np.int64)[order] for column in columns]
     start = np.flatnonzero(starts_of(columns))
@@ -65,7 +65,7 @@ def distinct_marked(columns: Sequence[Integers], marks: Integers | None, keep: s
 
 @dataclass(frozen=True)
 class ContributionRows:
-    """Distinct contributions as columns, sorted by user, window and cell."""
+    """Distinct contributions stored as columns, sorted by user, window and cell."""
 
     user: Integers  # shape (n, 1) or (n, 2): identity, as in the tables of `users.user_codes`
     window: Integers  # shape (n,), from 1
@@ -82,7 +82,7 @@ class ContributionRows:
 
 
 def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> ContributionRows:
-    """Return the union of contributions without duplicates, ordered by user, window and cell.
+    """Return the union of several sets of contributions, deduplicated and sorted by user, window and cell.
 
     ``parts``: at least one; all with a mark or all without; identities of equally many columns.
     """
@@ -96,7 +96,7 @@ def merge(parts: Iterable[ContributionRows], keep: str = "hash") -> Contribution
 
 
 def factorize(user: Integers) -> tuple[Integers, Integers]:
-    """Return the sorted distinct identities, and the index of each row's identity."""
+    """Return the sorted distinct identities and each row's index among them."""
     if user.shape[1] == 1:
         low, high = int(user.min()), int(user.max())
         if high - low < 4 * len(user):
@@ -113,7 +113,7 @@ def factorize(user: Integers) -> tuple[Integers, Integers]:
 
 
 def widened(user: Integers, width: int) -> Integers:
-    """Pad identities to ``width`` columns, filling up plain integers with zeros."""
+    """Pad identities to ``width`` columns, filling the extra columns with zeros."""
     return np.pad(user, ((0, 0), (0, width - user.shape[1])))
 
 
@@ -123,7 +123,7 @@ CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class KeyLayout:
-    """The numbers of bits for the window and the cell in a key; the remaining bits encode the user.
+    """The number of bits for the window and for the cell in a key. The remaining bits encode the user.
 
     >>> layout = KeyLayout(n_windows=4, n_cells=1000)
     >>> key = layout.pack(np.array([5]), np.array([2]), np.array([999]))
@@ -145,12 +145,12 @@ class KeyLayout:
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
-        """Return whether every user fits into the remaining bits of a 62-bit key."""
+        """Return whether that many users fit in the remaining bits of a 62-bit key."""
         low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
     def check(self, users: Integers) -> None:
-        """Raise `DataError` unless `holds` is true; the counts of a larger group would not fit in memory."""
+        """Raise `DataError` if the users do not fit in the remaining bits of a key."""
         if not self.holds(users):
             size = f"{int(users.max()) + 1:,} users × {self.n_windows:,} windows × {self.n_cells:,} cells"
             cure = "use fewer cells, or shorter blocks of windows"
@@ -170,7 +170,7 @@ class KeyLayout:
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """Count the keys per window and cell, shape (n_windows, n_cells)."""
+        """Count the keys per window per cell, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):
@@ -179,8 +179,8 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct ones. With ``in_runs``, use a merge sort, which suits a few sorted
-    runs.
+    """Sort keys in place and return the distinct ones. Set ``in_runs`` to use a merge sort, which is faster for a
+    few sorted runs.
     """
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
@@ -188,7 +188,7 @@ def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
 
 
 def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
-    """Yield each group with the indices of its rows, using a single integer sort."""
+    """Yield each distinct group with the indices of its rows, using a single integer sort."""
     low, high = int(group.min()), int(group.max())
     narrow = (group - low).astype(np.int16) if high - low < 2**15 else group
     order = np.argsort(narrow, kind="stable")
@@ -198,7 +198,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Return the rows, in order, of users with more than ``max_cells`` cells in one window.
+    """Return the sorted indices of rows whose user has more than ``max_cells`` cells in that window.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -222,12 +222,12 @@ class UserTable(Protocol):
     def __len__(self) -> int: ...
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Return the identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities for user codes, shape (n, 1) or (n, 2)."""
 
 
 @dataclass(frozen=True, eq=False)
 class IdentityTable:
-    """A table of identities indexed by code, for use as a `UserTable`."""
+    """A `UserTable` backed by an array of identities."""
 
     identities: Integers  # shape (n_users, 1) or (n_users, 2)
 
@@ -235,13 +235,13 @@ class IdentityTable:
         return len(self.identities)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Return the identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities for user codes, shape (n, 1) or (n, 2)."""
         return self.identities[codes]
 
 
 @dataclass(frozen=True, eq=False)
 class Contributions:
-    """Distinct contributions to one group of windows, in key order."""
+    """Distinct contributions to one group of windows, sorted by key."""
 
     keys: Integers  # shape (n,): as `KeyLayout.pack` makes them, ascending
     users: UserTable | None = None  # whose codes the keys hold, shared by pieces; None: keys hold the ids themselves
@@ -251,7 +251,7 @@ class Contributions:
         return len(self.keys)
 
     def take(self, rows: NDArray[np.bool_] | Integers) -> Contributions:
-        """Select contributions, keeping their order."""
+        """Select contributions, preserving their order."""
         return Contributions(self.keys[rows], self.users, None if self.marks is None else self.marks[rows])
 
     def rows(self, layout: KeyLayout, first: int) -> ContributionRows:
@@ -260,11 +260,11 @@ class Contributions:
         return ContributionRows(self.identities(user), window + first, cell, self.marks)
 
     def identities(self, user: Integers) -> Integers:
-        """Return the identities of users as stored in keys, shape (n, 1) or (n, 2)."""
+        """Return the identities for the user codes stored in keys, shape (n, 1) or (n, 2)."""
         return user[:, None] if self.users is None else self.users.of(user)
 
     def tabled(self, layout: KeyLayout) -> tuple[UserTable, Contributions]:
-        """Return a user table no larger than the contributions, together with contributions that reference it.
+        """Return a user table no larger than the contributions, along with the contributions re-keyed to it.
 
         >>> layout = KeyLayout(n_windows=2, n_cells=2)
         >>> four = IdentityTable(np.array([[7], [8], [9], [10]]))
@@ -282,7 +282,7 @@ class Contributions:
         return users, Contributions(keys, users, self.marks)
 
     def encode(self, layout: KeyLayout) -> bytes:
-        """Serialise the contributions for shuffling and state."""
+        """Serialise the contributions for the shuffle and for state."""
         if self.users is None and self.marks is None:
             return b"".join((_MAGIC, np.ascontiguousarray(self.keys, "<i8").data))
         users, piece = self.tabled(layout)
@@ -297,7 +297,7 @@ _FORMAT = ("memberships", 3)
 
 
 def decoded(data: bytes | memoryview) -> Contributions:
-    """Deserialise the result of `Contributions.encode`."""
+    """Deserialise contributions serialised by `Contributions.encode`."""
     if data[: len(_MAGIC)] == _MAGIC:
         return Contributions(np.frombuffer(data, "<i8", offset=len(_MAGIC)))
     arrays = decode_state(bytes(data), *_FORMAT)
@@ -305,7 +305,9 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge one or more sets of distinct contributions to a group of windows, either all marked or all unmarked."""
+    """Merge one or more sets of distinct contributions to a group of windows. Either all or none of them must carry
+    marks.
+    """
     if len(pieces) == 1:
         return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]
@@ -320,7 +322,9 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Return one user table for all pieces, with each piece's keys remapped to it, in order."""
+    """Build one user table for all sets of contributions and return it with their keys remapped to it, concatenated
+    in order.
+    """
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}
@@ -346,7 +350,7 @@ _LENGTH = struct.Struct("<q")
 
 
 class HeldContributions:
-    """A store of contributions by window group and user shard, held until taken.
+    """A store that holds contributions by window group and user shard until they are taken.
 
     Beyond `HELD_BYTES` those of each group and shard are merged and appended to a file of its own in ``folder``. A
     group that is taken has to fit into memory.
@@ -359,7 +363,7 @@ class HeldContributions:
         self.drop()  # what a killed run has left
 
     def add(self, group: int, shard: int, piece: Contributions) -> None:
-        """Add contributions."""
+        """Add contributions of one user shard to a window group."""
         self._pieces[group][shard].append(piece)
         self._bytes += _size(piece)
         if self._bytes <= HELD_BYTES:
@@ -376,7 +380,7 @@ class HeldContributions:
         self._bytes = 0
 
     def take(self, group: int) -> dict[int, list[Contributions]]:
-        """Take all contributions to a group, separated by user shard."""
+        """Remove and return all contributions to a window group, by user shard."""
         pieces = self._pieces.pop(group, {})
         self._bytes -= sum(_size(piece) for shard in pieces.values() for piece in shard)
         taken = defaultdict(list, pieces)
@@ -388,11 +392,11 @@ class HeldContributions:
         return dict(taken)
 
     def drop(self) -> None:
-        """Delete all files."""
+        """Delete the store's temporary files."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _size(piece: Contributions) -> int:
-    """Return the size of a piece's keys, marks and user table in bytes."""
+    """Return the total size in bytes of a set's keys, marks and user table."""
     users = piece.users.identities.nbytes if isinstance(piece.users, IdentityTable) else 0
     return piece.keys.nbytes + (0 if piece.marks is None else piece.marks.nbytes) + min(users, 2 * piece.keys.nbytes)

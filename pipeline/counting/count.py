@@ -42,7 +42,9 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return each user's cells in a group of windows, marked with the user's number of windows."""
+    """Return the cells each user visited in a group of windows, marked with the number of windows in which the user
+    was present.
+    """
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -54,12 +56,14 @@ def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
 
 
 def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
-    """Join the visits of several groups of windows."""
+    """Merge the visits from several groups of windows."""
     return union(parts, KeyLayout(1, n_cells), "most_frequent")
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Return each user's number of distinct cells and active windows over the run, given the visits of all groups."""
+    """Return each user's number of distinct cells and number of active windows in the run, given the visits of all
+    groups.
+    """
     joined = join_visits(list(parts), n_cells)
     assert joined.marks is not None
     first = np.flatnonzero(starts_of([joined.keys >> KeyLayout(1, n_cells).cell_bits]))
@@ -78,7 +82,7 @@ def contributions_of(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Return a block's row counts, and its distinct contributions by window group and user shard.
+    """Return a block's row counts and its distinct contributions by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
@@ -160,7 +164,7 @@ def released_counts(
     keys: RunKeys,
     quota: PeriodQuota | None = None,
 ) -> Integers:
-    """Return the counts passed to the mechanism for consecutive windows and one user shard.
+    """Return the counts of consecutive windows in one user shard that are passed to the mechanism.
 
     Coarse cells and windows are counted again: a user in two of a group's cells counts once. Bounding follows, so
     that it holds at the level of the noise, and sampling comes last: sampling first would leave a user with many
@@ -206,7 +210,7 @@ def released_memberships(
 def _keep_mask(
     step: EventStep, memberships: ContributionRows, length: int, grid: WindowGrid, noise: NoiseSource
 ) -> NDArray[np.bool_]:
-    """Return a mask of the memberships that a step keeps. ``length`` is the mechanism's unit in windows."""
+    """Return a mask of the memberships that a step keeps. ``length`` is the mechanism's block length in windows."""
     user, kept, window = memberships.user[:, 0], np.ones(len(memberships), bool), memberships.window
     if len(memberships) == 0:
         return kept
@@ -225,14 +229,14 @@ def _keep_mask(
 
 
 def _starts(window: Integers, grid: WindowGrid) -> Integers:
-    """Return the start of each window in milliseconds since 1970."""
+    """Return each window's start time in milliseconds since 1970."""
     first = int(window.min())
     return grid.calendar.starts(first, int(window.max()))[window - first]
 
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """Counts for consecutive windows."""
+    """Counts for a group of consecutive windows."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): distinct users before contribution bounding
@@ -246,7 +250,7 @@ class GroupCounts:
         return replace(self, counts=counts, bounded=bounded)
 
     def narrowed(self) -> GroupCounts:
-        """Convert the counts to the smallest integer type that can hold them. `as_type` reverses this."""
+        """Convert the counts to the smallest integer type that can represent them. `as_type` reverses this."""
         return self.as_type(np.min_scalar_type(max(self.counts.max(initial=0), self.bounded.max(initial=0))))
 
     def __add__(self, other: GroupCounts) -> GroupCounts:
@@ -276,7 +280,7 @@ def count_group(
     targets: Targets,
     quota: PeriodQuota | None = None,
 ) -> tuple[GroupCounts, Contributions]:
-    """Count the distinct users of a window group and user shard before and after bounding.
+    """Count the distinct users of a window group in one user shard, both before and after bounding.
 
     Return the contributions, too, merged. ``quota``: what earlier groups have left of a bound on budget periods, with
     which groups come in order.

@@ -1,4 +1,4 @@
-"""Ingestion: assign rows to windows and cells, pseudonymise users, detect late rows, and count rows by outcome."""
+"""Ingestion: assign rows to windows and cells, pseudonymise users, detect late rows and count rows by outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RowCounts:
     offsets: list[OffsetRange] = field(default_factory=list)  # ranges that the rows are all of, if there are offsets
 
     def add(self, other: RowCounts) -> None:
-        """Add the row counts of another piece of input."""
+        """Add the row counts from another part of the input."""
         for name in ("rows", "used", "late", "out_of_area", "out_of_time", "clamped"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for reason, n in other.rejected.items():
@@ -57,7 +57,7 @@ class RowCounts:
 
     @classmethod
     def of_state(cls, state: State) -> RowCounts:
-        """Restore the counts that `as_state` encoded."""
+        """Restore counts encoded by `as_state`."""
         numbers = {name: int(n) for name, n in state.items() if name not in ("reasons", "rejected", "offsets")}
         rejected = dict(zip(state["reasons"].tolist(), state["rejected"].tolist()))
         return cls(rejected=rejected, offsets=joined_ranges(state["offsets"].tolist()), **numbers)
@@ -68,8 +68,8 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: bool) -> EventBlock:
-    """Return a block after ingestion. In a deployment, user ids, the content of rejected rows and (for counts)
-    positions are removed.
+    """Prepare a block for counting. In a deployment, drop user ids, the contents of rejected rows and, for counts,
+    positions.
 
     Digests under the key of the run stand for users, and cells of the ``space`` for positions; None keeps positions
     (traces). ``user_files``: as in `kept_reject`. Doing it twice changes nothing.
@@ -85,7 +85,7 @@ def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: 
 
 
 def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
-    """Return the cell of each event, or −1 for an event outside the area."""
+    """Return each event's cell, or −1 if it lies outside the area."""
     if CELL in frame.columns:
         return frame[CELL].to_numpy()
     cells, n_cells = np.asarray(space.place(frame)), len(space.cells)
@@ -98,8 +98,8 @@ def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
-    """Return a rejected row in the form in which it is stored; a deployment drops its content and, with ``user_files``,
-    its file name.
+    """Return a rejected row as it will be stored. In a deployment, its contents are dropped, as is its file name if
+    ``user_files`` is set.
 
     ``digest_key``: None in a simulation. ``user_files``: whether files are named after users.
     """
@@ -117,7 +117,7 @@ _HIDDEN = "file:"
 
 @dataclass(frozen=True)
 class Located:
-    """The located rows of a block: row counts, and the window, cell and use of each row, all of shape (n_rows,)."""
+    """A block's row counts along with the window, cell and use of each row, each of shape (n_rows,)."""
 
     counts: RowCounts
     window: NDArray[np.int64]
@@ -126,7 +126,8 @@ class Located:
 
 
 def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None) -> Located:
-    """Classify each row as out of time, out of area, late or used. Rejected rows are already marked in the block.
+    """Classify each row as out of time, out of area, late or used. Rows the source rejected are already marked in the
+    block.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
@@ -148,12 +149,12 @@ def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[n
 
 
 def rejected_by_reason(block: EventBlock) -> dict[str, int]:
-    """Count the rejected rows of a block by reason."""
+    """Count a block's rejected rows by reason."""
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
 def closed_before(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
-    """Return the last window that was already final when each row of a micro-batch arrived, shape (n_rows,).
+    """Return the last window that was already final when each row in a micro-batch arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has
     reached the window's end plus allowed lateness: row for row, so that the cuts do not matter.

@@ -1,4 +1,4 @@
-"""Input checks: usable rows, common reasons for rejection with suggested fixes, and suspicious data."""
+"""Input checks: detect unusable or suspicious rows, explain why rows were rejected and suggest fixes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 def first_use(
     blocks: Iterable[EventBlock], grid: WindowGrid, space: Space, on_points: bool
 ) -> tuple[RowCounts, list[EventBlock]]:
-    """Return the row outcomes up to the first block with a usable row, ignoring lateness, and a sample of blocks."""
+    """Return the row outcomes up to and including the first block with a usable row, ignoring lateness, along with a
+    sample of blocks.
+    """
     total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
         total.add(located(block, grid, space).counts)
@@ -52,7 +54,7 @@ def first_use(
 
 
 def sample_of(blocks: Iterable[EventBlock]) -> list[EventBlock]:
-    """Return the first blocks that together hold enough rows to suggest a fix."""
+    """Return enough leading blocks to suggest a fix."""
     sample = list[EventBlock]()
     for block in blocks:
         sample.append(block)
@@ -70,7 +72,7 @@ OUTCOMES = {
 
 
 def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the row counts by outcome if at least half of the rows were lost, or None.
+    """Return the row counts by outcome if at least half of the rows were lost, or None otherwise.
 
     Of a run on a part of its input only the rows in its time count.
 
@@ -85,7 +87,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], calendar: Calendar, space: Space) -> str:
-    """Explain the most common reason for unused rows and how to fix it, without quoting values.
+    """Explain the most common reason why rows are unused and how to fix it, without quoting any values.
 
     ``sample`` has blocks to look for a cure in; none where the input can be read only once.
     """
@@ -128,7 +130,7 @@ def _for_rejects(reason: str) -> str:
 
 
 def cure_for_places(frame: pl.DataFrame, space: Space) -> str:
-    """Suggest a fix for rows that match no cell."""
+    """Suggest a fix for rows that do not match any cell."""
     if "latitude" not in space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
     n_rows, frame = len(frame), frame.filter(cells_of(frame, space) < 0)
@@ -187,7 +189,7 @@ def doubts(
     source: Source,
     rejected: Mapping[str, int],
 ) -> list[str]:
-    """Return one-sentence warnings about suspicious rows of a finite input, without personal values.
+    """Return one-sentence warnings about suspicious rows in finite input, without revealing personal values.
 
     **Privacy**: shares of rows are exact. They are for the terminal and the operator's page, and never published.
     """
@@ -207,7 +209,7 @@ def _format_share(n: int, frame: pl.DataFrame) -> str:
 
 
 def _users(frame: pl.DataFrame) -> Iterator[str]:
-    """Warn of suspicious users, such as one with too many rows, naming a user only if the name is a placeholder."""
+    """Warn about suspicious users, such as one with too many rows. Only a placeholder is mentioned by name."""
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
     words = rows.filter(pl.col("user").str.contains(PLACEHOLDER))
     for user, n in words.rows():
@@ -233,7 +235,7 @@ def _near_duplicates(names: pl.Series) -> pl.Series:
 
 
 def _positions(frame: pl.DataFrame, space: Space, on_points: bool) -> Iterator[str]:
-    """Describe the rows outside all known cells, and suggest a fix."""
+    """Describe the rows outside all known cells and suggest a fix."""
     cell = cells_of(frame, space)
     n_outside = int(np.count_nonzero(cell < 0))
     if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not on_points:
@@ -247,7 +249,7 @@ def _positions(frame: pl.DataFrame, space: Space, on_points: bool) -> Iterator[s
 
 
 def _local_times(calendar: Calendar, source: Source) -> Iterator[str]:
-    """Warn of local times in a run that spans a clock change."""
+    """Warn if times are local and the run spans a clock change."""
     if not isinstance(source, MappedColumns) or source.time_zone == "UTC":
         return
     end = calendar.until_ms
@@ -264,6 +266,6 @@ def _local_times(calendar: Calendar, source: Source) -> Iterator[str]:
 
 
 def _times(source: Any, zone: str) -> list[int]:
-    """Return the times of the first rows, interpreted in a given time zone."""
+    """Return the times of the source's first rows, interpreted in a given time zone."""
     block = next(replace(source, time_zone=zone, block_rows=_ROWS).all_blocks(), None)
     return [] if block is None else block.frame["time"].to_list()

@@ -1,4 +1,4 @@
-"""In-memory reading of individual-level data: presence matrices for attacks, and training data for accountants."""
+"""Read individual-level data into memory: presence matrices for attacks and training data for accountants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ALL = 2**64
 
 @dataclass(frozen=True)
 class Presence:
-    """Presence of people in the first windows of a run."""
+    """People's presence in the first windows of a run."""
 
     users: NDArray[np.int64]  # (n_users, 1) or (n_users, 2): identities of everybody who is seen, ascending
     raw: Binary  # (n_users, n_windows, n_cells): whether a person was in a cell
@@ -44,7 +44,7 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """Reader of individual presence data, after all counting steps of a run."""
+    """Reader of individuals' presence after all counting steps of a run."""
 
     source: Source
     space: Space
@@ -55,7 +55,7 @@ class People:
     chain: Chain
 
     def presence(self, n_windows: int, *, max_entries: int = MAX_PRESENCE_ENTRIES) -> Presence:
-        """Read the presence of each person in the first windows of a run.
+        """Read each person's presence in the first windows of a run.
 
         People are bounded and sampled by the code and the keys of the run, so that the sum over everybody is what the
         run's mechanism sees (in the last block if it is whole). 2·n_users·n_cells·n_windows bytes. Raises `DataError`
@@ -98,9 +98,7 @@ class People:
         return merge(pieces, self.bounds.keep)
 
     def _contributions(self, n_windows: int, bounds: CountingBounds) -> Iterator[ContributionRows]:
-        """Yield the contributions to the first windows of a finite run, block by block, with identities as two
-        columns.
-        """
+        """Yield each block's contributions to the first windows of a finite run, with identities as two columns."""
         calendar, batching = self.grid.calendar, self.batching
         source = replace(self.source, until=min(calendar.end(n_windows), calendar.until_ms or 0))
         for block in source.all_blocks():
@@ -130,7 +128,7 @@ class People:
         limit, pieces = _ALL, list[ContributionRows]()
 
         def of_kept(rows: ContributionRows) -> ContributionRows:
-            """Return the contributions of people whose hash is below the threshold."""
+            """Return the contributions of the people whose hash is below the threshold."""
             return rows if limit == _ALL else rows.take(keyed_hash(self.keys.bounding, *rows.user.T) < np.uint64(limit))
 
         def merged() -> ContributionRows:
@@ -162,12 +160,12 @@ class People:
 
 
 def prepared(accountants: Sequence[Accountant], people: People) -> tuple[Mapping[str, Any] | None, ...]:
-    """Prepare every accountant of a run in at most one pass over the stream."""
+    """Prepare all of a run's accountants in at most one pass over the input."""
     wanted = [accountant.training_windows or 0 for accountant in accountants]
     training = people.training(max(wanted)) if any(wanted) else None
 
     def part(accountant: Accountant, n_windows: int) -> Training | None:
-        """Return the first windows of the training data, with the rows of the users whom an accountant names."""
+        """Return the training data for the first windows, including the rows of the users named by an accountant."""
         if training is None or n_windows == 0:
             return None
         named = rows_of(training.users, accountant.named_users, people.keys.users)

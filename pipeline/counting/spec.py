@@ -1,4 +1,4 @@
-"""Keys of a run, and the batching of its windows and users."""
+"""A run's keys and the batching of its windows and users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDERED_WINDOWS = 64
 
 @dataclass(frozen=True)
 class RunKeys:
-    """The noise key of a run and the keys derived from it.
+    """A run's noise key and the keys derived from it.
 
     Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
     anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
@@ -39,12 +39,12 @@ class RunKeys:
         return values | {"noise_key": (self.noise_key.fingerprints, self.noise_key.nonce)}
 
     def noise(self) -> NoiseSource:
-        """Return the keyed noise of the configuration."""
+        """Return the keyed noise source specified by the configuration."""
         return NoiseSource(self.noise_key, configuration=self.configuration, stream=STREAM)
 
     @cached_property
     def run_id(self) -> str:
-        """The run's name in a shared ledger; empty in a simulation, which can be repeated."""
+        """The run's name in a shared ledger, which is empty for simulations because they may be repeated."""
         return self.noise_key.subkey("run").hex()[:16] if self.noise_key.nonce else ""
 
     @cached_property
@@ -54,7 +54,7 @@ class RunKeys:
 
     @cached_property
     def pseudonyms(self) -> bytes:
-        """The key for user pseudonyms in traces, also used in simulations."""
+        """The key for user pseudonyms in traces, which simulations use as well."""
         return self.noise_key.subkey("pseudonym")
 
     @cached_property
@@ -70,7 +70,7 @@ class RunKeys:
 
 @dataclass(frozen=True)
 class Batching:
-    """Groups of windows that are counted together, and shards of users. Neither affects any result."""
+    """Groups of windows that are counted together, and shards of users. Neither affects the results."""
 
     group: int  # windows whose counts travel together: whole blocks, and a single one on a stream
     n_windows: int | None  # of the run; None: endless
@@ -82,15 +82,15 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Return the batching of a run whose mechanism takes ``unit`` windows at once; ``ordered`` means rows sorted
-        by time.
+        """Choose the batching for a mechanism that processes ``unit`` windows at once. Set ``ordered`` if rows are
+        sorted by time.
         """
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)
 
     def windows_of(self, group: int) -> int:
-        """Return the number of windows in a group. The last group may be smaller."""
+        """Return the number of windows in a group. The last group may be smaller than the others."""
         return self.group if self.n_windows is None else min(self.group, self.n_windows - group * self.group)
 
     @property
@@ -102,5 +102,5 @@ class Batching:
 
     @cached_property
     def layout(self) -> KeyLayout:
-        """The bit layout of the memberships in one group."""
+        """The bit layout of keys for one group's memberships."""
         return KeyLayout(self.group, self.n_cells)

@@ -19,7 +19,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PrivateFacts:
-    """Operator-only facts about consecutive windows that accompany releases to the accountants."""
+    """Operator-only data about consecutive windows, passed to the accountants together with the releases."""
 
     first: int  # first window, 1-based
     counts: Integers  # shape (n_windows, n_cells): true counts as the mechanism saw them
@@ -27,22 +27,22 @@ class PrivateFacts:
 
     @property
     def last(self) -> int:
-        """The last window."""
+        """The index of the last window."""
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
-        """Return these facts extended by those of the following windows."""
+        """Return this data with that of the next windows appended."""
         counts = np.concatenate([self.counts, later.counts])
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
     def after(self, window: int) -> PrivateFacts:
-        """Return the facts of the windows after the given one."""
+        """Return the data for all windows after the given one."""
         first = max(self.first, window + 1)
         cells = self.target_cells[self.target_cells[:, 0] >= first]
         return PrivateFacts(first, self.counts[first - self.first :], cells)
 
     def of(self, window: int, targets: slice) -> dict[str, Any]:
-        """Return one window's facts about some targets, keyed by the names in `Accountant.needs`."""
+        """Return one window's data for the given targets, keyed by the names in `Accountant.needs`."""
         rows = self.target_cells[self.target_cells[:, 0] == window]
         rows = rows[(rows[:, 1] >= targets.start) & (rows[:, 1] < targets.stop)]
         cells = np.full(targets.stop - targets.start, -1, np.int64)
@@ -52,7 +52,7 @@ class PrivateFacts:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The identities of all targets of a run."""
+    """The identities of all targets in a run."""
 
     identity: Integers  # shape (n_people, 2), ascending: as counting knows a person (an integer and 0, or a digest)
     person: Integers  # shape (n,), ascending: the row of ``identity`` of a target; a person may be several
@@ -61,11 +61,11 @@ class Targets:
 
     @property
     def n_targets(self) -> int:
-        """The number of targets of all accountants. A person tracked by two accountants counts twice."""
+        """The total number of targets across all accountants. A person tracked by two accountants counts twice."""
         return max((span.stop for spans in self.spans for span in spans), default=0)
 
     def among(self, contributions: Contributions, layout: KeyLayout, first: int) -> tuple[ContributionRows, Integers]:
-        """Find the targets' contributions to a group of windows, and the target of each, in O(n log n) time.
+        """Find the targets' contributions to a group of windows and each contribution's target, in O(n log n) time.
 
         ``contributions`` is of `union`; ``first`` is the first window of the group.
         """
@@ -97,7 +97,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return rows (window, target, cell) with each target's kept cell in a window, given the result of
+    """Return the cell kept for each target in each window as rows (window, target, cell), given the result of
     `Targets.among`.
     """
     memberships, person = contributions
@@ -113,7 +113,7 @@ def target_cells(
 def targets_of(
     accountants: Sequence[Accountant], prepared: Sequence[tuple[Any, ...]], digest_key: bytes | None
 ) -> Targets:
-    """Return the targets of all accountants, given each shard's data (`Accountant.shards`)."""
+    """Collect the targets of all accountants, given the prepared data of each shard (see `Accountant.shards`)."""
     identities, numbers, spans = list[Integers](), list[Integers](), list[tuple[slice, ...]]()
     n = 0
     for accountant, shards in zip(accountants, prepared):
@@ -135,7 +135,8 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Return people's identities in the form used for counting, shape (n, 2), and the index of each in ``users``.
+    """Convert users to the identities used in counting, shape (n, 2), and return each identity's position in ``users``
+    as well.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
@@ -160,7 +161,7 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
 
 
 def rows_of(users: Integers, named: Sequence[int | str], digest_key: bytes | None) -> tuple[int, ...]:
-    """Return the row of each named person among identities of shape (n, 1) or (n, 2), or −1 if missing."""
+    """Return the row of each named person among identities of shape (n, 1) or (n, 2), or −1 if a person is missing."""
     if not named:
         return ()
     wide, _ = as_counted(users, digest_key)

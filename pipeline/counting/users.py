@@ -1,4 +1,4 @@
-"""Users of a block: a small code per row, and an identity (an integer or a 128-bit digest) per code."""
+"""Map each row's user to a small code and each code to an identity, which is an integer or a 128-bit digest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_TEXTS = 1 << 22
 
 
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Return the user codes of one block, and a table that maps each code to an identity.
+    """Return the user code of each row in a block and a table that maps codes to identities.
 
     ``users``: Int64 or String, no nulls; or Binary, the digests of `with_digests`. ``digest_key``: key under which
     integer ids are replaced by digests too (deployment); None keeps integers as they are. Returns ``codes``: shape
@@ -58,7 +58,7 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
 
 
 class TextTable:
-    """Open-addressing hash table that assigns stable codes to text ids across blocks.
+    """Open-addressing hash table that assigns codes to string ids. Codes stay the same across blocks.
 
     A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
     below n²/2¹²⁹, as they share a digest.
@@ -81,11 +81,11 @@ class TextTable:
 
     @property
     def has_room(self) -> bool:
-        """Return whether more texts fit within a limit of a few hundred megabytes."""
+        """Return whether more strings fit within the limit of a few hundred megabytes."""
         return len(self) < self._limit
 
     def codes(self, users: pl.Series) -> Integers:
-        """Return the code of each row, shape (n_rows,)."""
+        """Return each row's code, shape (n_rows,)."""
         hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
         codes = self._lookup(hashes)
         while len(new := np.flatnonzero(codes < 0)):
@@ -95,11 +95,11 @@ class TextTable:
         return codes.astype(np.int64)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Return the identities of users, shape (n, 1) or (n, 2)."""
+        """Return the identities for user codes, shape (n, 1) or (n, 2)."""
         return self._identities[codes]
 
     def _lookup(self, hashes: list[NDArray[np.uint64]]) -> NDArray[np.int32]:
-        """Return the integer code of each hash pair, or -1 if the pair is new."""
+        """Return the code for each pair of hashes, or -1 if the pair is not in the table."""
         slot = self._first_slots(hashes)
         codes = self._slots.take(slot)
         others = np.flatnonzero(self._is_taken(codes, hashes))
@@ -113,13 +113,13 @@ class TextTable:
         return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
 
     def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-        """Return whether the slot found holds a different text."""
+        """Return whether the slot found for each pair holds a different string."""
         pairs = zip(self._hashes, hashes)
         is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
         return (codes >= 0) & (is_other[0] | is_other[1])
 
     def _add(self, hashes: list[NDArray[np.uint64]], texts: pl.Series) -> None:
-        """Add texts that are not in the table yet."""
+        """Add strings that are not in the table yet."""
         digests = _digests_of_text(*_bytes_of(texts.to_arrow()), None)
         codes = np.arange(len(self), len(self) + len(texts))
         n_texts = len(self) + len(texts)
@@ -141,8 +141,8 @@ class TextTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Return events with user ids replaced by 16-byte digests, for which `user_codes` returns the same table; unchanged
-    without a key.
+    """Replace user ids with 16-byte digests, for which `user_codes` returns the same table. Without a key, return
+    events unchanged.
 
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]
@@ -159,19 +159,21 @@ def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
 
 
 def text_digest(text: str, digest_key: bytes | None = None) -> tuple[int, int]:
-    """Return the identity for a text user id."""
+    """Return the identity for a string user id."""
     low, high = user_codes(pl.Series([text]), digest_key)[1][0].tolist()
     return low, high
 
 
 def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> Integers:
-    """Return the digest of each message under a derived key, shape (n, 2)."""
+    """Return each message's digest under a derived key, shape (n, 2)."""
     secret = hashlib.blake2b(b"user identity", digest_size=16, key=key or b"").digest()
     return np.ascontiguousarray(keyed_digest(secret, words, last).T).view(np.int64)
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the offsets of the texts in their shared buffer, including the final end, and the buffer."""
+    """Return the strings' offsets in their shared buffer, including the end of the last string, and the buffer
+    itself.
+    """
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)
@@ -179,7 +181,7 @@ def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
 
 
 def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | None) -> Integers:
-    """Return the digest of each text's bytes."""
+    """Return the digest of each string's bytes."""
     begin, length = begins[:-1], np.diff(begins)
     eight = np.lib.stride_tricks.sliding_window_view(np.concatenate([data, np.zeros(8, np.uint8)]), 8)
     table = np.empty((len(length), 2), np.int64)

@@ -23,11 +23,11 @@ MAX_CELLS = 10_000_000
 
 
 class WrongName(DataError):
-    """Raised if a file of zones lacks a property or column of the given name."""
+    """Raised if a zones file lacks a property or column with the given name."""
 
 
 class Space(Checked, ABC):
-    """Base class for spaces. Cells are public: their list never depends on counts."""
+    """Base class for spaces. Cells are public: the list of cells never depends on counts."""
 
     #: Columns of a block that `place` reads: ("latitude", "longitude") or ("place",).
     reads = ("latitude", "longitude")
@@ -35,28 +35,29 @@ class Space(Checked, ABC):
     @property
     @abstractmethod
     def cells(self) -> tuple[str, ...]:
-        """The names of all cells; the index of a cell is its position in this tuple."""
+        """The names of all cells. A cell's index is its position in this tuple."""
 
     @abstractmethod
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside the area."""
+        """Return each row's cell index, shape (n_rows,), or −1 for rows outside the area."""
 
     def resolve(self, source: Source) -> Space:
-        """Return a space whose cells are all known. The source is read only if its data determines the cells."""
+        """Return a space whose cells are all known. The source is only read if the cells are derived from its data."""
         return self
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the list of cells is derived from private data, which deployments reject."""
+        """Whether the cells are derived from private data, which deployments reject."""
         return False
 
     @property
     def reach(self) -> float:
-        """The distance in metres beyond the `geometry` that still belongs to the area."""
+        """The distance in metres by which the area extends beyond the `geometry`."""
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the map geometry: one dict per cell, with ``cell`` and, if known, its shape in [longitude, latitude].
+        """Return the map geometry as one dict per cell, with ``cell`` and, if known, its shape in [longitude,
+        latitude].
 
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """
@@ -64,7 +65,7 @@ class Space(Checked, ABC):
 
 
 def spelling(name: str) -> str:
-    """Return the canonical spelling of a name, with accents and blanks unified and outer blanks stripped.
+    """Return a name's canonical spelling, with normalised accents and blanks and no blanks at either end.
 
     >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
     (True, 'Old Town')
@@ -75,7 +76,7 @@ def spelling(name: str) -> str:
 def in_chunks(
     place: Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.int64]], frame: pl.DataFrame, n_rows: int
 ) -> NDArray[np.int64]:
-    """Return the cell index of each row of the frame, calling ``place`` on ``n_rows`` rows at a time."""
+    """Return each row's cell index, calling ``place`` on at most ``n_rows`` rows at a time."""
     latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
     placed = np.empty(len(latitude), np.int64)
     for start in range(0, len(placed), n_rows):

@@ -21,7 +21,7 @@ _CHUNK = 1 << 16  # rows at a time: all intermediate arrays stay in the processo
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Space):
-    """A box divided into ``rows`` × ``columns`` cells, named row by row from r00c00 (south-west) to the north-east.
+    """A box divided into ``rows`` × ``columns`` cells, named row by row from the south-west corner (r00c00).
 
     The row of a point is floor((latitude − south)/(north − south)·rows) in double precision, its column likewise:
     the formula that anyone would check it with. Every point of the box is in exactly one cell; one on an inner edge
@@ -62,12 +62,12 @@ class Grid(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of all cells, row by row from the south, and from west to east within each row."""
+        """The names of all cells, ordered by row from south to north and from west to east within each row."""
         tall, wide = (max(2, len(str(n - 1))) for n in (self.rows, self.columns))
         return tuple(f"r{row:0{tall}}c{column:0{wide}}" for row in range(self.rows) for column in range(self.columns))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside the box."""
+        """Return each row's cell index, shape (n_rows,), or −1 for rows outside the box."""
         return in_chunks(self._place, frame, _CHUNK)
 
     def _place(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -84,7 +84,7 @@ class Grid(Space):
         return cell.astype(np.int64)
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the polygon of every cell, as a closed ring of [longitude, latitude]."""
+        """Return each cell's polygon as a closed ring of [longitude, latitude]."""
         polygons = [
             [[west, south], [east, south], [east, north], [west, north], [west, south]]
             for south, north in pairwise(_edges(self.south, self.north, self.rows))
@@ -98,7 +98,7 @@ def _edges(low: float, high: float, n: int) -> list[float]:
 
 
 def _position(values: NDArray[np.float64], low: float, high: float, n: int) -> NDArray[np.float64]:
-    """Return each value's row or column as a float from 0.0 to n − 1.0, clamping values to the box."""
+    """Return each value's row or column as a float between 0.0 and n − 1.0, clamping values to the box."""
     scaled = np.asarray(values, np.float64) - low
     scaled /= high - low
     scaled *= n

@@ -1,4 +1,4 @@
-"""Hexagonal cells of the H3 grid."""
+"""Hexagonal cells from the H3 grid."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BOX = ("south", "north", "west", "east")
 
 @dataclass(frozen=True, kw_only=True)
 class H3(Space):
-    """A space of H3 cells (Uber, 2018), either listed or all that touch a box; requires the extra ``penstock[h3]``.
+    """A space of H3 cells (Uber, 2018), given as a list or as every cell that intersects a box (``penstock[h3]``).
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class H3(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The cell names, in the listed order, or sorted if a box is given."""
+        """The names of all cells in the order in which they are listed, or sorted if a box is given."""
         if self.file is not None:
             try:
                 return self._check_names(tuple(read_table(self.file, "cell")["cell"]))
@@ -114,14 +114,14 @@ class H3(Space):
 
     @cached_property
     def _positions(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """The cells as sorted integers, and the position of each in `cells`."""
+        """The cells as sorted integers and each one's position in `cells`."""
         numbers = np.array([_library().str_to_int(cell) for cell in self.cells], np.uint64)
         order = np.argsort(numbers)
         return numbers[order], order
 
     @cached_property
     def _raster(self) -> Raster | None:
-        """A raster over the cells, or None if they surround a pole or cross the 180th meridian."""
+        """A raster covering the cells, or None if they surround a pole or cross the 180th meridian."""
         rings = [np.array(_library().cell_to_boundary(cell)) for cell in self.cells]
         sides = np.concatenate([np.hstack([ring, np.roll(ring, -1, axis=0)]) for ring in rings])
         # A side is a great circle's arc: cut into chords that bend from it by less than the slack, in squares.
@@ -136,7 +136,7 @@ class H3(Space):
         return Raster.over(chords, len(self.cells), self._locate, slack=0.05)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside all cells."""
+        """Return each row's cell index, shape (n_rows,), or −1 for rows outside all cells."""
         latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
         if len(latitude) < FEW_POINTS or self._raster is None:
             return self._locate(latitude, longitude)
@@ -151,7 +151,7 @@ class H3(Space):
         return np.where(known[candidate] == numbers, position[candidate], -1)
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the polygon of every cell, as a closed ring of [longitude, latitude]."""
+        """Return each cell's polygon as a closed ring of [longitude, latitude]."""
         rings = [[[lon, lat] for lat, lon in _library().cell_to_boundary(cell)] for cell in self.cells]
         return [{"cell": cell, "polygon": [*ring, ring[0]]} for cell, ring in zip(self.cells, rings)]
 

@@ -18,7 +18,7 @@ from penstock.pipeline.spaces.tables import read_table
 
 @dataclass(frozen=True, kw_only=True)
 class Places(Space):
-    """A space with one cell for every known place, and optionally one for all other places.
+    """A space with one cell per known place and, optionally, one cell for all other places.
 
     Parameters
     ----------
@@ -69,12 +69,12 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Return whether the places are the busiest ones in the data."""
+        """Whether the places are the busiest ones in the data."""
         return self.top is not None
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of the places, followed by ``elsewhere`` if requested."""
+        """The names of all places, followed by ``elsewhere`` if it is enabled."""
         return (*self._names, ELSEWHERE) if self.elsewhere else self._names
 
     @cached_property
@@ -97,7 +97,7 @@ class Places(Space):
         return read_table(str(self.file), "place", "optional", self.column)
 
     def resolve(self, source: Source) -> Places:
-        """Find the busiest places by counting events at each place within the source's time range.
+        """Find the busiest places by counting the events at each place within the source's time range.
 
         Where events have positions, a place is in the middle of their extent.
         """
@@ -123,7 +123,7 @@ class Places(Space):
         return replace(self, busiest=tuple(busiest["place"]), busiest_at=tuple(busiest_at))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 for unknown places if there is no ``elsewhere``."""
+        """Return each row's cell index, shape (n_rows,), or −1 for unknown places unless ``elsewhere`` is enabled."""
         places, unknown = frame.select("place"), len(self._names) if self.elsewhere else -1
         exact = places.join(self._positions, on="place", how="left", maintain_order="left")["position"]
         if not exact.has_nulls():
@@ -139,7 +139,7 @@ class Places(Space):
         return pl.DataFrame({"place": names, "position": np.arange(len(names))})
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the point of every place, read from the file or derived from the observed positions."""
+        """Return each place's point, either read from the file or derived from the observed positions."""
         known: dict[str, dict[str, Any]] = {cell: {"cell": cell} for cell in self.cells}
         table = pl.DataFrame() if self.file is None else self._table
         places = table.select("longitude", "latitude").rows() if "latitude" in table.columns else self.busiest_at
@@ -151,7 +151,7 @@ class Places(Space):
 
 
 def _spelling() -> pl.Expr:
-    """Return an expression that applies `spelling` to the column of names."""
+    """Return a Polars expression that applies `spelling` to the name column."""
     return pl.col("place").str.normalize("NFKC").str.strip_chars()
 
 

@@ -1,4 +1,4 @@
-"""Reading of polygons and lines from GeoJSON, GeoParquet and GeoPackage files."""
+"""Read polygons and lines from GeoJSON, GeoParquet and GeoPackage files."""
 
 from __future__ import annotations
 
@@ -35,18 +35,19 @@ _SAME_AREA = 1e-9
 
 
 class Zone(NamedTuple):
-    """A named feature of a file, with its polygons in (longitude, latitude)."""
+    """A named feature in a file, with its polygons in (longitude, latitude)."""
 
     name: str
     polygons: list[shapely.Polygon]
 
 
 class _Wrong(Exception):
-    """Raised for an invalid geometry. The message does not include its position in the file."""
+    """Raised for an invalid geometry. The message does not say where it is in the file."""
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
-    """Read the named polygons of a GeoJSON (RFC 7946), GeoParquet (1.0, 1.1; well-known binary) or GeoPackage file.
+    """Read the named polygons in a GeoJSON (RFC 7946), GeoParquet (1.0 or 1.1 with well-known binary) or GeoPackage
+    file.
 
     Positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
@@ -78,14 +79,14 @@ def read_zones(path: str, name: str) -> list[Zone]:
 
 
 def outlines(zones: list[Zone]) -> list[dict[str, Any]]:
-    """Return the geometry of zones in the form of `Space.geometry`."""
+    """Return the zones' geometry in the form returned by `Space.geometry`."""
     rings = [[shapely.get_rings(polygon) for polygon in zone.polygons] for zone in zones]
     shapes = [[[shapely.get_coordinates(ring).tolist() for ring in part] for part in parts] for parts in rings]
     return [{"cell": zone.name, "polygons": polygons} for zone, polygons in zip(zones, shapes)]
 
 
 def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[NDArray[np.float64]]:
-    """Read lines and polygon rings from any file that `read_zones` accepts. Features need no names.
+    """Read lines and polygon rings from any file that `read_zones` supports. Features need no names.
 
     ``path``: of GeoJSON also a feature or a geometry by itself. ``corners``: positions of cells, shape (n, 2), where
     they are known: some line must be on their map.
@@ -116,7 +117,7 @@ def read_lines(path: str, corners: NDArray[np.float64] | None = None) -> list[ND
 
 
 def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the south-western and north-eastern corners of a map that covers all cells with a margin."""
+    """Return the south-west and north-east corners of a map that contains all cells and a margin."""
     minimum, maximum = corners.min(axis=0), corners.max(axis=0)
     squeeze = np.array([math.cos(math.radians((minimum[1] + maximum[1]) / 2)), 1.0])
     margin = _MARGIN * max(float(((maximum - minimum) * squeeze).max()), 1e-6) / squeeze
@@ -126,13 +127,13 @@ def around(corners: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 def sides_near(
     line: NDArray[np.float64], minimum: NDArray[np.float64], maximum: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Return whether the bounding box of each segment of a line intersects the given box."""
+    """Return a mask of the line's segments whose bounding box intersects the given box."""
     low, high = np.minimum(line[:-1], line[1:]), np.maximum(line[:-1], line[1:])
     return np.asarray(((low <= maximum) & (high >= minimum)).all(axis=1))
 
 
 def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry of every feature in a file."""
+    """Yield each feature's name and geometry."""
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -144,7 +145,7 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry of every feature in GeoJSON."""
+    """Yield each feature's name and geometry from a GeoJSON file."""
     try:
         root = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -170,7 +171,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
 
 
 def _lines(shape: Any) -> list[NDArray[np.float64]]:
-    """Return the lines of a shape, and the rings of its polygons."""
+    """Return a shape's lines, including the rings of its polygons."""
     if hasattr(shape, "geoms"):
         return [line for part in shape.geoms for line in _lines(part)]
     if shape.geom_type not in ("Polygon", "LineString"):
@@ -180,7 +181,7 @@ def _lines(shape: Any) -> list[NDArray[np.float64]]:
 
 
 def _shape(geometry: Any) -> Any:
-    """Parse GeoJSON, or ISO or extended well-known binary (raw or hexadecimal) or well-known text, and drop heights.
+    """Parse GeoJSON, well-known text, or ISO or extended well-known binary (raw or hexadecimal), and drop any heights.
 
     >>> _shape("POINT Z (8.5 47.4 408)")
     <POINT (8.5 47.4)>
@@ -208,7 +209,7 @@ def _shape(geometry: Any) -> Any:
 
 
 def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry of every row in GeoParquet."""
+    """Yield the name and geometry in each row of a GeoParquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -233,7 +234,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry of every row in the first layer that has the name column."""
+    """Yield the name and geometry in each row of the first GeoPackage layer that has the name column."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             layers = file.execute(
@@ -265,7 +266,8 @@ def _quote(name: str) -> str:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or else its name.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or, failing that,
+    its name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)
@@ -283,7 +285,7 @@ def _is_wgs84(crs: Any) -> bool:
 
 
 def _check_polygon(polygon: shapely.Polygon) -> None:
-    """Raise `_Wrong` if the rings of a polygon do not bound an unambiguous area."""
+    """Raise `_Wrong` unless a polygon's rings bound an unambiguous area."""
     rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(polygon)]
     for ring in rings:
         _check_degrees(ring)

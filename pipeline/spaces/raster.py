@@ -1,4 +1,4 @@
-"""Raster over a space: only points in squares crossed by an edge need an exact test."""
+"""Raster of a space, in which only points in squares crossed by an edge need an exact test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ FEW_POINTS = 1 << 14
 
 @dataclass(frozen=True)
 class Raster:
-    """A grid of equal squares in longitude and latitude over a space and a margin, with each square's cell."""
+    """A grid of equal squares in longitude and latitude that covers a space and a margin and stores each square's
+    cell.
+    """
 
     west: float  # corner of the first square, in degrees
     south: float
@@ -34,7 +36,7 @@ class Raster:
 
     @classmethod
     def over(cls, edges: Floats, n_cells: int, locate: Locate, slack: float = 1e-6) -> Raster:
-        """Rasterise the edges of all cells, and locate one point in each connected region without edges.
+        """Rasterise the edges of all cells and locate one point in each connected region that contains no edge.
 
         ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``slack``: how far
         from its place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
@@ -57,7 +59,9 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return each point's cell index, shape (n,), calling ``locate`` in squares crossed by an edge."""
+        """Return each point's cell index, shape (n,), calling ``locate`` only for points in squares crossed by an
+        edge.
+        """
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))
@@ -70,7 +74,7 @@ class Raster:
 
 @dataclass(frozen=True)
 class Bins:
-    """A coarse grid of bins, each listing its boxes, used to find the boxes that contain a point."""
+    """A coarse grid of bins for finding the boxes that contain a point. Each bin lists the boxes that overlap it."""
 
     boxes: Floats
     n_bins: int
@@ -79,7 +83,7 @@ class Bins:
 
     @classmethod
     def of(cls, boxes: Floats) -> Bins:
-        """Build the bins for boxes, shape (n, 4), each given by its west, south, east and north edges."""
+        """Build bins for boxes of shape (n, 4), each given as its west, south, east and north edges."""
         n_bins = 2 * math.ceil(math.sqrt(len(boxes)))
         made = cls(boxes, n_bins, np.zeros(0, np.int64), np.zeros(0, np.int64))
         (west, south), (east, north) = (made._bin(boxes[:, i], boxes[:, i + 1]) for i in (0, 2))
@@ -97,7 +101,7 @@ class Bins:
         return tuple(np.clip(one, 0, self.n_bins - 1).astype(np.int64) for one in (column, row))  # type: ignore[return-value]
 
     def pairs(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the indices of all pairs of a point and a box that contains it, with the border counted as inside."""
+        """Return the indices of all pairs of a point and a box that contains it. A box contains its border."""
         column, row = self._bin(longitude, latitude)
         first, after = self.offsets[row * self.n_bins + column], self.offsets[row * self.n_bins + column + 1]
         n_listed = after - first
@@ -110,7 +114,7 @@ class Bins:
 
 
 def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
-    """Return which squares lie within ``slack`` of an edge. Edges, shape (n, 4), are in units of squares."""
+    """Return a mask of the squares within ``slack`` of an edge. Edges, shape (n, 4), are in units of squares."""
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)

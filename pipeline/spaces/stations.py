@@ -1,4 +1,4 @@
-"""Stations: each event belongs to the nearest one within a given distance."""
+"""Stations: each event belongs to the nearest station within a given distance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.spaces.tables import EARTH_RADIUS, read_table, unit_vecto
 
 @dataclass(frozen=True, kw_only=True)
 class Stations(Space):
-    """A space with one cell per station, where an event belongs to the nearest station on the sphere within ``radius``.
+    """A space with one cell per station, where each event belongs to the nearest station within ``radius``.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ class Stations(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of the stations, in file order."""
+        """The names of all stations in file order."""
         return tuple(self._table["station"])
 
     @cached_property
     def _tree(self) -> tuple[Any, NDArray[np.int64]]:
-        """A nearest-neighbour tree over distinct points, and the index of the first station at each."""
+        """A nearest-neighbour tree over the distinct points, and the index of the first station at each point."""
         points = unit_vectors(self._table["latitude"].to_numpy(), self._table["longitude"].to_numpy())
         _, first = np.unique(points, axis=0, return_index=True)
         first = np.sort(first)
         return cKDTree(points[first]), first.astype(np.int64)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 if no station is within ``radius``."""
+        """Return each row's cell index, shape (n_rows,), or −1 if there is no station within ``radius``."""
         tree, station = self._tree
         points = unit_vectors(frame["latitude"].to_numpy(), frame["longitude"].to_numpy())
         chord, nearest = tree.query(points)
@@ -78,7 +78,7 @@ class Stations(Space):
         return self.radius
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the point and the group of each station."""
+        """Return each station's point and group."""
         points = self._table.select("longitude", "latitude").rows()
         groups = self._table["group"] if "group" in self._table.columns else [None] * len(points)
         return [

@@ -1,4 +1,4 @@
-"""Tables of named places, and points on the sphere, shared by several spaces."""
+"""Tables of named places, and points on the sphere, shared by several kinds of space."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def unit_vectors(latitude: NDArray[np.float64], longitude: NDArray[np.float64]) 
 def read_table(
     path: str, name: str, coordinates: Literal["required", "optional", "none"] = "none", column: str | None = None
 ) -> pl.DataFrame:
-    """Read a table of named places as text columns, with the names in the column ``name``.
+    """Read a table of named places as string columns, with the names in a column called ``name``.
 
     Raises `DataError` if the file cannot be read, or is not what it is read as: with what it looks like, and what would
     be right.
@@ -103,7 +103,7 @@ def _heading(name: str) -> str:
 
 
 def _text(path: str) -> str:
-    """Read a text file, or the stops of a zipped GTFS feed."""
+    """Read a text file, or the list of stops in a zipped GTFS feed."""
     try:
         content = Path(path).read_bytes()
         if content[:4] == b"PK\x03\x04":
@@ -123,7 +123,7 @@ def _text(path: str) -> str:
 
 
 def _of_gbfs(path: str, text: str) -> pl.DataFrame:
-    """Parse the stations of a GBFS feed into columns with GTFS names."""
+    """Parse the stations in a GBFS feed into columns with GTFS names."""
     try:
         root = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -151,7 +151,9 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return the stops of a feed that have a position, the first of each ``column``; ``placed``: where people wait."""
+    """Return a feed's stops that have a position, keeping the first for each value of ``column``. Set ``placed`` to
+    keep only stops where people board.
+    """
     column = {"station_id": "stop_id", "name": "stop_name"}.get(column or "", column)
     needed = [*(("stop_lat", "stop_lon") if placed else ()), *([column] if column is not None else [])]
     for heading in needed:
@@ -174,9 +176,7 @@ def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str 
 
 
 def _check_list(path: str, name: str, lines: list[str]) -> None:
-    """Raise `DataError` if lines are a document, have equal numbers of semicolons, tabs or bars, or of commas with
-    numbers or times between them.
-    """
+    """Raise `DataError` if the lines look like a document or a delimited table instead of a list of names."""
     n_keys = sum(_KEY.match(line) is not None for line in lines)
     if lines and (lines[0][0] == "<" or n_keys > len(lines) / 2):
         raise DataError(f"{path}:1: looks like a document ({lines[0][:100]}), not one {name} a line")
@@ -197,7 +197,7 @@ def _check_list(path: str, name: str, lines: list[str]) -> None:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a finite number."""
+    """Return whether a string represents a finite number."""
     try:
         return math.isfinite(float(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Zones: districts, traffic zones or other areas from a file of polygons."""
+"""Zones: districts, traffic zones or other areas read from a file of polygons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 17  # rows at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Zones(Space):
-    """A space with one cell per zone (polygon or multipolygon, with holes) of a GeoJSON, GeoParquet or GeoPackage file.
+    """A space with one cell per polygon or multipolygon in a GeoJSON, GeoParquet or GeoPackage file.
 
     A point on a border belongs to the zone, and a point of several zones to the first of them in the file: every point
     is in one zone or in none, and none falls between two zones that have a border in common. Sides are straight in
@@ -67,24 +67,26 @@ class Zones(Space):
 
     @cached_property
     def cells(self) -> tuple[str, ...]:
-        """The names of the zones, in file order."""
+        """The names of all zones in file order."""
         return tuple(zone.name for zone in self._zones)
 
     @cached_property
     def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], Bins]:
-        """The polygons of all zones in file order, each polygon's zone index, and bins of their bounding boxes."""
+        """The polygons of all zones in file order, the zone index of each polygon, and bins for their bounding
+        boxes.
+        """
         polygons = np.array([polygon for zone in self._zones for polygon in zone.polygons], object)
         number = np.repeat(np.arange(len(self._zones)), [len(zone.polygons) for zone in self._zones])
         shapely.prepare(polygons)
         return polygons, number, Bins.of(shapely.bounds(polygons))
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
-        """Return the cell index of each row, shape (n_rows,), or −1 for a row outside all zones."""
+        """Return each row's cell index, shape (n_rows,), or −1 for rows outside all zones."""
         return in_chunks(self._place, frame, _CHUNK)
 
     @cached_property
     def _raster(self) -> Raster:
-        """The raster over the zones."""
+        """A raster covering the zones."""
         polygons = self._parts[0]
         rings = shapely.get_parts(shapely.get_rings(polygons))
         positions, ring = shapely.get_coordinates(rings, return_index=True)
@@ -98,7 +100,9 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return each point's exact cell: the first polygon in the file that contains it, border included."""
+        """Return each point's exact cell, which is that of the first polygon in the file that contains it, border
+        included.
+        """
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])
@@ -107,5 +111,7 @@ class Zones(Space):
         return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the polygons of each zone as lists of closed rings of [longitude, latitude], the outline first."""
+        """Return each zone's polygons as lists of closed rings of [longitude, latitude], starting with the outer
+        ring.
+        """
         return outlines(self._zones)

@@ -1,4 +1,4 @@
-"""Window contract: division of event time, and allowed lateness."""
+"""Window contract: how event time is divided, and the allowed lateness."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class Windows(Checked, ABC):
     per_event = False
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the calendar that numbers the windows of a run beginning at ``from_ms``, or else at ``origin``.
+        """Return the calendar that numbers a run's windows, starting at ``from_ms`` if it is given and at ``origin``
+        otherwise.
 
         ``until_ms``: end of the run (exclusive); every window that starts before it is covered. None: endless. Raises
         `ParameterError` if no begin is known, or the run ends before it.

@@ -1,4 +1,4 @@
-"""Calendar of windows: numbering, boundaries and local time.
+"""Calendar of windows: their numbering, boundaries and local times.
 
 All instants are milliseconds since 1970 UTC; a *wall time* is the reading of a local clock, counted in milliseconds
 since it showed 1970-01-01 00:00.
@@ -27,7 +27,8 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone for an IANA name, or raise a `ParameterError` for ``field`` that suggests a similar name.
+    """Return the time zone for an IANA name. Raise `ParameterError` for ``field``, suggesting a similar name, if it is
+    unknown.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -52,7 +53,7 @@ def format_time(milliseconds: int) -> str:
 
 
 def utc_offset(time_zone: str, instant: int) -> int:
-    """Return a time zone's UTC offset at a given time, in milliseconds, positive if its clocks are ahead.
+    """Return a time zone's UTC offset in milliseconds at a given time. It is positive if local clocks are ahead of UTC.
 
     >>> utc_offset("Asia/Kolkata", 0)
     19800000
@@ -65,7 +66,9 @@ def utc_offset(time_zone: str, instant: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Return the clock changes in the ``year``-th span of 366 days since 1970, as pairs (first instant, new offset)."""
+    """Return the clock changes within the ``year``-th span of 366 days since 1970 as pairs (first instant, new
+    offset).
+    """
     start = year * _YEAR
     if time_zone == "UTC" or start >= _HORIZON:
         return ()
@@ -84,7 +87,8 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
-    """Return every clock change with ``after`` < instant < ``until``, as pairs (instant, new offset) in time order.
+    """Return all clock changes with ``after`` < instant < ``until`` as pairs (instant, new offset) in chronological
+    order.
 
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
@@ -94,7 +98,7 @@ def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int
 
 
 def wall_time(time_zone: str, instant: int) -> int:
-    """Return the local wall time at a given instant.
+    """Return the local wall-clock time at a given instant.
 
     >>> wall_time("America/New_York", 0) == -5 * 3_600_000
     True
@@ -103,7 +107,8 @@ def wall_time(time_zone: str, instant: int) -> int:
 
 
 def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Split the time from ``begin`` to ``end`` into segments of constant UTC offset: (first instant, end, offset).
+    """Split the time between ``begin`` and ``end`` into segments with a constant UTC offset: (first instant, end,
+    offset).
 
     >>> segments("UTC", 0, 100)
     [(0, 100, 0)]
@@ -114,7 +119,7 @@ def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]
 
 
 def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first instant at which the local clock shows each given wall time.
+    """Return the first instant at which the local clock shows each wall-clock time.
 
     A wall time that a clock change skips becomes the instant of the change; one that is shown twice becomes its first
     occurrence.
@@ -135,7 +140,9 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to a given time, as a few segments of equal steps. Clock changes may begin new segments."""
+    """All window starts up to a given time, stored as a few evenly spaced segments. A clock change may begin a new
+    segment.
+    """
 
     starts: NDArray[np.int64]  # first window start of every segment, shape (n_pieces,)
     indices: NDArray[np.int64]  # its 1-based index
@@ -147,7 +154,7 @@ class Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class Calendar:
-    """The windows of a run, numbered from 1: window t starts at ``start(t)`` and ends before ``end(t)``.
+    """A run's windows, numbered from 1: window t starts at ``start(t)`` and ends just before ``end(t)``.
 
     A window starts whenever the wall clock of the time zone shows ``anchor`` plus a multiple of ``step``. Where a
     clock change skips such a time, the window starts at the change (several skipped starts are one window). Where a
@@ -184,26 +191,26 @@ class Calendar:
 
     @cached_property
     def n_windows(self) -> int | None:
-        """The number of windows in the run, or None for an endless stream."""
+        """The number of windows in the run, or None if the stream is endless."""
         if self.until_ms is None:
             return None
         return int(self.index(np.array([self.until_ms - 1]))[0])
 
     @property
     def per_day(self) -> int:
-        """The number of windows that begin within 24 hours, or 1 if windows are longer than that."""
+        """The number of windows that begin within 24 hours, or 1 if windows are longer than a day."""
         return max(1, round(86_400_000 / self.step))
 
     def start(self, index: int) -> int:
-        """Return the start time of a window."""
+        """Return a window's start time."""
         return int(self.starts(index, index)[0])
 
     def end(self, index: int) -> int:
-        """Return the end time of a window, which is exclusive."""
+        """Return a window's exclusive end time."""
         return int(self.ends(index, index)[0])
 
     def starts(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the start times of windows ``first`` to ``last``, both inclusive, shape (last − first + 1,)."""
+        """Return the start times of windows ``first`` through ``last``, shape (last − first + 1,)."""
         if first < 1 or last < first - 1:
             raise ParameterError("first", first, f"at least 1 and at most last ({last})")
         pieces = self._pieces
@@ -215,11 +222,11 @@ class Calendar:
         return starts
 
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the exclusive end times of windows ``first`` to ``last``, both inclusive."""
+        """Return the exclusive end times of windows ``first`` through ``last``, shape (last − first + 1,)."""
         return self.starts(first + 1, last + 1)
 
     def index(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the window that contains each instant, or 0 outside the run."""
+        """Return the index of the window that contains each instant, or 0 for instants outside the run."""
         times = np.asarray(times, np.int64)
         if times.size == 0:
             return np.zeros(0, np.int64)
@@ -244,7 +251,8 @@ class Calendar:
         return index
 
     def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Return the local date of each window, or NaT unless all windows of that date are in the run and were given.
+        """Return each window's local date, or NaT unless the run contains all windows of that date and all of them are
+        given.
 
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
         begins no later and ends no earlier. ``windows``: different window numbers, ascending.
@@ -267,7 +275,7 @@ class Calendar:
         return days
 
     def wall_times(self, instants_: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the wall times of a nonempty, ascending array of instants."""
+        """Return the wall-clock times of a non-empty, ascending array of instants."""
         stretches = segments(self.time_zone, int(instants_[0]), int(instants_[-1]) + 1)
         begins, _, offsets = (np.array(column, np.int64) for column in zip(*stretches))
         wall: NDArray[np.int64] = instants_ + offsets[np.searchsorted(begins, instants_, "right") - 1]
@@ -282,7 +290,7 @@ class Calendar:
 
     @property
     def _pieces(self) -> Pieces:
-        """The known window starts: initially those up to just after ``from_ms``, which is in window 1."""
+        """The window starts known so far. Initially, they extend to just after ``from_ms``, which lies in window 1."""
         if "_known" in self.__dict__:
             known: Pieces = self.__dict__["_known"]
             return known
@@ -315,7 +323,7 @@ class Calendar:
         segments = [(pieces.until, offset), *changes, (until, 0)]
 
         def add(start: int, count: int) -> None:
-            """Add windows, starting a new segment unless they continue the last one."""
+            """Append evenly spaced windows, starting a new segment unless they continue the last one."""
             nonlocal n_windows
             if start != starts[-1] + (n_windows + 1 - indices[-1]) * self.step:
                 starts.append(start)

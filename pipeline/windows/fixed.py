@@ -10,7 +10,7 @@ from penstock.pipeline.windows.base import Windows
 
 @dataclass(frozen=True, kw_only=True)
 class Fixed(Windows):
-    """Consecutive windows, each ``size`` long on the wall clock of ``time_zone``.
+    """Consecutive windows whose length is ``size`` on the wall clock of ``time_zone``.
 
     A window of whole days starts at local midnight (plus ``offset``), whether the day has 23, 24 or 25 hours. Shorter
     ones follow the wall clock too: when clocks go forward the skipped windows do not exist, when they go back the

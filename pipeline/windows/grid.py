@@ -1,4 +1,4 @@
-"""Grid of windows: public facts about each window, known before any data is read."""
+"""Grid of windows: public attributes of each window, known before any data is read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Facts = dict[str, NDArray[Any] | None]
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """The windows of a run, with their landmarks, budget periods, active sensors and deadlines.
+    """A run's windows with their landmarks, budget periods, active sensors and deadlines.
 
     A window belongs to the budget period in which it starts. Periods of whole days begin at local midnight, of the
     day of the run's first window; others follow each other from the start of window 1. Without a period the whole run
@@ -72,29 +72,29 @@ class WindowGrid:
 
     @property
     def n_windows(self) -> int:
-        """The number of windows in a finite run. Raises `ValueError` for an endless run."""
+        """The number of windows in a finite run. Raises `ValueError` if the run is endless."""
         if self.calendar.n_windows is None:
             raise ValueError("an endless run has no number of windows")
         return self.calendar.n_windows
 
     @property
     def n_cells(self) -> int:
-        """The number of cells, or 0 if no sensors are given."""
+        """The number of cells, or 0 if there are no sensors."""
         return 0 if self.sensors is None else self.sensors.n_cells
 
     @property
     def fits_days(self) -> bool:
-        """Return whether a window begins at the start of every calendar day, even after clock changes."""
+        """Return whether a window begins at the start of every calendar day, even when clocks change."""
         step, zone = self.calendar.step, self.calendar.time_zone
         stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour
         return stays and DAY % step == 0 and wall_time(zone, self.calendar.start(1)) % step == 0
 
     def window(self, index: int) -> Window:
-        """Return the facts of one window (1-based)."""
+        """Return the public attributes of one window (1-based)."""
         return self.windows(index, index)[0]
 
     def windows(self, first: int, last: int) -> list[Window]:
-        """Return the facts of windows ``first`` to ``last``, both inclusive, with masks of inactive sensors."""
+        """Return the public attributes of windows ``first`` through ``last``, including masks of inactive sensors."""
         n_windows = self.calendar.n_windows
         if first < 1 or (n_windows is not None and last > n_windows):
             raise ParameterError("window", (first, last), f"windows of the run, from 1 to {n_windows or 'no end'}")
@@ -117,18 +117,18 @@ class WindowGrid:
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
     def periods(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the 0-based budget period of each window from ``first`` to ``last``, both inclusive."""
+        """Return the 0-based budget period of each window from ``first`` through ``last``."""
         if self.budget_period_ms is None:
             return np.zeros(last - first + 1, np.int64)
         return self._periods.index(self.calendar.starts(first, last)) - 1
 
     def periods_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the budget period of each given window, in any order."""
+        """Return each given window's budget period. Windows may be in any order."""
         first = int(windows.min())
         return self.periods(first, int(windows.max()))[windows - first]
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the elapsed fraction, below 1, of the budget period or run at the start of each window."""
+        """Return the fraction (below 1) of the budget period or run that has elapsed when each window starts."""
         first = int(windows.min())
         starts = self.calendar.starts(first, int(windows.max()))[windows - first]
         if self.budget_period_ms is None:
@@ -140,25 +140,26 @@ class WindowGrid:
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:
-        """Return the time at which a window becomes final, in milliseconds since 1970: its end plus the allowed
-        lateness.
+        """Return the time at which a window becomes final in milliseconds since 1970, which is its end plus the
+        allowed lateness.
         """
         return self.calendar.end(window) + self.lateness_ms
 
     @property
     def over(self) -> int | None:
-        """The time at which the last window of the run becomes final, or None for an endless stream."""
+        """The time at which the run's last window becomes final, or None if the stream is endless."""
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Return the index of the last window that is final at a watermark, or 0 if there is none (inverse of
-        `deadline`).
+        """Return the index of the last window that is final at a watermark, or 0 if there is none. This is the
+        inverse of `deadline`.
         """
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the last window that was final when each event arrived, by its watermark, shape (n,).
+        """Return the index of the last window that was final when each event arrived, judging by its watermark, shape
+        (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -178,13 +179,13 @@ class WindowGrid:
 
     @cached_property
     def _periods(self) -> Calendar:
-        """The calendar of the budget periods."""
+        """The calendar of budget periods."""
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     def _facts_around(self, index: int) -> tuple[int, int, Facts]:
-        """Return the facts of whole periods, or of a block of an endless one, around a window; cached until the next
-        call.
+        """Return the facts for the whole budget period around a window, or for a block if that period is endless.
+        The latest result is cached.
         """
         known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
         if known[0] <= index <= known[1]:
@@ -202,7 +203,7 @@ class WindowGrid:
         return known
 
     def _facts(self, first: int, last: int) -> Facts:
-        """Return the facts of whole periods, or of a block of an endless period with an unknown future."""
+        """Compute the facts for whole budget periods, or for a block of an endless period whose future is unknown."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
@@ -234,8 +235,8 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Return the calendar of budget periods starting at ``begin``, or at its local midnight if periods are whole
-    days.
+    """Return the calendar of budget periods starting at ``begin``, or at the preceding local midnight if periods are
+    whole days.
     """
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)

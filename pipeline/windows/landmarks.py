@@ -1,4 +1,4 @@
-"""Landmarks: windows publicly known to be significant, given as windows, times, recurring ranges or stay points."""
+"""Landmarks: windows publicly known to be significant, specified as windows, times, recurring ranges or stay points."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.pipeline.windows.calendar import DAY, Calendar, instants, segments
 
 @dataclass(frozen=True, kw_only=True)
 class StayPoints(Checked):
-    """Landmarks at the stay points of each trace, detected offline in the data. For simulations only.
+    """Landmarks at each trace's stay points, which are detected in the data offline. For simulations only.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class StayPoints(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnLandmarks(Checked):
-    """Landmarks sampled from the points of each trace without replacement. For experiments only.
+    """Landmarks sampled without replacement from each trace's points. For experiments only.
 
     The person's identity and the seed of the run decide the draw, so that a larger share holds a smaller one.
 
@@ -45,7 +45,7 @@ class DrawnLandmarks(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenLandmarks(Checked):
-    """Private landmarks hidden among the listed windows, and the privacy loss caused by choosing those windows.
+    """Private landmarks hidden among the listed windows, and the privacy loss incurred by choosing those windows.
 
     >>> HiddenLandmarks(number=3, epsilon=2.0).whole_epsilon(8)
     6.0
@@ -55,7 +55,7 @@ class HiddenLandmarks(Checked):
     epsilon: float = parameter(doc="loss about each of them by the choice of windows", at_least=0, unit="nats")
 
     def whole_epsilon(self, n_windows: int) -> float:
-        """Return the privacy loss for all private landmarks together from choosing ``n_windows`` windows."""
+        """Return the privacy loss that choosing ``n_windows`` windows incurs for all private landmarks together."""
         return self.epsilon * min(self.number, n_windows)
 
 
@@ -73,7 +73,7 @@ Intervals = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Landmarks(Checked):
-    """The landmark windows: those listed, and those that contain a listed time or overlap a listed range.
+    """The landmark windows: those that are listed, contain a listed time or overlap a listed range.
 
     Times are read in the time zone of the windows unless they carry an offset of their own. A range is half-open; a
     date alone is that whole local day. A recurring range that crosses midnight belongs to the day on which it begins;
@@ -128,17 +128,17 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Whether there are infinitely many landmarks in an endless stream."""
+        """Whether the number of landmarks in an endless stream is infinite."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:
-        """Raise `ParameterError` if a listed window is not in the run."""
+        """Raise `ParameterError` if a listed window is outside the run."""
         n_windows = calendar.n_windows
         if n_windows is not None and max(self.windows, default=0) > n_windows:
             raise ParameterError("windows", max(self.windows), f"a window of the run, from 1 to {n_windows}")
 
     def mask(self, calendar: Calendar, first: int, last: int) -> NDArray[np.bool_]:
-        """Return which of the windows ``first`` to ``last``, both inclusive, are landmarks, shape (last − first + 1,).
+        """Return a mask of the landmarks among windows ``first`` through ``last``, shape (last − first + 1,).
 
         O(windows + landmarks among them), vectorised; independent of how the windows are cut into calls.
         """
@@ -156,7 +156,8 @@ class Landmarks(Checked):
         return mask
 
     def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
-        """Return which instants (milliseconds since 1970 UTC, shape (n,)) fall in a listed time or recurring range.
+        """Return a mask of the instants (milliseconds since 1970 UTC, shape (n,)) that fall within a listed time or
+        recurring range.
 
         Examples
         --------
@@ -171,7 +172,7 @@ class Landmarks(Checked):
         return mask
 
     def count(self, calendar: Calendar) -> int | None:
-        """Return the number of landmarks in the whole run, or None if there are infinitely many."""
+        """Return the number of landmarks in the whole run, or None if it is infinite."""
         last = calendar.n_windows
         if last is None:
             if self.endless:
@@ -185,7 +186,7 @@ class Landmarks(Checked):
         return np.array(sorted(set(self.windows)), np.int64)
 
     def _intervals(self, time_zone: str, begin: int, end: int) -> list[tuple[Intervals, Intervals]]:
-        """Return the starts and ends of listed ranges that may overlap [begin, end), as one pair of arrays per kind."""
+        """Return the listed ranges that may overlap [begin, end) as one pair of start and end arrays per kind."""
         listed = [_interval(entry, time_zone) for entry in self.times]
         pairs = [tuple(np.array(column, np.int64) for column in zip(*listed))] if listed else []
         for start, stop, offset in segments(time_zone, begin, end) if self.recurring else ():
@@ -212,7 +213,7 @@ def _interval(entry: str, time_zone: str) -> tuple[int, int]:
 
 
 def _point(text: str, time_zone: str) -> tuple[int, int]:
-    """Convert a timestamp to an interval of one millisecond, or a date to the interval of its local day."""
+    """Convert a timestamp to an interval of one millisecond, or a date to the interval of that local day."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is not None:
         instant = (moment - datetime.fromisoformat("1970-01-01T00:00:00Z")).total_seconds()
@@ -223,7 +224,7 @@ def _point(text: str, time_zone: str) -> tuple[int, int]:
 
 
 def _daily_range(entry: str) -> tuple[list[int], int, int]:
-    """Parse a recurring range into weekdays (Monday is 0), begin and end; the end may be on the next day."""
+    """Parse a recurring range into weekdays (Monday is 0), begin and end. The end may fall on the next day."""
     match = _RANGE.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if match is None or not entry.strip():
         raise ParameterError("recurring", entry, _RECURRING)

@@ -1,4 +1,4 @@
-"""Sensors: the public schedule of which cells publish in each window."""
+"""Sensors: the public schedule of the cells that publish in each window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, 
 
 @dataclass(frozen=True)
 class SensorSchedule:
-    """The active cells of every window, which depend only on public facts.
+    """The active cells in every window, determined by public information only.
 
     O(n_cells) a window; memory O(pairs listed).
     """
@@ -34,12 +34,12 @@ class SensorSchedule:
         return self.kind == "all"
 
     def mask(self, window: int) -> NDArray[np.bool_]:
-        """Return which cells are active in one window (1-based), shape (n_cells,)."""
+        """Return a mask of the cells active in one window (1-based), shape (n_cells,)."""
         mask: NDArray[np.bool_] = self.masks(window, window)[0]
         return mask
 
     def masks(self, first: int, last: int) -> NDArray[np.bool_]:
-        """Return which cells are active in windows ``first`` to ``last``, shape (last − first + 1, n_cells)."""
+        """Return masks of the cells active in windows ``first`` through ``last``, shape (last − first + 1, n_cells)."""
         n_windows = last - first + 1
         if self.kind == "all":
             return np.ones((n_windows, self.n_cells), bool)
@@ -59,7 +59,7 @@ class SensorSchedule:
         return np.array(self.windows, np.int64), np.array(self.cells, np.int64)
 
     def random_cells(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return each window's single active cell under ``one_random``, shape (last − first + 1,).
+        """Return the single cell active in each window under ``one_random``, shape (last − first + 1,).
 
         SplitMix64 (Steele, Lea, Flood 2014) of seed and window, modulo the number of cells: uniform up to
         n_cells/2⁶⁴, the same everywhere, and known to everybody who knows the seed.
@@ -71,7 +71,7 @@ class SensorSchedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Sensors(Checked):
-    """The choice of active sensors: all cells, one at random in each window, a fixed set, or a schedule from a file.
+    """The choice of active sensors: all cells, a random one per window, a fixed set or a schedule read from a file.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Sensors(Checked):
         check_one_of({"active": self.active, "fixed": self.fixed, "schedule": self.schedule}, required=False)
 
     def prepare(self, cells: tuple[str, ...], seed: int) -> SensorSchedule:
-        """Resolve cell names and any schedule file, and return the schedule."""
+        """Resolve the cell names, read the schedule file if there is one and return the schedule."""
         position = {cell: index for index, cell in enumerate(cells)}
         if self.fixed:
             for cell in self.fixed:
@@ -139,7 +139,7 @@ def _suggestion(name: str, names: tuple[str, ...]) -> str:
 
 
 def _split_mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Apply one step of SplitMix64 to each state in an array."""
+    """Apply one step of SplitMix64 to every state in an array."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""Timestamps instead of windows, for traces: every event of a user is a separate release."""
+"""Timestamps in place of windows, for traces: each of a user's events is a separate release."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.pipeline.windows.calendar import Calendar
 
 @dataclass(frozen=True, kw_only=True)
 class Timestamps(Windows):
-    """Windows for traces, where every point of a user's trace is released separately; for mechanisms on points.
+    """Windows for mechanisms on points, where each point of a user's trace is released separately.
 
     The whole run is one window. A user's points are numbered from 1 in order of time, so that ``landmarks: windows``
     are numbers of points; a further event of the user at the same millisecond is a duplicate.
@@ -39,7 +39,7 @@ class Timestamps(Windows):
     per_event = True
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the whole run as one window, or raise `ParameterError` if its beginning or end is missing."""
+        """Return the whole run as a single window, or raise `ParameterError` if its beginning or end is missing."""
         if from_ms is None or until_ms is None:
             raise ParameterError("until", until_ms, "given in the source, like from: traces are released as a whole")
         return Calendar(step=until_ms - from_ms, anchor=from_ms, time_zone="UTC", from_ms=from_ms, until_ms=until_ms)
