@@ -1,4 +1,4 @@
-"""Account loop, the counterpart of the release loop: one accountant steps through all releases in order."""
+"""Account loop: steps one accountant through all releases in order, as the release loop does for the mechanism."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps one shard of an accountant through consecutive releases. Only its encoded state persists.
+    """Loop that steps one shard of an accountant through consecutive releases. Only the encoded state persists between
+    calls.
 
     ``facts`` hold what was prepared for the shard; ``targets`` are the numbers of the people whom it follows, if any.
     """
@@ -36,18 +37,18 @@ class AccountLoop:
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:
-        """Return whether a batch arrived before its predecessor."""
+        """Return whether a batch arrived before its predecessor was accounted for."""
         flat = decode_state(data, *FORMAT)
         if self.targets is not None and batch.known is not None:
             return batch.known.first > _known_facts(flat).last + 1
         return bool(batch.releases) and batch.releases[0].window > int(flat["accounted"]) + 1
 
     def accounted(self, data: bytes) -> int:
-        """Return the index of the last accounted window."""
+        """Return the index of the last window that has been accounted for."""
         return int(decode_state(data, *FORMAT)["accounted"])
 
     def advance(self, data: bytes, batch: Batch) -> tuple[Rows, bytes]:
-        """Account for a batch's new releases and, at the end of a run, add the final figures."""
+        """Account for the new releases in a batch and, at the end of the run, add the final metrics."""
         flat = decode_state(data, *FORMAT)
         accounted, finished = int(flat["accounted"]), bool(flat["finished"])
         accountant = self.accountant
@@ -70,7 +71,7 @@ class AccountLoop:
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
     def summary(self, data: bytes) -> dict[str, Any]:
-        """Summarise the accountant's current figures as JSON values."""
+        """Summarise the accountant's current metrics as JSON values."""
         flat = decode_state(data, *FORMAT)
         accountant = self.accountant
         state = accountant_state(accountant, flat)
@@ -90,18 +91,20 @@ class AccountLoop:
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state from its loop's state, or raise `StateVersionError` if that is impossible."""
+    """Decode the accountant's state from that of its loop, or raise `StateVersionError` if its version is
+    unsupported.
+    """
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 
 
 def _known_facts(flat: State) -> PrivateFacts:
-    """Return the operator-only facts about windows that have not been released yet."""
+    """Return the operator-only data about windows that have not been released yet."""
     return PrivateFacts(int(flat["first"]), flat["counts"], flat["sightings"])
 
 
 def writable(value: Any) -> Any:
-    """Replace non-finite numbers with text so that the value can be written as JSON.
+    """Replace non-finite numbers with strings so that the value can be written as JSON.
 
     >>> writable({"loss": np.float64("inf"), "window": 3})
     {'loss': 'inf', 'window': 3}

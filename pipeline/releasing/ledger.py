@@ -1,5 +1,5 @@
-"""Append-only, hash-chained ledger of privacy charges. Each charge is one transaction, synced to disk before its
-release is published.
+"""Append-only, hash-chained ledger of privacy charges. Each charge is a transaction that is synced to disk before
+the release is published.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ _HEAD_LENGTH = 64
 
 
 class LedgerExhausted(BudgetExceeded):
-    """Raised if a release would exceed the ledger's remaining budget. Nothing has been charged or released."""
+    """Raised if a release would exceed the ledger's remaining budget. Nothing has been charged or released in that
+    case.
+    """
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -77,7 +79,9 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the amount charged to a unit that contains all windows of the charge, and to one with only some."""
+        """Return the amounts charged to a unit that contains all windows of the charge and to a unit that contains
+        only some.
+        """
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -86,7 +90,7 @@ class Charge:
 
 
 class Posting(NamedTuple):
-    """A charge as posted to the ledger, with its run, first slot and nonce."""
+    """A charge posted to the ledger, with its run, first slot and nonce."""
 
     run: str
     slot: int
@@ -99,11 +103,11 @@ class Posting(NamedTuple):
         return self.slot + self.charge.last - self.charge.window
 
     def on_slots(self, measure: str) -> SlotCharge:
-        """Return the slots of the charge and the amounts charged to them."""
+        """Return the slots covered by the charge and the amounts charged to them."""
         return SlotCharge(self.slot, self.last_slot, *self.charge.amounts(measure))
 
     def values(self) -> dict[str, Any]:
-        """Return the values of the ledger line, omitting defaults."""
+        """Return the contents of the ledger line, omitting default values."""
         values = {"run": self.run, "slot": self.slot, "nonce": self.nonce, **vars(self.charge)}
         usual: dict[str, Any] = {"replaced": False, "part": "", "gaussian": math.inf}
         usual |= {"last": self.charge.window, "at": self.charge.window}
@@ -111,7 +115,7 @@ class Posting(NamedTuple):
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Posting:
-        """Restore a posting from the result of `values`, ignoring keys added by later versions."""
+        """Restore a posting from the contents of a ledger line, ignoring keys added by later versions."""
         names = [field.name for field in fields(Charge)]
         window = {"last": values["window"], "at": values["window"]}
         charge = Charge(**window | {name: values[name] for name in names if name in values})
@@ -119,7 +123,7 @@ class Posting(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """A ledger line: its content, and the chain head after it."""
+    """A ledger line's contents and the chain head after it."""
 
     values: dict[str, Any]
     head: str
@@ -131,7 +135,9 @@ class LedgerEntry(NamedTuple):
 
 
 def stored_head(path: Path) -> str | None:
-    """Return the ledger head stored in a file: empty before the first entry, or None if there is no file."""
+    """Return the ledger head stored in a file, which is empty before the first entry, or None if there is no such
+    file.
+    """
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * _HEAD_LENGTH)
     except FileNotFoundError:
@@ -139,7 +145,7 @@ def stored_head(path: Path) -> str | None:
 
 
 def store_head(path: Path, head: str) -> None:
-    """Store a ledger's head durably, so that truncation can be detected.
+    """Store a ledger's head durably so that truncation can be detected.
 
     The file has a fixed length and is overwritten in place, since a write of so few bytes happens whole or not at all.
 
@@ -163,7 +169,7 @@ def store_head(path: Path, head: str) -> None:
 
 @dataclass
 class Knowledge:
-    """The state of a ledger as read so far by a run."""
+    """A ledger's state as last read by a run."""
 
     terms: Terms | None = None
     identity: str = ""
@@ -240,7 +246,7 @@ class Ledger:
     # Reading.
 
     def entries(self) -> Iterator[LedgerEntry]:
-        """Yield all entries in order, or raise `DataError` if the chain is broken."""
+        """Yield all entries in order. Raises `DataError` if the hash chain is broken."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 yield from (entry for entry, _ in self._lines(file, 0, ""))
@@ -250,7 +256,7 @@ class Ledger:
         return (Posting.of(entry.values) for entry in self.entries() if entry.kind == "charge")
 
     def checked_entries(self) -> list[LedgerEntry]:
-        """Return all entries, or raise `DataError` if the chain is broken or stored heads reveal truncation."""
+        """Return all entries. Raises `DataError` if the hash chain is broken or the stored heads reveal truncation."""
         kept = list(map(stored_head, self._heads))  # before the entries, which others may add to
         entries = list(self.entries())
         self._check_heads(kept, "", entries)
@@ -261,7 +267,7 @@ class Ledger:
         return [entry.head for entry in self.entries()]
 
     def _lines(self, file: BinaryIO, start: int, head: str) -> Iterator[tuple[LedgerEntry, int]]:
-        """Yield each entry from a byte offset, given the chain head there, with its end offset."""
+        """Yield each entry from a byte offset onward with its end offset, given the chain head at that offset."""
         file.seek(start)
         end = start
         for line in file:
@@ -297,7 +303,7 @@ class Ledger:
 
     @contextmanager
     def transaction(self) -> Iterator[Ledger]:
-        """Lock and read the ledger, and on exit append the new entries, sync and unlock.
+        """Lock and read the ledger. On exit, append the new entries, sync the file and release the lock.
 
         `check` before a step and `charge` after it. If an error is raised, nothing has been charged.
         """
@@ -325,26 +331,26 @@ class Ledger:
 
     @property
     def terms(self) -> Terms:
-        """The terms of the ledger."""
+        """The ledger's terms."""
         assert self.known.terms is not None
         return self.known.terms
 
     def enter(self, values: dict[str, Any]) -> None:
-        """Append an entry to the current transaction."""
+        """Add an entry to the current transaction."""
         assert self._file is not None, "in a transaction only"
         values = json.loads(json.dumps(values))
         self.new.append(values)
         self._record(values)
 
     def nonce(self, window: int) -> str:
-        """Return the nonce under which a window was charged, or else the run's newest nonce."""
+        """Return the nonce under which a window was charged, or the run's newest nonce if it has not been charged."""
         slot = window + self._offset
         known = self._known_from(slot)
         newest = next(reversed(known.nonces), "")
         return known.nonces.get(known.made_under.get(slot, newest), "")
 
     def check(self, charge: Charge) -> None:
-        """Raise `LedgerExhausted` if the worst-case charge of a release would exceed the budget.
+        """Raise `LedgerExhausted` if a release's worst-case charge would exceed the budget.
 
         A window that was charged or refused before is settled: what is decided of it is the same whenever it is
         repeated, whatever others have charged since.
@@ -354,8 +360,8 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. A repeated charge is a retry if its input is identical, and otherwise raises
-        `DataError`.
+        """Charge a window once. A repeated charge counts as a retry if its input is identical; otherwise,
+        `DataError` is raised.
         """
         posting, data = self._look_up(charge)
         if data is None:
@@ -368,7 +374,7 @@ class Ledger:
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:
-        """Return the charge as it would be posted, and the input digest if it was already posted."""
+        """Return the posting for a charge and, if the charge was posted before, the digest of its input."""
         slot = charge.window + self._offset
         data = self._known_from(slot).digests.get((charge.part, slot))
         return Posting(self.run, slot, self.nonce(charge.at)[:SHORT], charge), data
@@ -385,7 +391,7 @@ class Ledger:
     # What a run knows of its ledger.
 
     def _learn(self, file: BinaryIO) -> bool:
-        """Read entries appended since the last read, and return whether there were any."""
+        """Read the entries appended since the last read and return whether there were any."""
         known, kept = self.known, list(map(stored_head, self._heads))
         size, before = file.seek(0, os.SEEK_END), (known.read_to, known.head)
         if size < known.read_to:
@@ -403,7 +409,7 @@ class Ledger:
         return known.read_to > before[0]
 
     def _record(self, values: dict[str, Any]) -> None:
-        """Apply one entry to the known state."""
+        """Update the known state with one entry."""
         known, kind = self.known, values.get("entry", "charge")
         if kind == "charge":
             posting = Posting.of(values)
@@ -436,7 +442,7 @@ class Ledger:
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= floor}
 
     def _known_from(self, slot: int) -> Knowledge:
-        """Return the known state including all charges from a slot onward, rereading evicted ones.
+        """Return the known state with all charges from a slot onward, rereading any that were evicted.
 
         A run may go back into the middle of a block, which is not checked there.
         """
@@ -449,7 +455,7 @@ class Ledger:
         return self.known
 
     def _append(self, file: BinaryIO, learned: bool) -> None:
-        """Write new entries durably, with one write and one sync, and then update the stored heads."""
+        """Append new entries durably with a single write and sync, then update the stored heads."""
         known, lines = self.known, []
         for values in self.new:
             known.head = _next_head(known.head, values)
@@ -465,7 +471,9 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every stored head matches an entry; a missing head that is due was lost."""
+        """Raise `DataError` unless every stored head matches an entry. A head that should exist but is missing was
+        lost.
+        """
         heads = {None, "", before, *(entry.head for entry in entries)}
         for path, head in zip(self._heads, kept):
             if head not in heads:
@@ -483,7 +491,7 @@ class Ledger:
 
 
 def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
-    """Return the sum of all charges and of those in the last 30 days, or None if nothing has been charged.
+    """Return the total of all charges and the total for the last 30 days, or None if nothing has been charged.
 
     It is the most that someone loses who is in every window, in the measure of the ledger. A charge for some windows of
     the 30 days counts in full. None for traces, too: a run of them is charged for a unit, and not for a whole trace.
@@ -506,8 +514,8 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return how much all choices of public landmarks together reveal about the private ones, or None if there are
-    none.
+    """Return how much all choices of public landmarks together reveal about private landmarks, or None if no choice
+    was made.
     """
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
@@ -515,7 +523,7 @@ def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
 
 
 def is_paid_for(profile: Profile) -> bool:
-    """Return whether a profile is declared public, or its run was charged to its ledger."""
+    """Return whether a profile is declared public or its run was charged to the profile's ledger."""
     if profile.ledger is None:
         return profile.declared == "public"
     entries = Ledger(Path(profile.ledger)).checked_entries()

@@ -1,4 +1,4 @@
-"""Ordered release of windows: one vector per window, each released once and within the budget."""
+"""Release windows in order: one vector per window, each released once and within the budget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FORMAT = ("release_loop", 1)
 
 @dataclass(frozen=True)
 class Batch:
-    """Releases of consecutive windows, the charges to store durably first, and the reason if releasing stopped.
+    """Releases of consecutive windows, the charges that must be stored first, and the reason if releasing has stopped.
 
     ``known`` are operator-only facts of the windows that went in; ``budget_left`` is of the current budget period.
     """
@@ -45,7 +45,7 @@ class Batch:
 
 
 class Guard(NamedTuple):
-    """Accountant of a landmark budget that no release may exceed, with its model and initial state."""
+    """The accountant of a landmark budget that no release may exceed, with its model and initial state."""
 
     accountant: LandmarkBudget
     model: Budget
@@ -53,7 +53,7 @@ class Guard(NamedTuple):
 
 
 def guard_of(accountants: Sequence[Accountant], facts: AccountingFacts) -> Guard | None:
-    """Return the guard of a run's smallest landmark budget, or None if there is no such budget."""
+    """Return the guard of the run's smallest landmark budget, or None if the run has no landmark budget."""
     guards = [accountant for accountant in accountants if isinstance(accountant, LandmarkBudget)]
     if not guards and facts.mechanism is not None and facts.mechanism.guarantee.amount_of(LANDMARKS) is not None:
         guards = [LandmarkBudget()]
@@ -62,7 +62,7 @@ def guard_of(accountants: Sequence[Accountant], facts: AccountingFacts) -> Guard
 
 
 class ReleaseLoop:
-    """Loop that steps the mechanism through consecutive windows. Only its encoded state persists between calls.
+    """Loop that steps the mechanism through consecutive windows. Only the encoded state persists between calls.
 
     `advance` is a pure function of (state, first window, counts): a retried call returns the same bytes, because
     noise is keyed by the input and the state. ``repeats``: whether the last release is shown again where a budget would
@@ -97,7 +97,9 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.facts), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Return the index of the last released window. Rows arriving later for it or earlier windows are ignored."""
+        """Return the index of the last released window. Rows that arrive later for this or earlier windows are
+        ignored.
+        """
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
@@ -105,7 +107,7 @@ class ReleaseLoop:
         return bool(self._decode(data)[2]["stopped"])
 
     def worst(self, data: bytes) -> Charge:
-        """Return the worst-case charge of the next window, which depends only on earlier releases."""
+        """Return the next window's worst-case charge, which depends only on earlier releases."""
         inner, _, shown = self._decode(data)
         index = int(shown["released"]) + 1
         window = self.grid.window(index)
@@ -114,7 +116,8 @@ class ReleaseLoop:
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
-        """Release consecutive windows of bounded counts (n_windows, n_cells) starting at ``first``, the next window.
+        """Release consecutive windows from their bounded counts (n_windows, n_cells). ``first`` must be the next
+        window.
 
         ``data`` is the state from `start` or the previous call; in the ``ledger``, if any, every step is checked before
         it is made and charged after it.
@@ -162,7 +165,7 @@ class ReleaseLoop:
     def _step(
         self, window: Window, vector: NDArray[Any], inner: State, budget: State, ledger: Ledger | None
     ) -> tuple[list[Release], State]:
-        """Step the mechanism if its worst-case charge is affordable. The last window releases everything pending."""
+        """Step the mechanism if the worst-case charge is affordable. The last window flushes all pending releases."""
         worst = self.mechanism.worst_charge(window, inner)
         begin = window.index  # the first window whose events are bounded or counted together with those of this one
         if self._spans_windows:
@@ -216,7 +219,7 @@ class ReleaseLoop:
         return {"shown": values, "shown_window": np.asarray(release.window)}
 
     def _charges(self, made: list[Release], window: Window, vector: NDArray[Any], state: State) -> list[Charge]:
-        """Return the charges of a step. Free steps are recorded as well, together with their input."""
+        """Return the charges for a step. Free steps are recorded as well, along with a digest of their input."""
         # Keyed: the digest of a short vector of small numbers could be inverted by trying them all. With the state:
         # other data in an earlier window means other noise, hence another charge. What follows the noise is left out:
         # it is not the same to the last bit on every processor.
@@ -232,7 +235,7 @@ class ReleaseLoop:
         return [replace(charge, last=max(charge.window, charge.last), data=data) for charge in due]
 
     def _charge(self, events: tuple[Event, ...], window: Window) -> Charge:
-        """Return the charge for a window's events. A block's charge covers all of its windows."""
+        """Return the charge for a window's events. The charge for a block covers all windows in the block."""
         blocks = [event for event in events if isinstance(event, Block)]
         first = min([window.index, *(block.first for block in blocks)])
         last = max([window.index, *(block.last for block in blocks)])

@@ -1,4 +1,4 @@
-"""Terms of a ledger: slot grid, unit of privacy, measure and budget."""
+"""A ledger's terms: slot grid, unit of privacy, measure and budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS = {"stretch": WINDOW, "period": PERIOD, "landmarks": LANDMARKS}
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms in a ledger's first line: grid, unit, measure and budget.
+    """The terms recorded in a ledger's first line: grid, unit, measure and budget.
 
     Slots are the windows of the grid, numbered through from 1970 on, so that every run on it knows the number of each.
 
@@ -82,13 +82,13 @@ class Terms:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:
-        """Restore terms from the values of a ledger's first line."""
+        """Restore the terms from the contents of a ledger's first line."""
         read: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in values.items()}
         return cls(**read)
 
     @cached_property
     def calendar(self) -> Calendar:
-        """The calendar of the grid from 1970 onward, in which the index of a window is its slot."""
+        """The grid's calendar from 1970 onward, in which a window's index is its slot."""
         return Calendar(step=self.step, anchor=self.anchor, time_zone=self.time_zone, from_ms=0)
 
     @cached_property
@@ -100,11 +100,11 @@ class Terms:
 
     @cached_property
     def landmarks(self) -> Landmarks:
-        """The landmarks of the unit of privacy, with listed landmarks converted to slots."""
+        """The landmarks of the unit of privacy, with listed windows converted to slots."""
         return Landmarks(windows=self.listed, times=self.times, recurring=self.recurring)
 
     def slot(self, instant: int) -> int:
-        """Return the slot that contains a given time."""
+        """Return the slot that contains an instant."""
         return int(self.calendar.index(np.array([instant]))[0])
 
     def start(self, slot: int) -> int:
@@ -118,7 +118,7 @@ class Terms:
 
     @property
     def unit(self) -> str:
-        """The unit protected by the budget, in words."""
+        """A description of the unit protected by the budget."""
         period = "all time"
         if self.period is not None:
             days, rest = divmod(self.period, DAY)
@@ -127,11 +127,13 @@ class Terms:
         return self.traces or self.protected.words(period=period)
 
     def costs(self) -> UnitCosts:
-        """Return the initial costs of all units, before any charge."""
+        """Return the costs of all units before any charge."""
         return UnitCosts(self.protected, self.facts)
 
     def facts(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget period of each slot in a range (0 if there is only one) and a mask of the landmarks."""
+        """Return each slot's budget period (0 if there is only one) and a mask of the landmarks, for a range of
+        slots.
+        """
         periods, marks = one_period(first, last)
         skipped = max(0, 1 - first)  # slots before 1970
         if first + skipped <= last:

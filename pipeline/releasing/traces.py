@@ -1,4 +1,4 @@
-"""Traces of one user shard: select points, release them through a point mechanism, and account for them."""
+"""Select the points of one user shard's traces, release them through a point mechanism and account for them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class TraceSpec:
-    """Terms of a trace release, where landmarks and budget periods apply to points instead of windows."""
+    """Parameters of a trace release, in which landmarks and budget periods apply to points instead of windows."""
 
     mechanism: Schedule
     landmarks: Landmarks | None
@@ -89,7 +89,7 @@ def landmark_mask(
 
 
 def budget_periods(terms: TraceSpec, begin: int, times: Integers) -> Integers:
-    """Return the 0-based budget period of each point in a run that starts at ``begin``."""
+    """Return each point's 0-based budget period in a run that starts at ``begin``."""
     if terms.budget_period is None:
         return np.zeros(len(times), np.int64)
     return period_calendar(terms.budget_period, begin, terms.time_zone).index(times) - 1
@@ -103,7 +103,7 @@ VERSION = 2
 
 
 class Area(NamedTuple):
-    """A circle around a space's centre that contains all cells and confines released traces.
+    """A circle around a space's centre that contains all cells. Released points are confined to it.
 
     Points outside are moved to its edge. Left out, they would change how many points a trace has and what number each
     of them is, and that is public.
@@ -130,7 +130,9 @@ def area_of(space: Space) -> Area:
 def points_of(
     block: EventBlock, grid: WindowGrid, space: Space, keys: RunKeys, n_shards: int
 ) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
-    """Count a block's rows, which only their times can disqualify, and split its points by pseudonymous user shard."""
+    """Count a block's rows, rejecting only those outside the time range, and split the points by pseudonymous user
+    shard.
+    """
     on_time = grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
@@ -154,7 +156,7 @@ def points_of(
 
 
 def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: Space) -> Traces:
-    """Merge one shard's pieces, in any order, into traces ordered by pseudonym.
+    """Merge one shard's chunks of points, in any order, into traces sorted by pseudonym.
 
     Several rows of a user at the same millisecond are one point, their mean (`mean_points`): to keep one of them by
     where it is, a few metres could decide which.
@@ -180,8 +182,8 @@ def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: S
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Return the indices of the points that remain when each trace is thinned, from its start, so that gaps are at
-    least ``gap``.
+    """Thin each trace from its start so that consecutive points are at least ``gap`` apart, and return the indices that
+    remain.
 
     >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]
@@ -200,7 +202,7 @@ def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
 
 @dataclass(frozen=True)
 class TraceBatch:
-    """One shard's traces: releases, the charge to store durably first, and account rows.
+    """One shard's released traces, the charge that must be stored first, and the accountants' rows.
 
     The run is charged as a whole before its first shard; the charge of a shard says of which input it was made.
     """
@@ -213,13 +215,13 @@ class TraceBatch:
 
     @property
     def user_summary(self) -> dict[str, list[int]]:
-        """Each user's numbers of points and landmarks, without identities."""
+        """Each user's number of points and number of landmarks, without any identities."""
         landmarks = np.add.reduceat(self.traces.landmarks, self.traces.starts, dtype=np.int64)
         return {"points": self.traces.lengths.tolist(), "landmarks": landmarks.tolist()}
 
 
 class TraceLoop:
-    """Loop that releases all traces of a shard through the mechanism, and accounts for them.
+    """Loop that releases all traces in a shard through the mechanism and accounts for them.
 
     A user's releases depend on that user's trace only, whatever shard it is in. Nothing persists between calls.
     """
@@ -231,7 +233,7 @@ class TraceLoop:
         self.noise = NoiseSource(keys.noise_key, configuration=keys.configuration)
 
     def release(self, shard: int, traces: Traces, *watch: Callable[[Integers, Window, State], object]) -> TraceBatch:
-        """Release and account for all traces of a shard, or raise `BudgetExceeded` before anything is written."""
+        """Release and account for all traces in a shard. Raises `BudgetExceeded` before anything is written."""
         mechanism, landmarks = self.terms.mechanism, self.terms.landmarks
         origin, max_landmarks = area_of(self.space).centre, landmarks.declared if landmarks else None
         schedule = PointSchedule(traces, origin, max_landmarks, **planned_noise(mechanism, traces))
@@ -248,7 +250,9 @@ class TraceLoop:
 
 
 def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
-    """Return the deviations and factors for a `PointSchedule` if the mechanism plans its noise for a goal."""
+    """Return the planned deviations and factors for a `PointSchedule` if the mechanism calibrates its noise to a
+    goal.
+    """
     if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
         return {}
     # loads SciPy's optimisers
@@ -262,7 +266,9 @@ def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
 
 
 def check_budget(released: ReleasedTraces) -> None:
-    """Raise `BudgetExceeded` if a user's landmarks and one more point of a budget period exceed the budget."""
+    """Raise `BudgetExceeded` if the cost of a user's landmarks plus any other point in a budget period exceeds the
+    budget.
+    """
     promised = released.mechanism.guarantee
     budget = promised.amount_of(LANDMARKS)
     if budget is None:

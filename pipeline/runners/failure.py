@@ -1,4 +1,4 @@
-"""Permanent failures of steps, reported to the driver so that it cancels a job that the engine would retry forever."""
+"""Report permanent failures of steps to the driver, which then cancels a job that the engine would retry forever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = ("DataError", "RowEquationError", "StateVersionError", "UnsupportedEven
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether a retry of the step would fail again with the same error.
+    """Return whether retrying the step would fail with the same error.
 
     >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
     [True, False, False]
@@ -26,7 +26,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver, which keeps the first one. In a deployment, the message is already
+    """Report a permanent error to the driver, which keeps the first. In a deployment, the message has already been
     redacted.
     """
     if not is_permanent(error) or not (folder / "operator").exists():
@@ -37,12 +37,12 @@ def note_failure(folder: Path, error: BaseException) -> None:
 
 
 def forget_failure(folder: Path) -> None:
-    """Remove the recorded failure of an earlier attempt."""
+    """Remove the failure recorded by an earlier attempt."""
     _path(folder).unlink(missing_ok=True)
 
 
 def raise_failure(folder: Path) -> None:
-    """Raise the permanent failure recorded by a step, if any."""
+    """Raise the permanent failure recorded by a step, if there is one."""
     if not _path(folder).exists():
         return
     record = json.loads(_path(folder).read_bytes())

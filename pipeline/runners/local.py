@@ -1,4 +1,4 @@
-"""Local runner: a plain loop over the steps in this process, for finite input and streams of counts."""
+"""Local runner: a plain loop over the steps in this process, for finite input and for streams of counts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run_finite(plan: Plan) -> None:
 
 
 def _run_traces(plan: Plan, source: FileSource) -> None:
-    """Read and release traces, one user shard after another."""
+    """Read and release traces one user shard at a time."""
     from penstock.pipeline.releasing.traces import points_of
 
     writer, ledger = RunWriter(plan), open_ledger(plan)
@@ -91,7 +91,7 @@ def _run_traces(plan: Plan, source: FileSource) -> None:
 
 
 def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[GroupCounts]:
-    """Yield every group's counts, computed in parallel unless quotas carry over between groups."""
+    """Yield each group's counts, computed in parallel unless quotas carry over between groups."""
     users: dict[int, list[Contributions]] = defaultdict(list)
     quotas: dict[int, PeriodQuota] = defaultdict(PeriodQuota)
     count, groups = partial(_count_shards, plan, quotas), _groups(plan, source, writer)
@@ -108,7 +108,7 @@ def _counted(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[Grou
 def _count_shards(
     plan: Plan, quotas: Mapping[int, PeriodQuota], work: _Work
 ) -> tuple[GroupCounts, dict[int, Contributions]]:
-    """Return a window group's counts, and users' visits by shard for the summary."""
+    """Return a window group's counts and, for the summary, its users' visits by shard."""
     group, shards = work
     total, visits = nothing(group, plan.batching), {}
     for shard in sorted(shards):
@@ -121,7 +121,7 @@ def _count_shards(
 
 
 def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work]:
-    """Yield window groups with their contributions in order, each once the source has no more rows for it."""
+    """Yield window groups and their contributions in order, each once the source has no more rows for the group."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
     # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
@@ -143,7 +143,7 @@ def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work
 def _read(
     plan: Plan, source: FileSource, writer: RunWriter, reduce: Reduce[Key, Piece], order: RowOrder
 ) -> Iterator[Iterator[tuple[Key, Piece]]]:
-    """Reduce the input to keyed contributions or points, and write each span's row counts and rejects."""
+    """Reduce the input to keyed contributions or points, and write the row counts and rejects of each span."""
     for span in plan.config.source.from_start().spans():
         rows, rejects = RowCounts(), list[Reject]()
         with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
@@ -192,7 +192,7 @@ class ReleaseAndAccount:
         }
 
     def release(self, counts: GroupCounts, final_at: float | None = None) -> bool:
-        """Release consecutive windows, and return False when the budget is exhausted.
+        """Release consecutive windows. Return False once the budget is exhausted.
 
         ``final_at``: when the last window became final, in seconds since 1970 (streams).
         """
@@ -211,7 +211,7 @@ class ReleaseAndAccount:
         return True
 
     def summarise(self) -> None:
-        """Write each accountant's summary, which is the same in all shards."""
+        """Write each accountant's summary, which is the same for all shards."""
         for (number, shard), loop in self.accounts.items():
             if shard == 0:
                 self.writer.summary(number, loop.summary(self.account_states[number, shard]))
@@ -225,7 +225,7 @@ class ReleaseAndAccount:
 
 
 class StreamLoop:
-    """Count and release a stream as its watermark passes window ends.
+    """Count and release a stream's windows as the watermark passes their deadlines.
 
     A window is final once the watermark has reached its end plus allowed lateness. A checkpoint is taken between two
     micro-batches, when all parts that it covers are durable; what is executed again after a kill writes the same parts.
@@ -291,7 +291,7 @@ class StreamLoop:
         return MIN_EVENT_TIME if self.latest == MIN_EVENT_TIME else self.latest - self.source.disorder
 
     def _take(self, piece: MicroBatch) -> None:
-        """Count a micro-batch once it is due. Meanwhile, the watermark advances if the clock is known."""
+        """Count a micro-batch once it is due. While waiting, advance the watermark if the clock is known."""
         factor, grid = self.source.factor, self.plan.grid
         while self._goes_on:
             elapsed, wait = time.monotonic() - self._begun, 0.0
@@ -308,7 +308,9 @@ class StreamLoop:
             metrics.beat()
 
     def _count(self, piece: MicroBatch) -> None:
-        """Reduce a micro-batch to contributions. Rows whose windows were final when they arrived count as late."""
+        """Reduce a micro-batch to contributions. Rows whose windows were already final when they arrived count as
+        late.
+        """
         rows, parts = shared.reduced(self.plan, piece.block, closed_before(piece, self.plan.grid))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])

@@ -45,14 +45,16 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if Prism is missing, or `DataError` if input must be read again but its beginning is gone."""
+    """Raise `ConfigError` if Prism is missing, or `DataError` if the input must be read again but its beginning is
+    gone.
+    """
     _command(beam_options)
     if plan.resumed and plan.streaming:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)
 
 
 def _command(beam_options: Sequence[str]) -> list[str]:
-    """Return the command that starts Prism, which Beam downloads if it is not installed."""
+    """Return the command that starts Prism. Beam downloads Prism if it is not installed."""
     options = PipelineOptions(list(beam_options), save_main_session=False)
     prism = options.view_as(PrismRunnerOptions)
     prism.prism_location = prism.prism_location or shutil.which("prism")

@@ -1,4 +1,4 @@
-"""Code shared by both executors: threads, ordered release, and clean stopping on a signal."""
+"""Code shared by both executors: threads, ordered releases, and a clean stop on a signal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 def live_source(plan: Plan) -> LiveSource:
-    """Return the live source of a plan, or raise `TypeError` for finite input."""
+    """Return a plan's live source, or raise `TypeError` if the input is finite."""
     source = plan.config.source
     if not isinstance(source, LiveSource):
         raise TypeError(f"{type(source).__name__} is not a stream")
@@ -55,12 +55,12 @@ def live_source(plan: Plan) -> LiveSource:
 
 
 def live_input(plan: Plan) -> LiveInput:
-    """Return the facts about the run needed by its live source."""
+    """Return the run's parameters that its live source needs."""
     return LiveInput(plan.grid, parts_folder(plan, "spool"), ingestion(plan), plan.batching.max_readers)
 
 
 def ingestion(plan: Plan) -> Callable[[EventBlock], EventBlock]:
-    """Return the step that strips a deployment's blocks of data that must not be kept."""
+    """Return the step that, in a deployment, strips blocks of data that must not be kept."""
     space, user_files = None if plan.on_points else plan.space, plan.config.source.recorded.has_user_names
     return partial(ingested, keys=plan.keys, space=space, user_files=user_files)
 
@@ -72,7 +72,7 @@ def reduced(
     used_by_group: dict[int, int] | None = None,
     texts: TextTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
-    """Reduce a block to row counts and contributions, as `contributions_of` does, using parts of a plan."""
+    """Reduce a block to row counts and contributions by calling `contributions_of` with the plan's settings."""
     parts = plan.grid, plan.space, plan.bounds, plan.batching, plan.keys
     return contributions_of(block, *parts, closed, used_by_group, texts)
 
@@ -80,7 +80,9 @@ def reduced(
 def counted(
     plan: Plan, group: int, pieces: Sequence[Contributions], quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count the pieces of a window group and user shard, and return its users' visits as well if they are kept."""
+    """Count the contributions to a window group in one user shard. Return the users' visits as well if they are
+    kept.
+    """
     if not pieces:
         return nothing(group, plan.batching), None
     parts = plan.chain, plan.grid, plan.bounds, plan.batching, plan.keys, plan.targets
@@ -89,7 +91,7 @@ def counted(
 
 
 class ReadAhead(Generic[Item]):
-    """Iterator over items produced ahead of time by a thread. None does not count as an item.
+    """Iterator over items that a thread produces ahead of time. None is not an item.
 
     Two of them wait at most, so that slow use holds the making back.
 
@@ -112,7 +114,9 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item, or None on timeout or at the end. Re-raise any exception of the producer."""
+        """Return the next item, or None on timeout or at the end. An exception raised by the producer is raised
+        again.
+        """
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:
@@ -150,7 +154,7 @@ class ReadAhead(Generic[Item]):
 
 
 def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Yield results in item order, with a bounded number in progress or waiting.
+    """Yield the results in the order of the items, with a bounded number of calls in progress or waiting.
 
     >>> list(map_in_order(abs, [-2, 1, -3]))
     [2, 1, 3]
@@ -170,14 +174,14 @@ def map_in_order(call: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 
 def account_parts(plan: Plan) -> list[tuple[int, int]]:
-    """Return the accountant index and shard of each parallel part of the accountants."""
+    """Return the (accountant index, shard) pairs that can be processed in parallel."""
     return [(number, shard) for number, shards in enumerate(plan.shards) for shard in range(len(shards))]
 
 
 def released_batches(
     plan: Plan, loop: ReleaseLoop, ledger: Ledger | None, state: bytes, counts: GroupCounts
 ) -> Iterator[tuple[Batch, bytes]]:
-    """Yield batches of about one output part each, cut deterministically, with the state after each.
+    """Yield batches of about one output part each, split deterministically, along with the state after each batch.
 
     Every charge is in the ledger, if there is one, and on disk before its release leaves.
     """
@@ -197,7 +201,7 @@ def released_batches(
 
 
 def release_shard(plan: Plan, ledger: Ledger, writer: RunWriter, shard: int, pieces: Iterable[State]) -> int:
-    """Release a user shard's points, charging for them first, and return the number of points."""
+    """Charge for a user shard's points, release them and return their number."""
     from penstock.pipeline.releasing.traces import TraceLoop, gather
 
     loop = TraceLoop(plan.traces, plan.space, plan.keys, plan.config.accountants, plan.batching.n_shards)
@@ -211,7 +215,7 @@ def release_shard(plan: Plan, ledger: Ledger, writer: RunWriter, shard: int, pie
 
 @contextmanager
 def stopping(stop: Callable[[], None]) -> Iterator[None]:
-    """On the first Ctrl-C or SIGTERM, end a stream cleanly; on the second, exit the program."""
+    """On the first Ctrl-C or SIGTERM, end a stream cleanly. On the second, exit the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""Run a plan as a single Beam graph: in this process, on Flink, or on any other Beam runner.
+"""Run a plan as a single Beam graph in this process, on Flink or on any other Beam runner.
 
 `penstock.pipeline.runners.beam.graph` holds the transforms; nothing here imports Beam before a graph is run.
 """
@@ -38,7 +38,7 @@ BLOCK_ROWS = 100_000
 
 
 def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan:
-    """Adapt a plan to remote workers: absolute folder, sharded users and small blocks.
+    """Adapt a plan to remote workers, using an absolute folder, sharded users and small blocks.
 
     ``n_shards``: parts that users are split into while counting; never changes a result. ``one_reader``: a live
     source is not shared.
@@ -54,7 +54,7 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the engine can resume the run in the folder, and return the operator's manifest if it is already
+    """Check that the engine can resume the run in the folder. Return the operator's manifest if the run is already
     complete.
 
     Raises `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its
@@ -71,7 +71,8 @@ def prepare(plan: Plan) -> dict[str, Any] | None:
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:
-    """Raise `ConfigError`, before touching the folder, if an option is missing or rejected by Beam or its runner.
+    """Check the options before touching the folder. Raises `ConfigError` if one is missing or rejected by Beam or the
+    runner.
 
     Returns the engine that a stream goes to, if it is not verified; see `engine.unverified_engine`.
     """
@@ -96,7 +97,7 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
-    """Return an empty pipeline, or raise `ConfigError` if its runner is missing or lacks an option."""
+    """Return an empty pipeline. Raises `ConfigError` if the runner is missing or lacks an option."""
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -114,7 +115,7 @@ def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:
 
 
 def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) -> str | None:
-    """Run the graph of a plan. The parts of the output files are merged afterwards.
+    """Run a plan's graph. The parts of the output files are merged afterwards.
 
     ``runner`` is ``direct`` (Beam's in-process runner, pinned), ``flink``, ``prism``, or another by Beam's name.
     Returns None if the run came to its end; otherwise why a stream did not. What a step raised is raised again

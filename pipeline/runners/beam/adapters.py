@@ -1,4 +1,4 @@
-"""Adapters for third-party Beam pipelines: they accept single events and return release rows."""
+"""Adapters for third-party Beam pipelines, which accept individual events and return release rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @with_output_types(NamedBlock)
 class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Batch finite events into blocks for `CountDistinctUsers`.
+    """Batch a bounded collection of events into blocks for `CountDistinctUsers`.
 
     An event is a mapping with ``user``, ``time``, and ``latitude`` and ``longitude`` or ``place``. Times are datetimes,
     ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not finite or out of range makes a rejected
@@ -86,7 +86,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return batches | "Block" >> beam.Map(self._block).with_output_types(NamedBlock)
 
     def _block(self, events: Iterable[Any]) -> NamedBlock:
-        """Convert events to a block named after its content, so that retried bundles produce the same name."""
+        """Convert events to a block named after its contents, so that a retried bundle yields the same name."""
         rows = list(events)
         kinds = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
         if kinds:  # without the event: it names a person, and logs keep errors
@@ -101,7 +101,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 
     def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
-        """Convert times to milliseconds since 1970 UTC, with null for unparseable times."""
+        """Convert times to milliseconds since 1970 UTC. Unparseable times become null."""
         read = [_text_or_instant(time) for time in times]
         texts = pl.Series("time", [text for text, _ in read], dtype=pl.String)
         numbers = pl.Series("time", [instant for _, instant in read], dtype=pl.Int64)
@@ -109,7 +109,9 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 def _text_or_instant(time: Any) -> tuple[str | None, int | None]:
-    """Return the text of a time without an offset, the milliseconds of an unambiguous one, or neither."""
+    """Return a time as (string, None) if it has no known UTC offset, as (None, milliseconds) if it does, or as
+    (None, None).
+    """
     if isinstance(time, datetime) and time == time:  # pandas' NaT is not itself
         return (time.isoformat(), None) if time.tzinfo is None else (None, (time - _EPOCH) // timedelta(milliseconds=1))
     is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
@@ -126,7 +128,7 @@ def _plain_value(value: Any) -> Any:
 
 
 class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Release counts of finite events under a configuration, combining all transforms of a run.
+    """Release the counts of a bounded collection of events as configured, combining all transforms of a run.
 
     Everything that `penstock.run` writes into the folder of the run while it releases is written, charges first. No row
     leaves before all events are counted, and the pipeline fails if none of them could be used.
@@ -183,7 +185,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
 class _Rejects(Step):
     @redacted
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
-        """Emit rejected rows as in ``rejects.jsonl``, without their content in a deployment."""
+        """Emit rejected rows as stored in ``rejects.jsonl``. Their contents are omitted in a deployment."""
         user_files = self.plan.config.source.recorded.has_user_names
         yield from (kept_reject(reject, self.plan.keys.users, user_files).as_dict() for reject in named.block.rejects)
 
@@ -213,8 +215,8 @@ class _Rows(Step):
 
 
 def require_used(tally: bytes) -> dict[str, int]:
-    """Return row counts by outcome from the result of `TallyRows`, or raise `DataError` if no row was used: most likely
-    columns, times or cells are wrong.
+    """Return the row counts by outcome from the output of `TallyRows`. Raises `DataError` if no row was used, which
+    usually means that columns, times or cells are wrong.
 
     Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
     wrote after it has ended well.

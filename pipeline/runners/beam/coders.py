@@ -1,4 +1,4 @@
-"""Versioned coders for all values sent between workers or kept in engine state. They never use pickle.
+"""Versioned coders for all values that are sent between workers or stored in engine state. None of them uses pickle.
 
 The names and versions of the formats are a compatibility surface: a job that is upgraded reads what the one before has
 left in its checkpoints, or refuses it.
@@ -39,7 +39,7 @@ _LAYOUT = b"PIECE001"
 
 @dataclass(frozen=True)
 class NamedBlock:
-    """A block of events with the name of its rejects file.
+    """A block of events along with the name of its rejects file.
 
     A block that is read again after a failure has the same name and the same rows.
     """
@@ -63,7 +63,7 @@ class Cursor:
     reader: int = 0  # number among those that share the source
 
     def after(self, piece: MicroBatch) -> Cursor:
-        """Return the reader's cursor after a micro-batch."""
+        """Return the reader's cursor after reading a micro-batch."""
         return Cursor(piece.end, piece.number + 1, piece.after, reader=self.reader)
 
     def __eq__(self, other: object) -> bool:
@@ -79,7 +79,7 @@ _CLASSES: dict[str, type] = {kind.__name__: kind for kind in (*EVENTS, *_VALUES)
 
 
 def encode(value: Any) -> bytes:
-    """Encode a block, batch, counts or numbers bit-exactly, as JSON plus referenced arrays and frames.
+    """Encode a block, batch, counts or numbers bit-exactly, as JSON that refers to arrays and frames.
 
     >>> release = Release(window=3, values=np.array([1.0, 2.0]), noise="laplace", scale=2.0)
     >>> decode(encode(Batch((release,), ()))).releases[0].scale
@@ -94,7 +94,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """Decode the result of `encode`, or raise `StateVersionError` if its layout is unknown."""
+    """Decode a value encoded by `encode`, or raise `StateVersionError` if its layout is unknown."""
     state = decode_state(data, *FORMAT)
     try:
         return _of_json(json.loads(state["head"].tobytes()), state)
@@ -103,7 +103,7 @@ def decode(data: bytes) -> Any:
 
 
 def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
-    """Pack distinct contributions with their window group and number of source rows.
+    """Pack distinct contributions together with their window group and number of source rows.
 
     >>> group, n_rows, contributions = unpack(pack(3, 10, b"contributions"))
     >>> group, n_rows, bytes(contributions)
@@ -113,7 +113,7 @@ def pack(group: int, n_rows: int, contributions: bytes | memoryview) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[int, int, memoryview]:
-    """Unpack the result of `pack` without copying, or raise `StateVersionError` if its layout is different."""
+    """Unpack data packed by `pack` without copying, or raise `StateVersionError` if its layout differs."""
     if not data.startswith(_LAYOUT):
         raise StateVersionError("a piece of memberships has a layout that this code cannot read")
     head = np.frombuffer(data, _HEAD, 1)[0]
@@ -121,7 +121,7 @@ def unpack(data: bytes) -> tuple[int, int, memoryview]:
 
 
 def encode_counts(counts: GroupCounts, n_rows: int, plan: Plan) -> bytes:
-    """Encode the counts of a window group and user shard, including true counts only if the run writes them."""
+    """Encode the counts of a window group in one user shard. True counts are included only if the run writes them."""
     if plan.config.mode != "simulation" or not plan.config.output.truth:
         counts = replace(counts, counts=counts.bounded)
     return encode((counts, n_rows))
@@ -137,18 +137,18 @@ def row_counts(counts: RowCounts | None = None, memberships: int = 0) -> tuple[i
 
 
 def decode_rows(data: bytes) -> tuple[RowCounts, int]:
-    """Decode the result of `row_counts` into row counts and the number of distinct contributions."""
+    """Decode row counts and the number of distinct contributions encoded by `row_counts`."""
     state, memberships = decode(data)
     return RowCounts.of_state(state), memberships
 
 
 def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
-    """Return row counts that reclassify used rows as late."""
+    """Encode row counts that reclassify rows counted as used as late."""
     return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 
 def _as_json(value: Any, arrays: State) -> Any:
-    """Convert a value to JSON: scalars are unchanged, and objects become their class and non-default fields.
+    """Convert a value to JSON. Scalars stay unchanged, and objects become their class name and non-default fields.
 
     Arrays, frames and numbers of NumPy, which differ from Python's in a division by zero, are added to ``arrays`` and
     named.
@@ -173,7 +173,7 @@ def _as_json(value: Any, arrays: State) -> Any:
 
 
 def _of_json(value: Any, arrays: State) -> Any:
-    """Restore a value from the result of `_as_json`."""
+    """Restore a value converted by `_as_json`."""
     if type(value) is list:
         return tuple([_of_json(item, arrays) for item in value])
     if type(value) is not dict:
@@ -188,12 +188,12 @@ def _of_json(value: Any, arrays: State) -> Any:
 
 
 class _ValueCoder(Coder):  # type: ignore[misc]
-    """Beam coder for one class of values, which encodes equal values to equal bytes."""
+    """Beam coder for one class of values. Equal values are encoded to equal bytes."""
 
     kind: type
 
     def is_deterministic(self) -> bool:
-        """Return True: equal values have equal bytes."""
+        """Return True because equal values are encoded to equal bytes."""
         return True
 
     def to_type_hint(self) -> Any:
@@ -215,7 +215,7 @@ class BlockCoder(_ValueCoder):
     kind = NamedBlock
 
     def estimate_size(self, value: NamedBlock) -> int:
-        """Estimate the size in bytes of an element passed between fused steps without encoding."""
+        """Estimate the size in bytes of an element passed between fused steps without being encoded."""
         return int(value.block.frame.estimated_size())
 
 
@@ -231,7 +231,7 @@ class BatchCoder(_ValueCoder):
     kind = Batch
 
     def estimate_size(self, value: Batch) -> int:
-        """Estimate the size in bytes of an element passed between fused steps without encoding."""
+        """Estimate the size in bytes of an element passed between fused steps without being encoded."""
         return sum(8 * np.size(release.values) for release in value.releases)
 
 

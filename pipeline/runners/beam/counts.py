@@ -1,4 +1,4 @@
-"""Counting stage of the graph, from blocks of events to exact counts of distinct users by window group."""
+"""Counting stage of the graph: turns blocks of events into exact counts of distinct users by window group."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _Final = tuple[int, int, list[memoryview]]
 
 @with_input_types(NamedBlock)
 class CountDistinctUsers(PlanTransform):
-    """Count the distinct users of every window and cell exactly, after bounding each user's contributions.
+    """Count the distinct users in every window and cell exactly, after bounding each user's contributions.
 
     Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
     when their window is final. Rows that come later are late. Returns ``{"counts": PCollection[tuple[str, bytes]],
@@ -104,22 +104,24 @@ class FindContributions(WritingStep):
         super().teardown()
 
     def start_bundle(self) -> None:
-        """Discard leftovers of a failed bundle."""
+        """Discard whatever a failed bundle left behind."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @redacted
     def process(self, named: NamedBlock, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Emit ((lane, shard), contributions) and the row counts. Rejects are written once, under the block's name."""
+        """Emit ((lane, shard), contributions) and the row counts. Rejects are written once, in a file named after
+        the block.
+        """
         self.running.append((named, instant, self.pool.submit(self._reduce, named)))
         yield from self._results(N_THREADS)
 
     @redacted
     def finish_bundle(self) -> Iterator[Any]:
-        """Emit the results of all remaining blocks."""
+        """Emit the results for all remaining blocks."""
         yield from self._results(0)
 
     def _results(self, n_left: int) -> Iterator[Any]:
-        """Emit contributions of the oldest pending blocks until only the given number remains."""
+        """Emit the results for the oldest pending blocks until only ``n_left`` blocks remain."""
         while len(self.running) > n_left:
             named, instant, future = self.running.popleft()
             total, entries = future.result()
@@ -149,7 +151,7 @@ class FindContributions(WritingStep):
 
 
 class CountWhenFinal(Step):
-    """Hold the distinct contributions of open windows, and count each group once when its last window is final.
+    """Hold the distinct contributions to open windows and count each group once, when its last window is final.
 
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
     the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the
@@ -172,7 +174,7 @@ class CountWhenFinal(Step):
         lane: Any = beam.DoFn.StateParam(LANE),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Buffer contributions until their group is final. Rows arriving later count as late."""
+        """Buffer contributions until their group is final. Rows that arrive after that count as late."""
         group, n_rows, _ = coders.unpack(element[1])
         progress = _lane(lane)
         if group <= progress["counted"]:
@@ -225,7 +227,7 @@ class CountWhenFinal(Step):
     def _in_turn(
         self, final: Iterable[_Final], used: PeriodQuota, shard: int, after: int, last: int
     ) -> Iterator[tuple[int, tuple[GroupCounts, Contributions | None]]]:
-        """Count groups in order, carrying remaining quotas from each group to the next.
+        """Count groups in order, carrying the remaining quotas over from one group to the next.
 
         A group of a stream that was counted from different rows before exhausts all users' quotas for its period.
         """
@@ -254,7 +256,7 @@ class CountWhenFinal(Step):
         return n_rows, counted(self.plan, group, [decoded(piece) for piece in pieces], quota)
 
     def _merge_pieces(self, pending: Any, waiting: dict[int, tuple[int, list[memoryview]]]) -> int:
-        """Merge each open group's pieces into one, and return the number of groups."""
+        """Merge the contributions to each open group into one entry and return the number of groups."""
         layout, merged = self.plan.batching.layout, []
         for group, (n_rows, pieces) in waiting.items():
             joined = union(list(map(decoded, pieces)), layout, self.plan.bounds.keep)
@@ -264,23 +266,23 @@ class CountWhenFinal(Step):
 
 
 class WriteUsers(WritingStep):
-    """Summarise the users of a shard for the operator's manifest."""
+    """Summarise a shard's users for the operator's manifest."""
 
     @redacted
     def process(self, element: tuple[int, Iterable[Contributions]]) -> None:
-        """Write each user's numbers of cells and windows, without identities."""
+        """Write each user's number of cells and number of windows, without any identities."""
         shard, visits = element
         self.writer.users(shard, summarise_users(visits, self.plan.grid.n_cells))
 
 
 def _lane(state: Any) -> dict[str, int]:
-    """Read a lane's progress: its last counted group (-1 if new) and its number of pieces."""
+    """Read a lane's progress, which is its last counted group (-1 if it is new) and its number of pending entries."""
     data = state.read()
     return dict(coders.decode(data)) if data else {"counted": -1, "pieces": 0, "merged": 0}
 
 
 def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]]:
-    """Collect the number of rows and the pieces of each group."""
+    """Collect each group's number of rows and its entries."""
     groups: dict[int, tuple[int, list[memoryview]]] = {}
     for data in entries:
         group, n_rows, piece = coders.unpack(data)
@@ -291,7 +293,7 @@ def by_group(entries: Iterable[bytes]) -> dict[int, tuple[int, list[memoryview]]
 
 
 def replace_bag(bag: Any, entries: Iterable[Any]) -> None:
-    """Replace all entries of a bag state. The bag must not be read concurrently."""
+    """Replace all entries in a bag state. The bag must not be read at the same time."""
     bag.clear()
     for entry in entries:
         bag.add(entry)

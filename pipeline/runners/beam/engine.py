@@ -1,4 +1,4 @@
-"""Identify the engine behind a job endpoint before a stream is started on it.
+"""Identify the engine behind a job endpoint before starting a stream on it.
 
 A stream may be released on an engine only that holds every step at the minimum of its readers' watermarks: with
 another one windows are final before their rows have been read. Beam's job service does not say what it is, but:
@@ -32,8 +32,8 @@ _SECONDS = 30.0
 
 
 def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
-    """Return the engine behind a job endpoint, such as ``Flink`` or ``unknown``. Raise `DataError` if there is no
-    response.
+    """Return the name of the engine behind a job endpoint, such as ``Flink`` or ``unknown``. Raises `DataError` if
+    it does not respond.
     """
     if endpoint == _EMBEDDED:
         return "Beam's in-process runner"
@@ -57,7 +57,7 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
 
 
 def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the name of the engine behind a Beam runner; raise `ConfigError` for an unverified one unless it
+    """Return the name of the engine behind a Beam runner if it is unverified. Raises `ConfigError` unless
     ``is_allowed``.
 
     None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow.

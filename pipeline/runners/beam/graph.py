@@ -1,4 +1,4 @@
-"""Beam graph of a run on any runner, from blocks of events to releases, accounts and row counts.
+"""Beam graph of a run, for any runner: turns blocks of events into releases, accounts and row counts.
 
 The graph is the same for finite and endless input. What is final is decided by the watermark alone: each group of
 windows has its deadline on endless input (`final_at`), while all of them are final at the end of finite input, so that
@@ -86,7 +86,9 @@ def build(root: beam.Pipeline, plan: Plan, blocks: beam.PTransform[Any, Any] | N
 
 
 def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
-    """Count, release, write and account for blocks of events. Return the written releases and the row tally."""
+    """Count blocks of events, release the counts, write them and account for them. Return the written releases and
+    the row tally.
+    """
     counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
     written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
@@ -95,7 +97,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
 
 
 def has_ended(plan: Plan) -> bool:
-    """Return whether a run has released and accounted for all input, or exhausted a budget."""
+    """Return whether a run has released and accounted for all of its input or exhausted a budget."""
     ended = parts_folder(plan, "ended")
     if not all((ended / _account_name(part)).exists() for part in account_parts(plan)):
         return False
@@ -105,7 +107,7 @@ def has_ended(plan: Plan) -> bool:
 
 
 def settle(plan: Plan) -> None:
-    """Write the row counts and summaries of an endless run after its job is cancelled.
+    """Write an endless run's row counts and summaries after its job has been cancelled.
 
     Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
     cancelled on the way, has left figures of the way.
@@ -121,7 +123,7 @@ def settle(plan: Plan) -> None:
 
 
 def check_complete(plan: Plan, engine: str) -> None:
-    """Raise `DataError` if a bounded job ended before all its input was counted, released and accounted for."""
+    """Raise `DataError` if a bounded job ended before all of its input was counted, released and accounted for."""
     if not (parts_folder(plan, "row_counts") / f"{_TALLY}.json").exists():
         text = f"{plan.folder}: the row counts are missing after {engine} has run; "
         raise DataError(text + "the folder must be one that the driver shares with all workers")
@@ -134,7 +136,7 @@ def check_complete(plan: Plan, engine: str) -> None:
 
 @with_input_types(COUNTS)
 class ReleaseInOrder(PlanTransform):
-    """Step the mechanism once through each window in order, including windows without events.
+    """Step the mechanism through all windows in order, each exactly once, including windows without events.
 
     Charges are in the ledger before the releases they are for leave. Returns ``{"releases": PCollection[Batch],
     "rows": PCollection[tuple[int, bytes]]}``.
@@ -153,7 +155,7 @@ class ReleaseInOrder(PlanTransform):
 @with_input_types(Batch)
 @with_output_types(Batch)
 class WriteReleases(PlanTransform):
-    """Write releases to the run's folder and topic, and forward them."""
+    """Write releases to the run's folder and topic and forward them."""
 
     def expand(self, releases: Any) -> Any:
         """Apply the only step of this transform."""
@@ -162,7 +164,7 @@ class WriteReleases(PlanTransform):
 
 @with_input_types(Batch)
 class Account(PlanTransform):
-    """Step the plan's accountants through the releases in order, and write their rows and summaries.
+    """Step the plan's accountants through the releases in order and write their rows and summaries.
 
     Returns ``PCollection[tuple[str, list]]``: the name of an accountant, and its rows of one batch.
     """
@@ -179,7 +181,7 @@ class Account(PlanTransform):
 
 
 class TallyRows(PlanTransform):
-    """Sum row outcomes in exactly-once state, and write the totals.
+    """Sum row outcomes in exactly-once state and write the totals.
 
     Runners' own counters would count a retried bundle again. Returns ``PCollection[bytes]``: the row counts of the
     whole input (`decode_rows`), at its end.
@@ -212,7 +214,7 @@ class ReleaseWhenDue(WritingStep):
 
     @redacted
     def prepare(self) -> None:
-        """Create the writer and the loop, and open the ledger."""
+        """Create the writer and the loop and open the ledger."""
         super().prepare()
         self.loop = self.plan.release_loop()
         self.ledger = open_ledger(self.plan)
@@ -226,7 +228,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Buffer counts until their windows are final. Rows arriving later count as late."""
+        """Buffer counts until their windows are final. Rows that arrive after that count as late."""
         if element[1] == BEGIN:
             for group in range(_TIMERS_AHEAD if self.plan.streaming else 1):
                 self._set_timers(due, group)
@@ -250,7 +252,7 @@ class ReleaseWhenDue(WritingStep):
         loop: Any = beam.DoFn.StateParam(LOOP),
         due: Any = beam.DoFn.TimerParam(DUE),
     ) -> Iterator[Any]:
-        """Release all due groups, and set timers for the following ones."""
+        """Release all groups that are due and set timers for those that follow."""
         state, last = loop.read() or self.loop.start(), int(tag)
         first = -(-self.loop.released(state) // self.plan.batching.group)
         if first > last or self.loop.stopped(state):
@@ -284,7 +286,7 @@ class ReleaseWhenDue(WritingStep):
             due.set(timestamp(final_at(self.plan, last) - 1), dynamic_timer_tag=str(last))
 
     def _group_counts(self, group: int, pieces: list[memoryview]) -> GroupCounts:
-        """Return the counts to release for a group; in a stream, those of the first attempt."""
+        """Return a group's counts for release. In a stream, these are always the counts of the first attempt."""
         counts = nothing(group, self.plan.batching)
         for data in pieces:
             counts = counts + coders.decode(bytes(data))[0]
@@ -300,11 +302,11 @@ class ReleaseWhenDue(WritingStep):
 
 
 class WriteBatches(WritingStep):
-    """Write batches of releases, after waiting for ``output.delay`` if the source is live."""
+    """Write batches of releases. If the source is live, wait for ``output.delay`` first."""
 
     @redacted
     def process(self, batch: Batch) -> Iterator[Batch]:
-        """Write a batch once, and forward it."""
+        """Write a batch once and forward it."""
         grid, last = self.plan.grid, batch.releases[-1].window if batch.releases else 0
         final_at = grid.deadline(last) / 1000 if last and self.plan.streaming else None
         self.writer.releases(batch, final_at)
@@ -315,7 +317,7 @@ class WriteBatches(WritingStep):
 
 
 class AccountInOrder(WritingStep):
-    """Step one parallel part of an accountant through all releases, each once and in order.
+    """Step one shard of an accountant through all releases in order, each exactly once.
 
     Batches are cut alike whenever they are repeated, so that a part of the accounts that is there already is the same.
     """
@@ -324,7 +326,7 @@ class AccountInOrder(WritingStep):
     LOOP = ReadModifyWriteStateSpec("loop", BytesCoder())
 
     def prepare(self) -> None:
-        """Create the writer. Loops are created on first use, since a part may hold many priors."""
+        """Create the writer. Loops are created on first use because a shard may hold many priors."""
         super().prepare()
         self.loops: dict[tuple[int, int], AccountLoop] = {}
 
@@ -335,7 +337,7 @@ class AccountInOrder(WritingStep):
         waiting: Any = beam.DoFn.StateParam(WAITING),
         loop: Any = beam.DoFn.StateParam(LOOP),
     ) -> Iterator[tuple[str, Rows]]:
-        """Account for releases in order, buffering early arrivals, and record the end."""
+        """Account for releases in order, buffering those that arrive early, and record the end."""
         (number, shard), batch = element
         if (account := self.loops.get(element[0])) is None:
             account = self.loops[element[0]] = self.plan.account_loop(number, shard)
@@ -373,7 +375,7 @@ class Tally(WritingStep):
     def process(
         self, element: tuple[int, bytes], books: Any = beam.DoFn.StateParam(BOOKS), end: Any = beam.DoFn.TimerParam(END)
     ) -> None:
-        """Add to the row counts, and set a timer for the end of input."""
+        """Add to the row counts and set a timer for the end of the input."""
         # Memberships come from counting, whatever is released: those of a run that was stopped are no duplicates.
         total, memberships = coders.decode_rows(books.read() or coders.row_counts()[1])
         counts, more = coders.decode_rows(element[1])
@@ -387,7 +389,7 @@ class Tally(WritingStep):
     @on_timer(END)
     @redacted
     def close(self, books: Any = beam.DoFn.StateParam(BOOKS)) -> Iterator[bytes]:
-        """Record the end of input, with its row counts."""
+        """Record the end of the input together with its row counts."""
         data = books.read()
         total, memberships = coders.decode_rows(data)
         if not self.plan.streaming:

@@ -1,4 +1,4 @@
-"""Run a plan as a job behind a Beam job endpoint: start the server, submit, watch and cancel."""
+"""Run a plan as a job behind a Beam job endpoint: start the server, then submit, watch and cancel the job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ENDING_WITH_STDIN = 'exec 3<&0; { cat <&3 >/dev/null; kill $$; } & exec "$@" 3<
 
 
 class Renewer(Protocol):
-    """A job that can be stopped with a savepoint and continued by another job."""
+    """Interface for stopping a job with a savepoint from which another job continues."""
 
     was_asked: bool
 
@@ -55,7 +55,7 @@ class Renewer(Protocol):
         """Return whether the job is due to be renewed."""
 
     def stop(self) -> bool:
-        """Stop the job, and return whether it wrote a savepoint."""
+        """Stop the job and return whether it wrote a savepoint."""
 
 
 def free_port() -> int:
@@ -74,7 +74,8 @@ def served(
     *,
     port: Callable[[], int] = free_port,
 ) -> Iterator[str]:
-    """Run a job server until the block or this process ends, and yield its endpoint, or raise `DataError`.
+    """Run a job server until the block or this process ends, and yield its endpoint. Raises `DataError` if it does not
+    start.
 
     ``command``: the words that start it at a port, which ``port`` chooses. ``folder``: where its log goes.
 
@@ -116,7 +117,7 @@ def _ending_with_this_process(
 
 
 def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
-    """Wait for the job server to answer, and return whether it did."""
+    """Wait for the job server to respond and return whether it did."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:
         ready = grpc.channel_ready_future(channel)
@@ -161,7 +162,7 @@ def submit(
 
 
 def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, renewal: Renewer | None) -> Outcome:
-    """Wait until a bounded job ends or a streaming job is complete, and cancel the job on exit."""
+    """Wait until a bounded job ends or a streaming job is complete. The job is cancelled on exit."""
     stopped, next_look = threading.Event(), 0.0
     with stopping(stopped.set), _cancelling(job):
         while not stopped.is_set():
@@ -188,7 +189,7 @@ def _watch(plan: Plan, job: Any, engine: str, look: Callable[[], None] | None, r
 
 
 def record_progress(plan: Plan) -> None:
-    """Report progress recorded by a stream's workers: watermark, latest window and checkpoint."""
+    """Report the progress recorded by a stream's workers: watermark, latest window and checkpoint."""
     if not plan.streaming:
         return
     status = of_folder(plan.folder)
@@ -211,7 +212,7 @@ def _state(job: Any) -> str:
 
 @contextlib.contextmanager
 def _cancelling(job: Any) -> Iterator[None]:
-    """Cancel the job on exit, and wait up to a time limit until it stops writing."""
+    """Cancel the job on exit and wait, up to a time limit, until it stops writing."""
     try:
         yield
     finally:

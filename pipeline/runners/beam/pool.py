@@ -1,4 +1,4 @@
-"""Start Python workers for task managers on the loopback interface only, unlike Beam's built-in pool.
+"""Start Python workers for task managers. Unlike Beam's built-in pool, it listens only on the loopback interface.
 
 ``python -m penstock.pipeline.runners.beam.pool --port 50000`` serves a task manager of this machine. Whoever reaches
 the port of a pool may run code as its user: open it to a network with ``--host`` only where nobody else gets there.
@@ -26,14 +26,14 @@ _OPTIONS = (("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_stri
 
 
 class _WorkerPool(BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-    """A worker pool that tracks the processes it has started."""
+    """A worker pool that keeps track of the processes it has started."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.started: set[str] = set()
 
     def StartWorker(self, request: Any, context: Any) -> Any:
-        """Start a worker. The method name is prescribed by Beam's service."""
+        """Start a worker. Beam's service definition prescribes the method name."""
         self.started.add(request.worker_id)
         return super().StartWorker(request, context)
 

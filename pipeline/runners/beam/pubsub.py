@@ -1,4 +1,4 @@
-"""Read a Pub/Sub subscription through Beam's connector."""
+"""Read from a Pub/Sub subscription through Beam's connector."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MANY = 10_000
 
 
 class ReadMessages(PlanTransform):
-    """Read messages as blocks, under the contract of `pipeline.runners.beam.read` with one exception.
+    """Read messages as blocks, following the contract of `pipeline.runners.beam.read` with one exception.
 
     The timestamp of a block is when its first message was published, and not that of its earliest event: windows are
     final by the time of publication, so that a row which is in time holds back its windows all the same.
@@ -50,7 +50,7 @@ class ReadMessages(PlanTransform):
 
 
 def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
-    """Return Beam's connector for a plan's subscription, or raise `MissingLibrary` if its libraries are missing."""
+    """Return Beam's connector for a plan's subscription. Raises `MissingLibrary` if a library it needs is missing."""
     from apache_beam.io.gcp.pubsub import ReadFromPubSub
 
     try:
@@ -63,7 +63,7 @@ def connector_of(plan: Plan) -> beam.PTransform[Any, Any]:
 
 
 def source_of(plan: Plan) -> Pubsub:
-    """Return the subscription of a plan, or raise `TypeError` for any other source."""
+    """Return a plan's Pub/Sub subscription, or raise `TypeError` if the plan has a different source."""
     source = plan.config.source
     if not isinstance(source, Pubsub):
         raise TypeError(f"{type(source).__name__} is not a subscription")
@@ -78,12 +78,12 @@ class DecodeMessages(Step):
     """
 
     def start_bundle(self) -> None:
-        """Discard leftovers of a failed bundle."""
+        """Discard whatever a failed bundle left behind."""
         self.waiting: list[tuple[Any, Timestamp]] = []
 
     @redacted
     def process(self, message: Any, instant: Any = beam.DoFn.TimestampParam) -> Iterator[Any]:
-        """Buffer a message, and emit blocks when the buffer is full."""
+        """Buffer a message and emit blocks once the buffer is full."""
         self.waiting.append((message, instant))
         if len(self.waiting) >= _MANY:
             yield from self._decode()

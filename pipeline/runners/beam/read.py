@@ -1,4 +1,4 @@
-"""Read events as blocks: spans of finite input, or a splittable reader of endless input with a manual watermark.
+"""Read events as blocks: finite input in spans, endless input through a splittable reader with a manual watermark.
 
 Both kinds of reader keep to one contract:
 
@@ -65,7 +65,7 @@ TURN_WINDOWS = 64
 
 
 class ReadEvents(PlanTransform):
-    """Read the source of a plan: ordered spans of files or rows or, if it is live, shared readers.
+    """Read a plan's source: ordered spans of files or rows, or shared readers if the source is live.
 
     ``shared``: whether several workers may share the spans of finite input; one alone reads them where they are made.
     Returns ``PCollection[NamedBlock]``; unbounded for a live source.
@@ -76,7 +76,7 @@ class ReadEvents(PlanTransform):
         self.shared = shared
 
     def expand(self, root: Any) -> Any:
-        """Apply the readers of the source."""
+        """Apply the readers for the source."""
         if not self.plan.streaming:
             spans = self.plan.config.source.from_start().spans()
             created = root | "Spans" >> beam.Create(spans, reshuffle=self.shared)
@@ -88,11 +88,11 @@ class ReadEvents(PlanTransform):
 
 
 class ReadSpans(Step):
-    """Read the spans of finite input."""
+    """Read finite input span by span."""
 
     @redacted
     def process(self, span: Span) -> Iterator[NamedBlock]:
-        """Emit a span's blocks, with names that sort in input order."""
+        """Emit a span's blocks, named so that they sort in input order."""
         # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.config.source.reading(self.plan.space.reads).from_start()
         with closing(ReadAhead(source.read(span))) as blocks:
@@ -101,7 +101,7 @@ class ReadSpans(Step):
 
 
 class Readers(Step):
-    """Emit initial cursors for the readers that share a live source."""
+    """Emit the initial cursors of the readers that share a live source."""
 
     @redacted
     def process(self, _: bytes) -> Iterator[bytes]:
@@ -111,7 +111,7 @@ class Readers(Step):
 
 
 class CursorTracker(RestrictionTracker):  # type: ignore[misc]
-    """Restriction tracker for input from a cursor onward, which can be resumed but not divided.
+    """Restriction tracker for input from a cursor onward. Reading can be resumed, but the input cannot be divided.
 
     >>> tracker = CursorTracker(Cursor())
     >>> tracker.try_claim(Cursor(number=1)), tracker.try_split(0)[1].number, tracker.try_claim(Cursor(number=2))
@@ -126,30 +126,30 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return replace(self._cursor, ended=True) if self._left else self._cursor
 
     def try_claim(self, position: Cursor) -> bool:
-        """Move past a micro-batch, or return False if the remainder has been split off."""
+        """Move past a micro-batch. Return False if the remainder has been split off."""
         if self._left:
             return False
         self._cursor = position
         return True
 
     def try_split(self, fraction_of_remainder: float) -> tuple[Cursor, Cursor] | None:
-        """Split off the whole unclaimed remainder. Fractions are undefined, since the input may be endless."""
+        """Split off the entire unclaimed remainder. Fractions are undefined because the input may be endless."""
         if fraction_of_remainder != 0 or self._left or self._cursor.ended:
             return None
         self._left = True
         return replace(self._cursor, ended=True), self._cursor
 
     def check_done(self) -> None:
-        """Raise `ValueError` unless the restriction was completed or its remainder was split off."""
+        """Raise `ValueError` unless the restriction has been completed or its remainder has been split off."""
         if not (self._left or self._cursor.ended):
             raise ValueError(f"the source was left at micro-batch {self._cursor.number} without a word")
 
     def current_progress(self) -> RestrictionProgress:
-        """Return nominal progress, since a source may have no end."""
+        """Return a nominal progress because a source may never end."""
         return RestrictionProgress(completed=float(self._cursor.number), remaining=0.0 if self._cursor.ended else 1.0)
 
     def is_bounded(self) -> bool:
-        """Return False: a live source is unbounded, even if it comes to an end."""
+        """Return False because a live source is unbounded even if it happens to end."""
         return False
 
 
@@ -157,7 +157,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
     """Restriction provider for elements that encode a reader's initial cursor."""
 
     def initial_restriction(self, element: bytes) -> Any:
-        """Return the initial position of a reader."""
+        """Return a reader's initial position."""
         return CursorCoder().decode(element)
 
     def create_tracker(self, restriction: Cursor) -> CursorTracker:
@@ -165,7 +165,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorTracker(restriction)
 
     def restriction_size(self, element: bytes, restriction: Cursor) -> float:
-        """Return a constant, since sizes are not used for scheduling."""
+        """Return a constant because sizes are not used for scheduling."""
         return 1.0
 
     def restriction_coder(self) -> Coder:
@@ -173,26 +173,26 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         return CursorCoder()
 
     def truncate(self, element: bytes, restriction: Cursor) -> None:
-        """Drop the remaining restriction when a job drains."""
+        """Drop the remaining restriction when a job is drained."""
 
 
 class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
-    """Provider of a manual watermark, stored in checkpoints with a standard coder."""
+    """Provider of a manual watermark that is stored in checkpoints with a standard coder."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
-        """Return None, since there is no watermark yet."""
+        """Return None because there is no watermark yet."""
 
     def create_watermark_estimator(self, estimator_state: Timestamp | None) -> ManualWatermarkEstimator:
         """Create an estimator that starts at the last watermark."""
         return ManualWatermarkEstimator(estimator_state)
 
     def estimator_state_coder(self) -> Coder:
-        """Return a standard coder; Beam's default would pickle the state."""
+        """Return a standard coder. Beam's default would pickle the state."""
         return NullableCoder(TimestampCoder())
 
 
 class Reader:
-    """An open source in this process, with its next micro-batch."""
+    """A source opened in this process, with its next micro-batch."""
 
     def __init__(self, plan: Plan, start: Cursor) -> None:
         self.plan, self.source, self.cursor = plan, live_source(plan), start
@@ -212,7 +212,7 @@ class Reader:
         self.advance()
 
     def advance(self) -> None:
-        """Move past the current micro-batch and peek at the next one, unless everything available has been read."""
+        """Move past the current micro-batch and fetch the next one if any is available."""
         if self.piece is not None:
             self.cursor = self.cursor.after(self.piece)
             if not self.piece.more:
@@ -226,8 +226,10 @@ class Reader:
 
     @property
     def wait(self) -> float:
-        """The seconds until the current micro-batch is due: at least `IDLE` if it is not due yet, and otherwise zero
-        or less; of those until the next window can be final half, so that little is left to be read then.
+        """The number of seconds until the current micro-batch is due, which is zero or less if it is already due.
+
+        If it is not due yet, at least `IDLE`. Without a micro-batch, half the time until the next window can be final,
+        so that little is left to read by then.
         """
         if self.piece is None:
             grid, disorder = self.plan.grid, self.source.disorder
@@ -240,7 +242,7 @@ class Reader:
 
     @property
     def time(self) -> int:
-        """The stream clock while idle, which advances to the next row's time if that is known."""
+        """The stream's clock while idle, which advances up to the time of the next row if that is known."""
         if self.piece is None or self.piece.starts is None or self.source.factor is None:
             return self.cursor.latest
         now = self._start + int((time.monotonic() - self._begun) * 1000 * self.source.factor)
@@ -248,11 +250,11 @@ class Reader:
 
 
 class _OpenReaders(dict[int, Reader]):
-    """Readers cached between turns, by reader index."""
+    """Cache of open readers by reader index, kept between turns."""
 
 
 class Replay(Step):
-    """Read a live source endlessly in one-second turns, while the engine keeps position and watermark."""
+    """Read a live source endlessly in turns of one second. The engine keeps the position and the watermark."""
 
     def __init__(self, plan: Plan, *, turn: float = TURN) -> None:
         super().__init__(plan)
@@ -262,7 +264,7 @@ class Replay(Step):
 
     @property
     def readers(self) -> _OpenReaders:
-        """Readers open in this process."""
+        """The readers that are open in this process."""
         if self._open is None:
             self._open = self._shared.acquire(_OpenReaders)
         return self._open
@@ -275,7 +277,7 @@ class Replay(Step):
         tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
         watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
     ) -> Iterator[Any]:
-        """Emit the rows that are due, leaving the rest for the next turn."""
+        """Emit the rows that are due and leave the rest for the next turn."""
         cursor = tracker.current_restriction()
         # Removed from the open ones: an abandoned turn that still runs in another thread must not share its reader.
         reader = self.readers.pop(cursor.reader, None)
@@ -328,7 +330,7 @@ class Replay(Step):
         tracker.defer_remainder(Duration(seconds))
 
     def _reach(self, watermark: Any, reached: int) -> None:
-        """Advance the watermark. Rows at exactly that time may still arrive."""
+        """Advance the watermark. Rows with exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
             return
         time = whole_second(reached - live_source(self.plan).disorder)
@@ -337,8 +339,7 @@ class Replay(Step):
 
 
 def earliest(block: EventBlock, calendar: Calendar, otherwise: int) -> int:
-    """Return the time in milliseconds of the earliest event in a block that belongs to the run, or ``otherwise`` if
-    none does.
+    """Return the time in milliseconds of a block's earliest event within the run, or ``otherwise`` if there is none.
 
     >>> import polars as pl
     >>> calendar = Calendar(step=10, anchor=0, time_zone="UTC", from_ms=0, until_ms=100)

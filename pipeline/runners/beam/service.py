@@ -1,4 +1,4 @@
-"""Run a plan as a streaming job of a managed service such as Dataflow: submit, update and watch."""
+"""Run a plan as a streaming job on a managed service such as Dataflow: submit, update and watch the job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 5.0
 
 
 def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
-    """Run a stream as a managed service's job, and return whether it reached its end.
+    """Run a stream as a job on a managed service and return whether it reached the end of the stream.
 
     The job holds what was read and is not counted yet. So it is cancelled only when everything is released: where this
     process is stopped, or a step fails, it stays. A resumed run updates it, which hands its state on. ``pipeline`` has
@@ -51,7 +51,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
 
 
 def options_of(plan: Plan, beam_options: Sequence[str]) -> list[str]:
-    """Return the job options, with defaults for streaming, updates and the job name used for updates.
+    """Return the job options, adding defaults for streaming, updates and the name of the job to update.
 
     >>> from types import SimpleNamespace
     >>> plan = SimpleNamespace(resumed=True, config=SimpleNamespace(name="Footfall 2026"))

@@ -1,4 +1,4 @@
-"""Base classes for graph steps: shipped plan, errors, metrics and common deadlines."""
+"""Base classes for graph steps, with the plan sent to workers, error reporting, metrics and common deadlines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MARGIN = 4000
 
 
 class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
-    """Base class for transforms that carry the run's plan."""
+    """Base class for transforms that hold the run's plan."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class PlanTransform(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
 
 class Step(beam.DoFn):  # type: ignore[misc]
-    """Base class for steps that carry the run's plan.
+    """Base class for steps that hold the run's plan.
 
     The plan of a deployment travels without its noise key; `setup` reads the key on the worker. Unpickling a step reads
     no file.
@@ -51,7 +51,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         return self.__dict__ | {"plan": self.plan if is_packed else (self.plan.folder, pickle.dumps(self.plan))}
 
     def setup(self) -> None:
-        """Unpack the plan, read the noise key if it was not shipped, and call `prepare`."""
+        """Unpack the plan, read the noise key if it was not sent along, and call `prepare`."""
         packed: Any = self.plan
         if isinstance(packed, tuple):
             folder, data = packed
@@ -81,7 +81,8 @@ class WritingStep(Step):
 
 
 def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a method of a `Step` so that permanent errors reach the driver, and all errors are redacted in a deployment.
+    """Wrap a method of a `Step` so that permanent errors reach the driver and, in a deployment, all errors are
+    redacted.
 
     >>> from types import SimpleNamespace
     >>> class Parse:
@@ -96,13 +97,13 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def generator(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Run the generator, reporting its errors."""
+        """Run the generator and report its errors."""
         with _reporting(self.plan):
             yield from method(self, *args, **kwargs)
 
     @wraps(method)
     def method_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the method, reporting its errors."""
+        """Call the method and report its errors."""
         with _reporting(self.plan):
             return method(self, *args, **kwargs)
 
@@ -124,7 +125,7 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 
 def final_at(plan: Plan, group: int) -> int:
-    """Return a group's deadline, when its last window is final, in milliseconds since 1970, rounded up to a
+    """Return a group's deadline in milliseconds since 1970, when its last window is final, rounded up to a
     `whole_second`.
     """
     last = group * plan.batching.group + plan.batching.windows_of(group)
@@ -132,18 +133,18 @@ def final_at(plan: Plan, group: int) -> int:
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Return the last group that is final when a group is counted; for finite input, the run's last group."""
+    """Return the last group that is final when a group is counted. For finite input, this is the run's last group."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 
 def end_of_input(plan: Plan) -> int | None:
-    """Return the watermark at the end of the input in milliseconds, or None for an endless run."""
+    """Return the watermark in milliseconds at the end of the input, or None if the run is endless."""
     over = plan.grid.over
     return None if over is None else over + _MARGIN
 
 
 def whole_second(instant: int) -> int:
-    """Round a time in milliseconds down to the second, as Flink does with a splittable step's watermarks.
+    """Round a time in milliseconds down to a whole second, as Flink does with the watermarks of splittable steps.
 
     >>> whole_second(1999), whole_second(2000), -whole_second(-1001)
     (1000, 2000, 2000)
@@ -157,7 +158,9 @@ def timestamp(instant: int) -> Timestamp:
 
 
 def typed(collection: Any, kind: Any) -> Any:
-    """Declare a tagged output's type, which Beam does not infer, so that the same key coder is used everywhere."""
+    """Declare the type of a tagged output, which Beam does not infer, so that all keys are encoded with the same
+    coder.
+    """
     collection.element_type = convert_to_beam_type(kind)
     return collection
 
@@ -167,14 +170,14 @@ class BeamMetrics(Listener):
     """Metrics reported to Beam, whose runner aggregates them across workers."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Report a measure to Beam as a whole number of units."""
+        """Report a metric to Beam as a whole number of units."""
         if measure.beam is not None:
             _updater(measure, value)(round(amount * measure.per_unit))
 
 
 @cache
 def _updater(measure: MetricDefinition, value: str) -> Callable[[int], None]:
-    """Return the update method of the Beam metric for a measure."""
+    """Return the function that updates the Beam metric for a metric definition."""
     make: Any = {"counter": Metrics.counter, "gauge": Metrics.gauge}.get(measure.kind, Metrics.distribution)
     made: Any = make("penstock", measure.beam_name(value))
     updater: Callable[[int], None] = getattr(made, {"counter": "inc", "gauge": "set"}.get(measure.kind, "update"))

@@ -1,4 +1,4 @@
-"""Trace stage of the graph, from blocks of events to points by user shard and then to released traces."""
+"""Trace stage of the graph: splits blocks of events into points by user shard and releases them as traces."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.runners.shared import release_shard
 
 @with_input_types(NamedBlock)
 class ReleaseTraces(PlanTransform):
-    """Release traces of finite input, one user shard after another, and account for them.
+    """Release and account for the traces in finite input, one user shard at a time.
 
     Returns ``{"shards": PCollection[int], "rows": PCollection[tuple[int, bytes]]}``: shards whose traces are written,
     and row counts (`decode_rows`).
@@ -35,11 +35,11 @@ class ReleaseTraces(PlanTransform):
 
 
 class FindPoints(WritingStep):
-    """Split each block's points by user shard."""
+    """Split the points in each block by user shard."""
 
     @redacted
     def process(self, named: NamedBlock) -> Iterator[Any]:
-        """Emit (shard, points) and the row counts. Rejects are written once, under the block's name."""
+        """Emit (shard, points) and the row counts. Rejects are written once, in a file named after the block."""
         plan = self.plan
         counts, points = points_of(named.block, plan.grid, plan.space, plan.keys, plan.batching.n_shards)
         yield from ((shard, encode(piece)) for shard, piece in points)
@@ -49,10 +49,10 @@ class FindPoints(WritingStep):
 
 
 class ReleaseShard(WritingStep):
-    """Release, charge, account for and write all of a shard's traces."""
+    """Release, charge, account for and write all traces in a shard."""
 
     def prepare(self) -> None:
-        """Create the writer, and open the ledger."""
+        """Create the writer and open the ledger."""
         super().prepare()
         self.ledger = open_ledger(self.plan)
 

@@ -1,4 +1,4 @@
-"""Java dependencies of Flink: Beam's Flink runner and Flink itself, fetched once with Maven and cached."""
+"""Flink's Java dependencies: Beam's Flink runner and Flink itself, downloaded once with Maven and cached."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner, best first: the installed Beam's, then tested ones."""
+    """Return the usable versions of Beam's Flink runner in order of preference: that of the installed Beam, then
+    tested ones.
+    """
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
 def folder_of(version: str) -> Path:
-    """Return the folder for a version's jars, under ``$PENSTOCK_CACHE`` or ``~/.cache/penstock``."""
+    """Return the folder for a version's jars under ``$PENSTOCK_CACHE`` or ``~/.cache/penstock``."""
     cache = os.environ.get("PENSTOCK_CACHE") or Path.home() / ".cache" / "penstock"
     return Path(cache) / f"flink-{FLINK}-beam-{version}"
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, or else the best fetched version, or raise `ConfigError`."""
+    """Return the version with which a job began, if its jars are present, or the best version that has been fetched.
+    Raises `ConfigError` if there is none.
+    """
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -45,12 +49,13 @@ def version(begun_with: str | None = None) -> str:
 
 
 def class_path(begun_with: str | None = None) -> str:
-    """Return the Java class path of a version, or raise `ConfigError` if no jars have been fetched."""
+    """Return the Java class path for a version. Raises `ConfigError` if no jars have been fetched."""
     return f"{folder_of(version(begun_with))}/*"
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Return the runner version (None if a custom jar states none) and the Java arguments for starting its job server.
+    """Return the runner's version (None if a custom jar does not state it) and the Java arguments that start its job
+    server.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])
@@ -62,7 +67,7 @@ def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str |
 
 
 def keeps_one_state(version: str) -> bool:
-    """Return whether a reader keeps a single state in Flink (Beam 2.76 and later) instead of one per turn.
+    """Return whether a reader keeps a single state in Flink, as in Beam 2.76 and later, instead of one state per turn.
 
     https://github.com/apache/beam/pull/39191 is the remedy for https://github.com/apache/beam/issues/27648.
 
@@ -73,7 +78,7 @@ def keeps_one_state(version: str) -> bool:
 
 
 def java() -> str:
-    """Return the path of the Java command, or raise `ConfigError` if it is missing."""
+    """Return the path of the Java command. Raises `ConfigError` if it is missing."""
     home = os.environ.get("JAVA_HOME")
     path = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not path or not Path(path).exists():
@@ -82,7 +87,7 @@ def java() -> str:
 
 
 def _copy(folder: Path, version: str) -> None:
-    """Download the runner, a state backend and a logger with their dependencies into ``jars``, using Maven."""
+    """Use Maven to download the runner, a state backend and a logger with all their dependencies into ``jars``."""
     artifacts = (
         ("org.apache.beam", f"beam-runners-flink-{FLINK}", version),
         ("org.apache.flink", "flink-statebackend-rocksdb", "1.19.0"),
@@ -108,7 +113,7 @@ def _copy(folder: Path, version: str) -> None:
 
 
 def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, str] = TESTED) -> Path:
-    """Fetch the jars with Maven unless cached, storing all or none.
+    """Fetch the jars with Maven unless they are cached. Either all of them are stored or none.
 
     The runner of the installed Beam is taken where Maven has all of it, otherwise the newest of `TESTED`. Raises
     `DataError` if Maven fails, or what it brings of a tested version is not what was tested.
@@ -131,7 +136,7 @@ def fetch(*, copy: Callable[[Path, str], None] = _copy, digests: Mapping[str, st
 
 
 def digest_of(folder: Path) -> str:
-    """Return a digest of the names and contents of the jars in a folder."""
+    """Return a digest of the names and contents of a folder's jars."""
     total = hashlib.sha256()
     for jar in sorted(folder.glob("*.jar")):
         total.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())

@@ -57,7 +57,7 @@ LOCAL_ONLY = "".join(
 def job_server(
     master: str, folder: Path, words: Sequence[str], checkpoint: str | None = None, rest_port: int | None = None
 ) -> Iterator[str]:
-    """Run a job server while the block runs, and yield its endpoint.
+    """Run a job server for the duration of the block, and yield its endpoint.
 
     ``master``: ``[local]`` for a Flink inside the job server; otherwise host and port of a cluster. ``words``: what
     Java starts (`jars.server`). ``checkpoint``: URI of the one that an embedded Flink goes on from, since Beam's option
@@ -73,7 +73,7 @@ def job_server(
 
 
 def configure(folder: Path, checkpoint: str | None, rest_port: int | None) -> None:
-    """Write the configuration that a job server reads before every job."""
+    """Write the configuration file that a job server reads before each job."""
     restored = f"execution.savepoint.path: {checkpoint}\n" if checkpoint else ""
     listening = f"rest.bind-port: {rest_port}\n" if rest_port else ""
     atomic.make_folder(folder, private=True)
@@ -87,7 +87,7 @@ _PATIENCE, _PAUSE, _ANSWER = 60.0, 0.2, 10.0
 
 
 def checkpoints_folder(plan: Plan) -> Path:
-    """Return the engine's folder for checkpoints, which is removed at the end of the run."""
+    """Return the engine's checkpoint folder, which is removed when the run ends."""
     return plan.folder / "operator" / "checkpoint" / "flink"
 
 
@@ -111,12 +111,12 @@ def _marked(plan: Plan) -> dict[str, Any]:
 
 
 def begun_with(plan: Plan) -> str | None:
-    """Return the runner version with which a resumed run began, or None if not recorded."""
+    """Return the runner version with which a resumed run began, or None if it was not recorded."""
     return _marked(plan).get("runner") if plan.resumed else None
 
 
 def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` if the run has a job with another `GRAPH`, whose checkpoints are incompatible."""
+    """Raise `StateVersionError` if the run has a job with a different `GRAPH`, whose checkpoints are incompatible."""
     marked = _marked(plan)["graph"]
     # A file that was being written has a name with a dot.
     if marked != GRAPH and any(checkpoints_folder(plan).glob("[!.]*")):
@@ -127,7 +127,8 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Record the graph and the Flink runner version of a run ("" for a service), or raise `StateVersionError`.
+    """Record a run's graph and Flink runner version ("" for a service). Raises `StateVersionError` if they have
+    changed.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -142,7 +143,7 @@ def mark_job(plan: Plan, runner: str = "") -> None:
 
 
 def check_savepoint(plan: Plan, path: str) -> None:
-    """Raise `ConfigError` if a savepoint is incomplete or cannot stem from a job of the run.
+    """Raise `ConfigError` if a savepoint is incomplete or cannot come from one of the run's jobs.
 
     Flink would restart a job that has other steps again and again, and one of another run has released other windows.
     """
@@ -158,7 +159,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel a run's jobs on a cluster, as named in its folder, and wait for them to end, keeping checkpoints.
+    """Cancel a run's jobs on a cluster, identified by its folder, and wait for them to end. Checkpoints are kept.
 
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
@@ -182,12 +183,12 @@ def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
 
 
 def own_jobs(plan: Plan) -> list[str]:
-    """Return a run's jobs, past and present, from the names of Flink's checkpoint folders."""
+    """Return a run's past and present jobs, taken from the names of Flink's checkpoint folders."""
     return [path.name for path in checkpoints_folder(plan).glob("*") if _JOB.fullmatch(path.name)]
 
 
 def service_of(master: str) -> str | None:
-    """Return the address of a job manager's REST service, or None for an embedded Flink, which has none.
+    """Return the address of a job manager's REST service. An embedded Flink has none, so None is returned.
 
     >>> service_of("localhost:8081"), service_of("https://flink"), service_of("[local]")
     ('http://localhost:8081', 'https://flink', None)
@@ -198,7 +199,9 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the REST service's response (empty for an unknown or ended job), or raise `OSError`."""
+    """Return the REST service's response, which is empty if the job is unknown or has ended. Raises `OSError` on
+    failure.
+    """
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:
@@ -213,7 +216,7 @@ def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mappi
 
 
 def _state(service: str, job: str) -> str:
-    """Return the state of a job, treating an unknown job as cancelled."""
+    """Return a job's state, treating an unknown job as cancelled."""
     return str(ask(f"{service}/jobs/{job}").get("state", "CANCELED"))
 
 
@@ -226,7 +229,7 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically to this process's metrics; unavailable for an embedded Flink.
+    """Counters and gauges of a job, copied periodically to this process's metrics. Not available for an embedded Flink.
 
     Beam's job service tells none before a job has ended, and that of a run is cancelled.
     """
@@ -258,7 +261,7 @@ class FlinkMeasures:
 
 
 def _name(identifier: str) -> str:
-    """Return the Beam name of a Flink metric, or an empty string for Flink's internal metrics.
+    """Return a Flink metric's name in Beam, or an empty string if the metric is internal to Flink.
 
     >>> _name("[3]{Replay__CountBlocks}.penstock_rows_used"), _name("numRecordsIn")
     ('rows_used', '')

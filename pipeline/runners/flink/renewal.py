@@ -1,4 +1,4 @@
-"""Renew a streaming job through a savepoint before its readers exceed the number of turns that older Beam runners
+"""Renew a streaming job through a savepoint before its readers reach the number of turns that older Beam runners
 survive.
 """
 
@@ -30,7 +30,7 @@ _INTERVAL, _PAUSE, _PATIENCE, _RETRY_INTERVAL = 1.0, 0.2, 300.0, 60.0
 
 
 class Renewal:
-    """Renewal of one of a run's jobs through Flink's REST service."""
+    """Renewal of a run's job through Flink's REST service."""
 
     def __init__(self, plan: Plan, service: str, *, ask: Callable[..., Any] = ask, interval: float = _INTERVAL) -> None:
         self._plan, self._service, self._ask, self._interval = plan, service, ask, interval
@@ -40,7 +40,9 @@ class Renewal:
         shutil.rmtree(parts_folder(plan, READERS), ignore_errors=True)  # of the job before
 
     def is_due(self) -> bool:
-        """Return whether to renew the job now, because a window has just ended or the limit is near."""
+        """Return whether the job should be renewed now, either because a window has just ended or because the limit
+        is near.
+        """
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + self._interval
@@ -54,7 +56,9 @@ class Renewal:
         return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder, or return False if none was made and the job continues."""
+        """Stop the job with a savepoint in the run's folder. Return False if no savepoint was made and the job
+        continues.
+        """
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)
@@ -67,7 +71,7 @@ class Renewal:
         return True
 
     def _savepoint(self, until: float) -> str:
-        """Stop the job with a savepoint, and return the savepoint's address."""
+        """Stop the job with a savepoint and return the savepoint's address."""
         states = {job: self._ask(f"{self._service}/jobs/{job}").get("state") for job in own_jobs(self._plan)}
         job = next(job for job, state in states.items() if state == "RUNNING")
         target = {"targetDirectory": checkpoints_folder(self._plan).as_uri(), "drain": False}

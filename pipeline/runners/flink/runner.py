@@ -1,4 +1,4 @@
-"""Run a plan as a streaming job on Flink: submit, watch, fail, cancel and resume."""
+"""Run a plan as a streaming job on Flink: submit, watch, cancel and resume the job and handle failures."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ _REASONS = {
 
 @contextmanager
 def _engine(plan: Plan, given: dict[str, str], words: Sequence[str] | None, rest_port: int | None) -> Iterator[str]:
-    """Run a job server started with ``words`` during the block, and yield its endpoint, or that of an existing one if
-    there are none.
+    """Yield the endpoint of a job server started with the command ``words`` for the duration of the block, or the
+    given endpoint if ``words`` is None.
     """
     if words is None:
         yield given["job_endpoint"]
@@ -139,8 +139,8 @@ def _server_folder(plan: Plan) -> Path:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if a requirement of a job server is missing, or an embedded Flink could not restore a
-    checkpoint, and `DataError` if a run would begin to read anew and the beginning of its input is gone.
+    """Raise `ConfigError` if the job server cannot run or resume, or `DataError` if the input must be read again but
+    its beginning is gone.
     """
     given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")
@@ -160,7 +160,7 @@ def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
 
 
 def _checkpoint_uri(plan: Plan, given: dict[str, str]) -> str | None:
-    """Return the URI of the checkpoint from which an embedded Flink resumes, if any; None on a cluster.
+    """Return the URI of the checkpoint from which an embedded Flink resumes, or None on a cluster or if there is none.
 
     Flink reads it from its configuration, and Beam's option for it is for clusters alone: with a configuration that is
     not penstock's the job would begin anew, whatever the option says. That is a `ConfigError`.
@@ -178,7 +178,7 @@ def _checkpoint_uri(plan: Plan, given: dict[str, str]) -> str | None:
 
 
 def _turn_limit_caution(version: str | None) -> str:
-    """Return a warning about a runner that accumulates one state for every turn of a reader."""
+    """Return a warning about a runner that accumulates one state per turn of a reader."""
     runner = f"Beam's Flink runner {version}" if version else "Beam's Flink runner, if it is older than 2.76,"
     return (
         f"{runner} keeps a state for every turn of a reader, and with 32,767 of them in one slot the job ends and "
@@ -190,7 +190,7 @@ def _turn_limit_caution(version: str | None) -> str:
 
 
 def options_of(plan: Plan, endpoint: str, beam_options: Sequence[str]) -> list[str]:
-    """Return the job options, completed with defaults."""
+    """Return the job options completed with defaults."""
     given = _options_by_name(beam_options)
     defaults = {"job_endpoint": endpoint, "job_name": plan.config.name, **DEFAULTS}
     if plan.streaming:
