@@ -1,3 +1,1 @@
-"""Configuration: parsed from YAML into frozen dataclasses, with one error line per problem, and resolved into a run
-plan.
-"""
+"""Configuration: YAML parsed into frozen dataclasses, with one error line per problem, and resolved into a run plan."""

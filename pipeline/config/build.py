@@ -43,7 +43,7 @@ from penstock.pipeline.config.yaml import (
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a configuration section."""
+    """A key in a configuration section."""
 
     name: str
     key: str
@@ -58,7 +58,7 @@ class Field:
 
 
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """Return the keys of a section in declaration order, that is, its `parameter` fields.
+    """Return a section's keys (its `parameter` fields) in declaration order.
 
     >>> from penstock.pipeline.sources.base import Source
     >>> [field.key for field in fields_of(Source)]
@@ -80,7 +80,7 @@ _KNOWN: dict[type, tuple[Field, ...]] = {}
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union (None as NoneType), or a one-element tuple for any other type hint."""
+    """Return the members of a union, with None as NoneType. For any other type hint, return a one-element tuple."""
     if typing.get_origin(hint) in (Union, types.UnionType):
         return typing.get_args(hint)
     return (hint,)
@@ -110,7 +110,7 @@ def input_paths(section: Any) -> list[str]:
 
 
 def expected(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -> str:
-    """Describe the allowed values of a field in a phrase that completes "must be …".
+    """Describe a field's allowed values in a phrase that completes "must be …".
 
     >>> expected(tuple[float, ...] | None, Parameter(doc=""), {})
     'a list, each entry a number'
@@ -139,7 +139,7 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
 
 
 def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> Any:
-    """Parse a scalar as the given type and kind, or raise `WrongValue`; paths may also be relative to ``folder``."""
+    """Parse a scalar as the given type and kind, or raise `WrongValue`. Paths may also be relative to ``folder``."""
     if not isinstance(node, Scalar) or node.value is None:
         raise WrongValue
     if typing.get_origin(hint) is Literal:
@@ -166,7 +166,7 @@ ALIASES = dict.fromkeys(("period", "step", "every", "length", "duration", "width
 
 
 class Builder:
-    """Builder that converts nodes to dataclasses and collects any problems.
+    """Builder that converts nodes to dataclasses and collects problems.
 
     ``unions``: registry of plug-ins by their base class: such a field is a section whose ``type`` names the plug-in.
     ``folder``: where relative paths are looked for after the working directory; None: nowhere else.
@@ -189,22 +189,22 @@ class Builder:
         self.problems: list[Problem] = []
 
     def fail(self, node: Node, path: yaml.Path, text: str) -> _Failed:
-        """Record a problem at the location of a node."""
+        """Record a problem at a node's location."""
         self.problems.append(Problem(node.place, path, text))
         return FAILED
 
     def refuse(self, node: Node, path: yaml.Path, expected: str) -> _Failed:
-        """Report an invalid value, along with the expected one."""
+        """Report an invalid value along with the value that was expected."""
         return self.fail(node, path, f"{shown(node)} is not allowed; it must be {expected}")
 
     def section(self, node: Node, cls: type, path: yaml.Path) -> Any:
-        """Build a dataclass from a section, or return FAILED if there is a problem."""
+        """Build a dataclass from a section. Returns FAILED if there is a problem."""
         return self.member(node, cls, Parameter(doc=""), path)
 
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Return the value (or FAILED) of each field of a section (or ``plugin``) that is mandatory or present."""
+        """Return the value (or FAILED) of every field that is mandatory or present in a section (or in ``plugin``)."""
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
@@ -235,7 +235,7 @@ class Builder:
         return values
 
     def construct(self, node: Mapping, cls: type, values: dict[str, Any], path: yaml.Path) -> Any:
-        """Construct a dataclass; if it rejects a value, report the problem at the offending field's line."""
+        """Construct a dataclass. If it rejects a value, report the problem at the line of the offending field."""
         if FAILED in values.values():
             return FAILED
         try:
@@ -247,7 +247,7 @@ class Builder:
         return FAILED
 
     def plugin(self, node: Mapping, base: type, path: yaml.Path) -> Any:
-        """Build the plug-in that a section names under ``type``, or return FAILED if there is a problem."""
+        """Build the plug-in named under ``type`` in a section. Returns FAILED if there is a problem."""
         registry = self.unions[base]
         if "type" not in node.items:
             return self.fail(node, (*path, "type"), f"missing; it must be one of {', '.join(registry.names())}")
@@ -266,7 +266,7 @@ class Builder:
         return self.construct(node, cls, values, path)
 
     def value(self, node: Node, field: Field, path: yaml.Path) -> Any:
-        """Build the value of a field and validate it against the field's declaration."""
+        """Build a field's value and validate it against the field's declaration."""
         value = self.typed(node, field.hint, field.declared, path)
         if value is FAILED or (value is None and field.default is None):
             return value
@@ -275,7 +275,7 @@ class Builder:
         return value
 
     def typed(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Parse a node as the given type or, for a union, as the first matching member."""
+        """Parse a node as the given type. If the type is a union, use the first member that matches."""
         members = alternatives(hint)
         if isinstance(node, Scalar) and node.value is None and type(None) in members:
             return None
@@ -293,13 +293,13 @@ class Builder:
         return self.refuse(node, path, expected(hint, declared, self.unions))
 
     def fits(self, node: Node, hint: Any) -> bool:
-        """Return whether a node has the right shape for a type: scalar, list or section."""
+        """Return whether a node has the right shape for a type: a scalar, a list or a section."""
         if hint in self.unions or is_section(hint) or typing.get_origin(hint) is dict:
             return isinstance(node, Mapping)
         return isinstance(node, Sequence if is_tuple(hint) else Scalar)
 
     def member(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Parse a node as a single type rather than a union."""
+        """Parse a node as a single type, not a union."""
         if is_tuple(hint):
             return self.list(node, hint, declared, path)
         if isinstance(node, Mapping) and self.fits(node, hint):
@@ -318,7 +318,7 @@ class Builder:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
-        """Parse a list; a single value or section counts as a list of one."""
+        """Parse a list. A single value or section is treated as a list with one entry."""
         hints = typing.get_args(hint)
         if not isinstance(node, Sequence):
             is_one = any(self.fits(node, member) for member in alternatives(hints[0])) and plain(node) is not None
@@ -335,7 +335,7 @@ class Builder:
 
 
 def _locate_refusal(node: Mapping, cls: type, error: ParameterError, path: yaml.Path) -> Problem:
-    """Return the location of a value rejected by a dataclass: the field or list entry named in the error."""
+    """Locate the value that a dataclass rejected, which is the field or list entry named in the error."""
     steps: yaml.Path = tuple(error.field.split("."))
     place, refused = locate(node, steps)
     if isinstance(refused, Sequence):  # name the entry, not the list
@@ -405,7 +405,8 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return advice for a key or value that has been removed, given its section's plug-in (such as ``mechanism fpa``).
+    """Return advice about a key or value that has been removed, given the plug-in that the section configures (such as
+    ``mechanism fpa``).
 
     >>> replacement(("mechanism", 0), "mechanism fpa", "choice")
     'was removed; coefficients says how many are kept'
@@ -428,14 +429,16 @@ def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | 
 
 
 def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
-    """Build a plug-in from ``key=value`` strings, or raise a `ConfigError` that lists every problem."""
+    """Build a plug-in from ``key=value`` strings. Raises a `ConfigError` that lists every problem."""
     root = Mapping(Place("command line"), {}, {})
     problems = [problem for setting in (f"type={name}", *settings) for problem in apply_override(root, setting)]
     return _plugin(base, root, (), problems)
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from plain values, as `load_plugin` does; errors refer to them as ``path`` in ``file``."""
+    """Build a plug-in from plain values. Errors are those of `load_plugin` and refer to the values as ``path`` in
+    ``file``.
+    """
     return _plugin(base, nodes(section, Place(file)), path)
 
 

@@ -1,4 +1,4 @@
-"""The canonical form of a configuration: plain values for manifests, and the digest on which the noise depends."""
+"""The canonical form of a configuration: plain values for manifests and the digest that determines the noise."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typi
 
 
 def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], str] = str) -> dict[str, Any]:
-    """Return a configuration as plain values with sorted keys and all defaults filled in.
+    """Return a configuration as plain values, with all defaults filled in and keys sorted.
 
     ``secrets`` keeps ``seed`` and ``noise_key``: never in anything public, since the seed undoes the noise. ``files``
     gives what stands for a path. Returns a dict that JSON and YAML can write and `loads` reads back; durations and
@@ -38,7 +38,7 @@ def resolved(config: RunConfig, secrets: bool = False, files: Callable[[str], st
 
 
 def digest(config: RunConfig) -> bytes:
-    """Return the SHA-256 digest of the settings that affect released values, excluding the noise key.
+    """Return the SHA-256 digest of all settings that affect released values, except the noise key.
 
     Left out: names, accountants, metrics, output, how sources are cut and ordered (``block_rows``, ``disorder``). In a
     simulation of the source only ``from`` and ``until`` count, so that the same events release the same bytes from
@@ -62,7 +62,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """Return the SHA-256 digest of a file, or of a folder's sorted file names and contents; URLs are returned
+    """Return the SHA-256 digest of a file, or of the sorted file names and contents of a folder. URLs are returned
     unchanged.
     """
     if not os.path.exists(path):
@@ -77,9 +77,7 @@ def content_digest(path: str) -> str:
 def _plain_value(
     value: Any, declared: Parameter, input_path: Callable[[str], str] = str, output_path: Callable[[str], str] = str
 ) -> Any:
-    """Return a value as it would be written in YAML, mapping input and output paths with ``input_path`` and
-    ``output_path``.
-    """
+    """Return a value as it would be written in YAML. Paths are mapped with ``input_path`` and ``output_path``."""
     if is_section(type(value)):
         keys: dict[str, Any] = {}
         for field in fields_of(type(value)):

@@ -1,4 +1,6 @@
-"""Rules for deployments: public facts must not be derived from private data, and noise must not be removable."""
+"""Rules for deployments: public facts must not be derived from private data, and it must be impossible to remove the
+noise.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from penstock.pipeline.windows.landmarks import Landmarks
 
 
 def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Findings:
-    """Require a secret key outside the output folder, since anyone can remove noise drawn from a seed."""
+    """Require a secret key stored outside the output folder because anyone can remove noise that is drawn from a
+    known seed.
+    """
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if noise_key is None:
@@ -30,7 +34,7 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
 
 
 def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
-    """Require a name for the ledger's event source, and a fixed measure for its budget."""
+    """Require a name for the event source in the ledger and a fixed measure for the ledger's budget."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
         yield Finding(("output", "ledger_source"), None, expected)
@@ -51,7 +55,7 @@ def deployed_run_has_no_truth(accountants: Accountants, utility: tuple[str, ...]
 def deployed_facts_are_public(
     space: Space, looked_at_data: bool | None, mechanism: Steps, landmarks: Landmarks | None
 ) -> Findings:
-    """Reject public facts and profiles that were derived from private data."""
+    """Reject supposedly public facts and profiles that are derived from private data."""
     for i, step in enumerate(mechanism):
         if isinstance(step, Filter) and step.profile is not None and not is_paid_for(step.profile):
             expected = "declared: public, or with the ledger that holds the charges of the run that it is learned from"
@@ -68,7 +72,9 @@ def deployed_facts_are_public(
 
 
 def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
-    """Require a guarantee, unless waived, for the first step on counts, the only step that reads private values."""
+    """Require the first step on counts, which is the only one that reads private values, to have a guarantee unless
+    this is waived.
+    """
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
@@ -80,7 +86,7 @@ def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: b
 
 
 def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findings:
-    """Require that rows identify people, and that a row's lateness depends only on its own arrival."""
+    """Require that rows belong to people and that a row's lateness depends only on its own arrival."""
     if not source.has_people:
         yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
@@ -91,7 +97,9 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findin
 
 
 def deployed_noise_protects(mechanism: Steps) -> Findings:
-    """Reject mechanisms without noise, and floating-point noise, which leaks parts of the count (Mironov 2012)."""
+    """Reject mechanisms that add no noise or add floating-point noise, which leaks parts of the count (Mironov
+    2012).
+    """
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
         family = noise_of(step)

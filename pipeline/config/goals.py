@@ -1,4 +1,4 @@
-"""Plan the noise that meets a goal by finding the key of the configuration to set and its value."""
+"""Plan the noise required to meet a goal by finding which configuration key to set and to what value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.pipeline.config.run import RunConfig
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedLine:
-    """The planned value of a key, and the guarantee that it provides."""
+    """A key's planned value and the guarantee it provides."""
 
     section: str  # such as mechanism[0]
     key: str
@@ -35,7 +35,7 @@ class PlannedLine:
     remark: str = ""
 
     def line(self) -> str:
-        """Return the YAML line for the section, followed by a comment.
+        """Return the YAML line for the section with a comment at the end.
 
         >>> PlannedLine(section="mechanism[0]", key="epsilon", value=0.25, promise="the goal is kept").line()
         'epsilon: 0.25  # of mechanism[0]: the goal is kept'
@@ -46,8 +46,8 @@ class PlannedLine:
 
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
-    """Find the largest ε (for adding or removing one cell of a person) that keeps each window's total temporal loss
-    within a goal, in nats, against every temporal accountant of the configuration.
+    """Find the largest ε (for adding or removing one of a person's cells) that keeps each window's total temporal loss,
+    in nats, within a goal for every temporal accountant in the configuration.
 
     Raises `ConfigError` where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what
     is known was learned from the people of a deployment, or no ε keeps an endless stream under the goal.
@@ -90,8 +90,8 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
-    """Plan the noise on traces so that the conditional inferential loss of each chosen secret point stays within a
-    goal, in nats, against the configuration's one accountant ``conditional_inferential``.
+    """Plan the noise on traces so that the conditional inferential loss of each chosen secret point, in nats, stays
+    within a goal according to the configuration's only ``conditional_inferential`` accountant.
 
     No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
     then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.

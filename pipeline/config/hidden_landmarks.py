@@ -1,4 +1,4 @@
-"""Hidden landmarks: a public set of windows, chosen by the exponential mechanism, that covers private landmarks.
+"""Hidden landmarks: a public set of windows that covers private landmarks and is chosen by the exponential mechanism.
 
 Let L be the true landmarks of N windows, of a declared size k. Every set S of m windows is a candidate, whatever L, so
 that which sets are possible tells nothing; Pr(S) is proportional to exp(ε·abs(S ∩ L)) (McSherry, Talwar 2007).
@@ -45,7 +45,7 @@ _RARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkChoice(Checked):
-    """A choice of m windows (``shown``) out of N that hides k private landmarks (``size``, which is public).
+    """A choice of m windows (``shown``) out of N that hides k private landmarks. The number k (``size``) is public.
 
     >>> choice = LandmarkChoice(n_windows=24, size=3, shown=8, epsilon=2.0)
     >>> choice.coverage().round(3).tolist()  # that 0, 1, 2, 3 of the landmarks are in it, whichever they are
@@ -69,7 +69,9 @@ class LandmarkChoice(Checked):
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Return the probability, for any k landmarks, that the public set contains 0, 1, …, k of them."""
+        """Return the probabilities that the public set contains 0, 1, …, k of the landmarks, which are the same for
+        any k landmarks.
+        """
         overlap, n_others = np.arange(self.size + 1), self.n_windows - self.size
         rest = self.shown - overlap
         is_possible = (rest >= 0) & (rest <= n_others)
@@ -98,8 +100,8 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the maximum amount spent over L and one more window, where L has ``size`` windows, at least ``covered`` of
-    them chosen.
+    """Return the maximum amount spent on L and one more window, where L is any ``size`` windows of which at least
+    ``covered`` are chosen.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -120,7 +122,7 @@ def _log_binomial(n: int, k: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def choice_of(config: RunConfig) -> LandmarkChoice | None:
-    """Return the choice that selected a configuration's landmarks, or None if its landmarks are not private."""
+    """Return the choice that selected a configuration's landmarks, or None if the landmarks are not private."""
     landmarks = config.landmarks
     n_windows = config.calendar.n_windows
     if landmarks is None or landmarks.hidden is None or n_windows is None:
@@ -130,7 +132,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Describe the choice, and the cost of the releases to the private landmarks, in one sentence each."""
+    """Describe the choice in one sentence, and what the releases cost the private landmarks in another."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -146,7 +148,7 @@ def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, 
 
 
 def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: float) -> PlannedLine:
-    """Choose ``shown`` public landmarks that cover the private ones, and state the guarantee of the choice.
+    """Choose ``shown`` public landmarks that cover the private ones and state the guarantee of that choice.
 
     ``config``: counts of a run with an end, of one budget period, released by a landmark mechanism. Its noise key or
     seed makes the choice, so that the same private landmarks always give the same line. ``path``: file of the private
@@ -169,7 +171,9 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the maximum amount spent over L and any one window, given the minimum number of covered landmarks."""
+    """Return the maximum amount spent on the landmarks and one more window if at least ``covered`` landmarks are in
+    the public set.
+    """
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)
@@ -179,7 +183,7 @@ def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, cov
 
 
 def _read(path: Path, n_windows: int) -> NDArray[np.bool_]:
-    """Read a file that lists windows, and return a mask of them."""
+    """Read a file that lists windows and return them as a mask."""
     mask = np.zeros(n_windows, bool)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Kinds of scalar values, with their YAML syntax, parsing, formatting, descriptions and JSON Schema."""
+"""Kinds of scalar values with their YAML syntax, parsers, formatters, descriptions and JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.windows.calendar import format_time
 
 
 def find(text: str, folder: Path | None) -> str | None:
-    """Resolve an input path, trying the working directory first and then the configuration's folder.
+    """Resolve an input path, trying the working directory first and then the folder of the configuration.
 
     An address with a scheme (``gs://…``) is taken as it is; None if nothing exists.
 
@@ -56,7 +56,7 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)(ms|[wdhms])")
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration into milliseconds, or raise a ValueError that describes the expected form."""
+    """Parse a duration into milliseconds. Raises a ValueError that describes the expected form."""
     if not re.fullmatch(DURATION_PATTERN, text, re.ASCII):
         raise ValueError(EXPECTED_DURATION)
     milliseconds = sum(Decimal(amount) * UNITS[unit] for amount, unit in _AMOUNT.findall(text))
@@ -68,7 +68,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(milliseconds: int) -> str:
-    """Format a duration, expressing weeks in days."""
+    """Format a duration. Weeks are expressed in days."""
     text, rest = "", milliseconds
     for unit, size in UNITS.items():
         if unit != "w" and rest >= size:
@@ -78,7 +78,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def parse_time(text: str) -> int:
-    """Parse an ISO 8601 time into milliseconds since 1970 UTC, or raise a ValueError that describes the expected form.
+    """Parse an ISO 8601 time into milliseconds since 1970 UTC. Raises a ValueError that describes the expected form.
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000
@@ -104,7 +104,7 @@ def parse_time(text: str) -> int:
 
 
 class WrongValue(Exception):
-    """Raised if a value cannot be parsed as its kind. ``expected`` refines the kind's description."""
+    """Raised if a value cannot be parsed as the declared kind. ``expected`` refines the kind's description."""
 
     def __init__(self, expected: str | None = None) -> None:
         self.expected = expected
@@ -139,7 +139,7 @@ def _text(value: Any, folder: Path | None) -> str:
 
 
 def _parsed(parse: Callable[[str], int]) -> Callable[[Any, Path | None], int]:
-    """Return a parser for a duration or a time."""
+    """Return a parser for durations or times."""
 
     def read(value: Any, folder: Path | None) -> int:
         if value == 0 and not isinstance(value, bool) and parse is parse_duration:
@@ -192,30 +192,32 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return the kind of a field, from its declaration or else its type, or None if any value is allowed."""
+    """Return a field's kind based on its declaration or, failing that, its type. Returns None if any value is
+    allowed.
+    """
     return KINDS.get(declared.kind if declared.kind in KINDS and hint is not bool else hint)
 
 
 def show(value: Any, declared: Parameter) -> Any:
-    """Format a value of a declared kind as YAML; return any other value unchanged."""
+    """Format a value of a declared kind as YAML. Any other value is returned unchanged."""
     is_shown = declared.kind in ("duration", "time") and isinstance(value, int)
     return KINDS[declared.kind].show(value) if is_shown else value
 
 
 def _limits(declared: Parameter, shown: Callable[[int], str]) -> str:
-    """Describe the bounds of a declaration, such as ``, above 1m``."""
+    """Describe a declaration's bounds, for example ``, above 1m``."""
     phrase = declared.limits_in_words(lambda limit: shown(int(limit)))
     return f", {phrase}" if phrase else ""
 
 
 def _bounds(declared: Parameter) -> dict[str, float]:
-    """Return the bounds of a declaration as JSON Schema keywords."""
+    """Return a declaration's bounds as JSON Schema keywords."""
     words = {"above": "exclusiveMinimum", "at_least": "minimum", "below": "exclusiveMaximum", "at_most": "maximum"}
     return {words[name]: limit for name, limit in declared.limits.items()}
 
 
 def _number_schema(declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a number. A number without an upper bound may be infinite."""
+    """Return the schema of a number, which may be infinite if it has no upper bound."""
     bounds = _bounds(declared)
     if bounds.keys() & {"maximum", "exclusiveMaximum"}:
         return {"type": "number"} | {word: limit for word, limit in bounds.items() if math.isfinite(limit)}

@@ -1,4 +1,4 @@
-"""The plan of a run: its resolved configuration and noise key, computed once and shipped to every worker."""
+"""A run's plan: the resolved configuration and noise key, computed once and sent to every worker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The immutable, picklable plan of a run, shipped to the workers. Each step takes only the parts that it uses."""
+    """A run's immutable, picklable plan, which is sent to the workers. Each step only takes the parts it uses."""
 
     config: RunConfig  # as loaded, with the noise that was chosen for ``auto``
     folder: Path  # where the run writes
@@ -51,7 +51,7 @@ class Plan:
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
     def opened(self) -> Self:
-        """Return the plan with its noise key, which each worker reads anew, or raise `PenstockError` if the key is
+        """Return the plan with its noise key, which each worker reads anew. Raises `PenstockError` if the key is
         missing.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def on_points(self) -> bool:
-        """Return whether the run releases traces rather than counts."""
+        """Return whether the run releases traces instead of counts."""
         return self.points is not None
 
     @property
     def traces(self) -> TraceSpec:
-        """The specification of a trace release."""
+        """The parameters of a trace release."""
         if self.points is None:
             raise ValueError("counts are released, not traces")
         return self.points
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def people(self) -> People:
-        """The reader of individual presence data."""
+        """The reader of individuals' presence data."""
         from penstock.pipeline.counting.presence import People
 
         return People(
@@ -97,7 +97,7 @@ class Plan:
 
     @cached_property
     def shards(self) -> tuple[tuple[Mapping[str, Any] | None, ...], ...]:
-        """The prepared data of each shard of each accountant."""
+        """The prepared data for each shard of each accountant."""
         accountants = self.config.accountants
         prepared = self.prepared or (None,) * len(accountants)
         return tuple(accountant.shards(data) for accountant, data in zip(accountants, prepared))
@@ -118,7 +118,7 @@ class Plan:
         )
 
     def accounting_facts(self, training: Mapping[str, Any] | None = None) -> AccountingFacts:
-        """Return the facts for an accountant, with the prepared data of one shard."""
+        """Return the facts for an accountant, including the prepared data of one shard."""
         marks = self.grid.landmarks if self.points is None else self.points.landmarks
         return AccountingFacts(
             n_cells=self.grid.n_cells,
@@ -132,7 +132,7 @@ class Plan:
         )
 
     def guard(self) -> Guard | None:
-        """Return the landmark budget guard, or None if there is no landmark budget."""
+        """Return the guard of the landmark budget, or None if there is no landmark budget."""
         return guard_of(self.config.accountants, self.accounting_facts())
 
     def release_loop(self) -> ReleaseLoop:
@@ -141,7 +141,7 @@ class Plan:
         return ReleaseLoop(self.chain, self.facts(), self.grid, self.bounds, self.keys, self.guard(), repeats)
 
     def account_loop(self, number: int, shard: int = 0) -> AccountLoop:
-        """Return the loop for one shard of an accountant, given the accountant's index in the configuration."""
+        """Return the loop for one shard of an accountant, identified by the accountant's index in the configuration."""
         spans, facts = self.targets.spans[number], self.accounting_facts(self.shards[number][shard])
         return AccountLoop(self.config.accountants[number], facts, self.grid, spans[shard] if spans else None)
 
@@ -151,7 +151,9 @@ COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
-    """Return the noise key of a configuration, from its seed or from a deployment's secret (``env:NAME`` or a file)."""
+    """Return the noise key for a configuration, either from its seed or from a deployment's secret (``env:NAME`` or
+    a file).
+    """
     if config.mode == "simulation":
         return NoiseKey.from_seed(config.seed or 0)
     named = config.noise_key or ""
@@ -161,7 +163,7 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration into a plan, reading the source only if cells or an accountant's prior depend on the
+    """Resolve a configuration into a plan. The source is read only if cells or an accountant's prior depend on the
     data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
@@ -231,7 +233,7 @@ def outline(
 
 
 def _measure_of_ledger(plan: Plan) -> str | None:
-    """Return the measure fixed by a deployment's ledger or stated budget, or None."""
+    """Return the measure fixed by a deployment's ledger or declared budget, or None if neither fixes one."""
     if plan.config.mode == "simulation":
         return None
     if plan.config.output.ledger_budget is not None:
@@ -243,13 +245,13 @@ def _measure_of_ledger(plan: Plan) -> str | None:
 
 
 def state_folder() -> Path:
-    """Return the default folder for ledgers, under ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """Return the default folder for ledgers under ``XDG_STATE_HOME`` or ``~/.local/state``."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "penstock"
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the path of a run's ledger; a deployment's lies outside the run folder, so that copies of the folder
-    share it.
+    """Return the path of a run's ledger. A deployment's ledger is outside the run folder so that copies of the
+    folder share it.
     """
     output = plan.config.output
     if plan.config.mode == "simulation":
@@ -258,7 +260,7 @@ def ledger_path(plan: Plan) -> Path:
 
 
 def _traces(config: RunConfig) -> TraceSpec | None:
-    """Return the specification of a trace release, or None for counts."""
+    """Return the parameters of a trace release, or None if the run releases counts."""
     for step in config.mechanism:
         if isinstance(step, Schedule) and step.guarantee.on_points:
             from penstock.pipeline.releasing.traces import TraceSpec

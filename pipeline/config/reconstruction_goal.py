@@ -54,7 +54,7 @@ NOT_COVERED = (
 def plan_reconstruction(
     config: RunConfig, share: float, foreseen: Callable[[float], None] = lambda seconds: None
 ) -> PlannedLine:
-    """Plan a release from which an informed adversary can retrace at most a given fraction of people in any stretch of
+    """Plan a release that lets an informed adversary retrace at most a given fraction of people during any stretch of
     windows.
 
     She knows everybody else's cells, a Markov prior of the target and all releases up to the end of the stretch of T
@@ -102,7 +102,7 @@ def plan_reconstruction(
 
 
 def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
-    """Return the accountant whose adversary the plan defends against, and its index."""
+    """Return the only reconstruction accountant, which defines the adversary, preceded by its index."""
     configured = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, Reconstruction)]
     if len(configured) != 1:
         text = "a plan needs one reconstruction accountant, whose prior, horizon and tolerance say what is retraced"
@@ -119,7 +119,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """The people with their priors, and the stretches of windows in which they might be retraced."""
+    """People with their priors, and the stretches of windows during which they might be retraced."""
 
     known: KnownTargets
     tolerance: int
@@ -142,12 +142,12 @@ class _Crowd:
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Return a bound on the fraction of people retraced from a plan's releases over the worst stretch."""
+        """Return an upper bound on the fraction of people retraced from a plan's releases in the worst stretch."""
         return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success over people in any stretch; for a sample of people, its upper confidence
-        limit.
+        """Return the largest mean success in any stretch. If only a sample of people is known, return its upper
+        confidence limit.
         """
         means = []
         for index, coming in self._different(stretches):
@@ -156,8 +156,8 @@ class _Crowd:
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
-        """Estimate the duration of a search by timing a few people; without noise, windows with no active sensor are
-        timed.
+        """Estimate the duration of a search by timing a few people. If there is no noise, windows without active
+        sensors are timed.
         """
         index, coming = (different := self._different(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
@@ -167,13 +167,13 @@ class _Crowd:
         return (time.monotonic() - begin) / n_timed * len(self.known.priors) * len(different) * _ROUNDS
 
     def _stretches(self, plan: Plan) -> list[PlannedWindows]:
-        """Return the releases of a plan in every stretch."""
+        """Return a plan's releases in every stretch."""
         releasing = Releasing(plan.chain.reader, plan.config.mechanism)
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return list(forecast.horizons(self.n_stretches))
 
     def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
-        """Return the first windows (1-based) of the stretches that may be the worst, with the releases in each.
+        """Return each stretch that may be the worst as its first window (1-based) and its releases.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
         and if the larger noise is the smaller with further noise: not of the discrete Gaussian.
@@ -188,7 +188,7 @@ class _Crowd:
             return different
 
         def is_covered(one: PlannedWindows) -> bool:
-            """Return whether another stretch has the same sensors and at most the same noise everywhere."""
+            """Return whether another stretch has the same sensors and nowhere more noise."""
             others = (other for _, other in different if other is not one and other.sensors == one.sensors)
             scale = np.asarray(one.scale)
             scales = (np.asarray(other.scale) for other in others if other.noise == one.noise)
@@ -198,11 +198,11 @@ class _Crowd:
 
     @cached_property
     def _is_stationary(self) -> list[bool]:
-        """Whether each prior is the same in every window."""
+        """Whether each person's prior is the same in every window."""
         return [is_stationary(prior) for prior in self.known.priors]
 
     def _success(self, number: int, index: int, coming: PlannedWindows, seed: int) -> float:
-        """Bound the probability of retracing one person from window ``index`` onward."""
+        """Return an upper bound on the probability of retracing one person from window ``index`` onward."""
         prior = self.known.priors[number]
         index = 0 if self._is_stationary[number] else index  # any window
         if index == 1:  # nothing was released before
@@ -214,7 +214,9 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets whose prior can be learned, or a sample of them; a single target if all share one prior."""
+    """Return the targets whose prior can be learned, or a sample of them. If all share one prior, a single target is
+    returned.
+    """
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None if prior.estimate is None else plan.people.training(prior.windows or 0)
     if training is None:
@@ -233,7 +235,7 @@ def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
 
 
 def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float] | None:
-    """Plan the ε, ρ or σ of the releasing step, or return None if it has no such parameter.
+    """Plan the ε, ρ or σ of the releasing step. Returns None if the step has no such parameter.
 
     ``minimum``: the fraction of people retraced without a release.
     """
@@ -244,14 +246,14 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
     position, sign = plan.config.mechanism.index(reader), _KEYS[key]
 
     def share_at(value: float, seed: int = _SEARCH) -> float:
-        """Return the fraction of people retraced for a given value of the key."""
+        """Return the fraction of people retraced for a given parameter value."""
         step = replace(reader, **{key: value})
         steps = (*plan.config.mechanism[:position], step, *plan.config.mechanism[position + 1 :])
         config, chain = replace(plan.config, mechanism=steps), Chain.of(steps, plan.chain.groups)
         return crowd.share_of(replace(plan, config=config, chain=chain), seed)
 
     def value_at(step: int) -> float:
-        """Return the value a number of steps away from the least revealing one."""
+        """Return the value that is a given number of steps away from the least revealing one."""
         return float((_MIN_BUDGET * (_MAX_BUDGET / _MIN_BUDGET) ** (step / _STEPS)) ** sign)
 
     step = _last_safe(lambda step: share_at(value_at(step)) - share, _STEPS + 1, minimum - share, 1 - share)
@@ -269,7 +271,8 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
 
 
 def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, excess_unsafe: float) -> int:
-    """Return the largest safe integer in [0, unsafe), given an excess over the goal that increases with it.
+    """Return the largest integer in [0, unsafe) whose excess over the goal is at most zero. The excess increases with
+    it.
 
     The excess of both ends is about what is given. Tried is where a line between the ends meets the goal, of which an
     end that stays where it is counts half (Illinois): fewer trials than by halving.
@@ -293,19 +296,21 @@ def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, 
 
 
 def _round_digits(value: float, sign: int) -> float:
-    """Round to three digits: downwards if the sign is positive, upwards if it is negative."""
+    """Round to three digits, downwards if the sign is positive and upwards if it is negative."""
     digits = 2 - math.floor(math.log10(value))
     return (math.floor if sign > 0 else math.ceil)(value * 10.0**digits) / 10.0**digits
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells may publish exact counts, starting with the most visited; ``minimum`` if none may."""
+    """Plan how many cells may publish exact counts, in order of visits. ``minimum`` is the fraction retraced if none
+    do.
+    """
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")
 
     def share_at(n_active: int, seed: int = _SEARCH) -> float:
-        """Return the fraction of people retraced for a given number of publishing cells."""
+        """Return the fraction of people retraced if a given number of cells publish."""
         sensors = Sensors(fixed=tuple(cells[cell] for cell in order[:n_active])).prepare(cells, 0)
         return crowd.share_of(replace(plan, grid=replace(plan.grid, sensors=sensors)), seed)
 

@@ -1,4 +1,4 @@
-"""Rules that span several sections of a configuration."""
+"""Rules that span several configuration sections."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True)
 class Finding:
-    """A violation of a rule: its location, the value found (None if missing) and the value expected.
+    """A violation of a rule: the location, the actual value (None if missing) and the expected value.
 
     ``is_whole``: ``expected`` says by itself what is wrong, and what would be right.
     """
@@ -66,7 +66,7 @@ def rule(check: Rule) -> Rule:
 
 
 def broken_rules(rules: Iterable[Rule], root: Mapping, known: dict[str, Any]) -> list[Problem]:
-    """Check every rule whose sections could be built, and return each problem with its line."""
+    """Check every rule whose sections could be built and return each problem with its line."""
     problems = []
     for check in rules:
         names = inspect.signature(check).parameters
@@ -92,23 +92,21 @@ MAX_WINDOWS = 10_000_000
 
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
-    """Return the windows of a finite run, or None if they cannot be numbered or are too many."""
+    """Return the windows of a finite run, or None if there are too many or they cannot be numbered."""
     if source.until is None or any(windows_can_be_numbered(source, windows)):
         return None
     return windows.calendar(source.from_, source.until)
 
 
 def n_windows_of(source: Source, windows: Windows) -> int | None:
-    """Return the number of windows of a finite run, or None."""
+    """Return the number of windows in a finite run, or None if it cannot be determined."""
     calendar = _calendar(source, windows)
     return None if calendar is None else calendar.n_windows
 
 
 @rule
 def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
-    """Reject a run with too many windows, or with windows that cannot be numbered from the source's start or an
-    origin.
-    """
+    """Reject a run whose windows are too many or cannot be numbered from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -123,21 +121,21 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
 
 @rule
 def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Findings:
-    """Reject a noise key in a simulation, whose noise comes from the seed."""
+    """Reject a noise key in a simulation because its noise is derived from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
 def source_has_an_end(source: Source) -> Findings:
-    """Require a finite source to state its end, since the public number of windows must not depend on private data."""
+    """Require a finite source to state its end because the public number of windows must not depend on private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
 def cells_can_be_listed(space: Space) -> Findings:
-    """Check that the list of cells fits in memory, and that any file listing them is readable."""
+    """Check that the list of cells fits in memory and that the file listing them, if there is one, is readable."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
         yield Finding(("space",), space, f"of at most {MAX_CELLS:,} cells ({n_cells:,} here)")
@@ -153,7 +151,7 @@ def cells_can_be_listed(space: Space) -> Findings:
 
 @rule
 def places_come_from_the_source(source: Source, space: Space) -> Findings:
-    """Check on one small block that the source provides the columns that the space needs."""
+    """Check, using one small block, that the source provides the columns required by the space."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
     little = replace(source, block_rows=1_000).from_start()
@@ -175,8 +173,8 @@ def places_come_from_the_source(source: Source, space: Space) -> Findings:
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
-    """Check that a budget period contains a window, a ledger span whole windows, and that delays are shorter than a
-    window.
+    """Check that budget periods are no shorter than a window, ledgers cover whole windows and delays are shorter
+    than a window.
     """
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
@@ -193,7 +191,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 
 @rule
 def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
-    """Reject a landmark mechanism without landmarks."""
+    """Reject a landmark mechanism if no landmarks are configured."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
             name = MECHANISMS.name_of(type(step))
@@ -203,7 +201,7 @@ def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | 
 
 @rule
 def endless_budgets_have_a_period(source: Source, mechanism: Steps, budget_period: int | None) -> Findings:
-    """Require a budget period in an endless run whose mechanism has a landmark budget or protects whole periods."""
+    """Require a budget period in an endless run if the mechanism has a landmark budget or protects whole periods."""
     if budget_period is not None:
         return
     if getattr(source, "endless", False) and any(step.guarantee.unit == LANDMARKS for step in mechanism):
@@ -222,7 +220,7 @@ def keys_are_read(
     landmarks: Landmarks | None,
     budget_period: int | None,
 ) -> Findings:
-    """Reject keys that no step reads."""
+    """Reject keys that are not read by any step."""
     read = {key for accountant in accountants for key in accountant.reads}
     read |= {key for step in mechanism for key in step.guarantee.unit.reads}
     read |= {"landmarks", "budget_period"} if on_points(mechanism) else set()
@@ -234,14 +232,14 @@ def keys_are_read(
 
 
 def unread_keys(config: Any) -> tuple[str, ...]:
-    """Return the keys of a run's configuration that nothing in the run reads."""
+    """Return the keys in a run's configuration that nothing in the run reads."""
     names = inspect.signature(keys_are_read).parameters
     return tuple(str(finding.path[0]) for finding in keys_are_read(**{name: getattr(config, name) for name in names}))
 
 
 @rule
 def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Findings:
-    """Check that all listed landmarks, whether windows or times, lie within the run."""
+    """Check that all listed landmarks, whether windows or times, are within the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
         return
@@ -259,7 +257,7 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
 def hidden_landmarks_have_a_price(
     landmarks: Landmarks | None, source: Source, windows: Windows, mechanism: Steps, budget_period: int | None
 ) -> Findings:
-    """Reject hidden landmarks unless a schedule on counts can price them within one budget period."""
+    """Reject hidden landmarks unless a schedule on counts can price them within a single budget period."""
     if landmarks is None or landmarks.hidden is None:
         return
     n_windows, path = n_windows_of(source, windows), ("landmarks", "hidden")
@@ -273,7 +271,7 @@ def hidden_landmarks_have_a_price(
 
 @rule
 def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
-    """Check that sensors are cells of the space, if the cells are known before any data are read."""
+    """Check that all sensors are cells of the space if the cells are known before any data is read."""
     if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
         return
     cells = set(space.cells)
@@ -290,7 +288,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
 
 @rule
 def accountants_are_different(accountants: Accountants) -> Findings:
-    """Reject duplicate accountants, which would write every row twice."""
+    """Reject duplicate accountants because they would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
             yield Finding(("accountants", i, "type"), "", f"different from accountants[{accountants.index(entry)}]")
@@ -298,7 +296,7 @@ def accountants_are_different(accountants: Accountants) -> Findings:
 
 @rule
 def accountants_can_learn(accountants: Accountants, source: Source, windows: Windows) -> Findings:
-    """Check that the training windows lie within the run."""
+    """Check that the accountants' training windows are within the run."""
     n_windows = n_windows_of(source, windows)
     for i, accountant in enumerate(accountants):
         wanted = accountant.training_windows or 0
@@ -311,7 +309,7 @@ def accountants_can_learn(accountants: Accountants, source: Source, windows: Win
 
 @rule
 def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findings:
-    """Reject duplicate metrics, and count metrics in a release of traces."""
+    """Reject duplicate metrics, as well as metrics of counts if the run releases traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
             yield Finding(("utility", i), name, "listed once only")
@@ -320,7 +318,7 @@ def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findi
 
 
 def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
-    """Return the metrics to use instead of daily ones and the reason, or None if the run has a whole day."""
+    """Return the metrics to use instead of daily ones and the reason, or None if the run contains a whole day."""
     calendar = _calendar(source, windows)
     if calendar is None or calendar.n_windows is None:
         return None
@@ -334,7 +332,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 @rule
 def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Findings:
-    """Check that metrics of daily totals have at least one whole day, and windows that divide days evenly."""
+    """Check that, if there are metrics of daily totals, the run contains a whole day and windows divide days evenly."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
         for i in daily:
@@ -353,7 +351,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 @rule
 def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Findings:
-    """Check that the outlines are readable and lie on the map of the cells."""
+    """Check that the outlines are readable and within the map of the cells."""
     if output.outlines is None:
         return
     places = () if space.derived_from_data else space.geometry()
@@ -377,7 +375,7 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Fin
 
 @rule
 def steps_make_sense(mechanism: Steps) -> Findings:
-    """Check the order of the steps: first steps on events, then one step on true counts, then only post-processing."""
+    """Check the order of the steps: steps on events, then a single step on true counts, then post-processing only."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
     for position, expected in misplaced(mechanism):
@@ -401,8 +399,8 @@ def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
 
 @rule
 def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
-    """Check that the unit prices bounds over blocks or periods, and that sensors are compatible with steps and
-    bounds.
+    """Check that the mechanism's unit supports bounds per block or per period, and that sensors are compatible with
+    the steps and bounds.
     """
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
@@ -423,7 +421,9 @@ def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) ->
 
 @rule
 def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
-    """Check the noise scale against its limits. Schedules divide their budget and are checked by a dry run instead."""
+    """Check that the noise scale is within its limits. Schedules divide their budget, so a dry run checks them
+    instead.
+    """
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = min(bounding.max_cells or n_cells, n_cells)
     for i, step in enumerate(mechanism):
@@ -444,7 +444,7 @@ _SCALES: dict[str, Callable[[float, int], float]] = {
 
 @rule
 def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, bounding: Bounding) -> Findings:
-    """Reject accountants without a theorem for the release, be it of counts or of traces."""
+    """Reject accountants that have no theorem for the release, whether of counts or of traces."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
     linked = next((step for step in mechanism if step.guarantee.linked), None)
@@ -465,7 +465,7 @@ def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, b
 
 @rule
 def landmark_budgets_share_a_measure(mechanism: Steps, accountants: Accountants) -> Findings:
-    """Reject a mix of budgets in ε and ρ, which cannot be compared."""
+    """Reject a mix of budgets in ε and budgets in ρ because they cannot be compared."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
     for i, entry in enumerate(accountants):
@@ -485,7 +485,7 @@ METRIC = "mae"
 
 
 def on_points(mechanism: Steps) -> bool:
-    """Return whether a mechanism releases traces rather than counts."""
+    """Return whether a mechanism releases traces instead of counts."""
     return any(step.guarantee.on_points for step in mechanism)
 
 
@@ -493,7 +493,7 @@ def on_points(mechanism: Steps) -> bool:
 def traces_are_no_counts(
     mechanism: Steps, windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Findings:
-    """Reject event steps and contribution bounds in a trace release, since both apply to counts."""
+    """Reject event steps and contribution bounds in a trace release because both apply to counts."""
     if not on_points(mechanism):
         if windows.per_event:
             expected = "a mechanism on points, such as planar_laplace, since windows are timestamps"
@@ -511,7 +511,7 @@ def traces_are_no_counts(
 
 @rule
 def counts_have_no_points(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
-    """Reject landmarks detected or drawn on individual traces if the run releases counts."""
+    """Reject landmarks that are detected in or drawn from individual traces if the run releases counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:
             yield Finding(("landmarks", name), value, f"left out: counts have no {noun}")

@@ -1,4 +1,4 @@
-"""The configuration of a run: its sections and defaults, and how it is loaded from YAML."""
+"""A run's configuration: its sections, their defaults, and how it is loaded from YAML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.pipeline.windows.sensors import Sensors
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """The configuration of a run."""
+    """A run's configuration."""
 
     name: str = parameter(doc="name of the run in reports")
     mode: Literal["simulation", "deployment"] = parameter(
@@ -61,7 +61,7 @@ class RunConfig(Checked):
 
     @property
     def calendar(self) -> Calendar:
-        """The windows of the run."""
+        """The calendar of the run's windows."""
         return self.windows.calendar(self.source.from_, self.source.until)
 
 
@@ -70,7 +70,7 @@ OUT = ("output", "path")
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), out: str | Path | None = None) -> RunConfig:
-    """Load a configuration file, applying ``key.path=value`` overrides in order.
+    """Load a configuration file, applying the ``key.path=value`` overrides in order.
 
     ``out``: as in `loads`. Raises `ConfigError` with every problem found, one line each.
     """
@@ -78,7 +78,7 @@ def load(path: str | Path, overrides: Iterable[str] = (), out: str | Path | None
 
 
 def read_text(path: str | Path) -> str:
-    """Read a configuration file, or raise `ConfigError` if it does not exist."""
+    """Read a configuration file. Raises `ConfigError` if it does not exist."""
     if Path(path).suffix in (".csv", ".gz"):
         raise ConfigError((f"{path}: is no configuration, which is a YAML file; 'penstock init {path}' drafts one",))
     try:
@@ -120,7 +120,7 @@ def loads(
 def from_document(
     root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
-    """Validate a parsed configuration document, or raise `ConfigError` with every problem and its line.
+    """Validate a parsed configuration document. Raises `ConfigError` with every problem and its line.
 
     ``problems``: what is known to be wrong already. ``is_trial``: accept keys that nothing in the configuration reads
     (`rules.keys_are_read`), since another trial may read them.

@@ -1,4 +1,4 @@
-"""JSON Schema and reference tables of the configuration, generated from the declarations that validate it."""
+"""JSON Schema and reference tables for the configuration, generated from the declarations that validate it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHARED_BY = 2
 
 
 def reference_markdown() -> str:
-    """Return the reference of every section and plug-in, with the kind, default and meaning of each key.
+    """Return the reference for every section and plug-in, with each key's kind, default and meaning.
 
     >>> print(reference_markdown()[:36])
     ### A run
@@ -82,12 +82,12 @@ def _inside(cls: type) -> dict[type, str]:
 
 
 def _summary(cls: type) -> str:
-    """Return the first line of a docstring."""
+    """Return a docstring's first line."""
     return (cls.__doc__ or "").strip().split("\n")[0]
 
 
 def _table(cls: type, shared: dict[str, str], where: str = "") -> str:
-    """Return a table of the keys of a section. Keys shared by several types are listed by name only."""
+    """Return a table of a section's keys. Keys shared by several types are only listed by name."""
     rows = {field.key: _row(field) for field in fields_of(cls)}
     particular = {key: row for key, row in rows.items() if shared.get(key) != row}
     elsewhere = ", ".join(f"`{key}`" for key in rows if key not in particular)
@@ -100,7 +100,7 @@ def _row(field: Field) -> str:
 
 
 def _kind(field: Field) -> str:
-    """Return a short description of a value's kind or, if it is a section, a link to its keys."""
+    """Return a short description of a value's kind. For a section, return a link to its keys."""
     kinds = []
     for hint in alternatives(field.hint):
         member = typing.get_args(hint)[0] if is_tuple(hint) else hint
@@ -116,7 +116,7 @@ def _kind(field: Field) -> str:
 
 
 def _default(field: Field) -> str:
-    """Format a default as YAML, or return an empty string if the default means "not given"."""
+    """Format a default as YAML. Returns an empty string if the default means "not given"."""
     value: Any = field.default
     if value is MISSING:
         return "; required"
@@ -126,7 +126,7 @@ def _default(field: Field) -> str:
 
 
 def with_reference(page: str) -> str:
-    """Replace everything after the marker in a page with the current reference."""
+    """Replace everything after a page's marker with the current reference."""
     text, marker, _ = page.partition(MARKER)
     return f"{text}{marker}\n\n{reference_markdown()}" if marker else page
 
@@ -135,7 +135,7 @@ def with_reference(page: str) -> str:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a run, for editors and other programs.
+    """Return the JSON Schema (draft 2020-12) of a run configuration, for editors and other programs.
 
     Every plug-in is an entry of ``$defs`` (``mechanism.laplace``); a section that names one is one of them, told apart
     by the constant under ``type``. What the schema cannot say (conditions between keys, files that must exist) is
@@ -153,7 +153,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _section(cls: type, properties: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a dataclass. ``properties`` adds mandatory keys."""
+    """Return a dataclass's schema. The keys in ``properties`` are added as mandatory."""
     fields, keys = fields_of(cls), dict(properties)
     for field in fields:
         unit = f" ({field.declared.unit})" if field.declared.unit else ""
@@ -175,7 +175,7 @@ def _union(hint: Any, declared: Parameter) -> dict[str, Any]:
 
 
 def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
-    """Return the schema of a single type rather than a union."""
+    """Return the schema of a single type, not a union."""
     if hint is type(None):
         return {"type": "null"}
     if hint in UNIONS:

@@ -1,4 +1,4 @@
-"""Sections of a configuration, and registries of the plug-ins that they refer to."""
+"""Configuration sections and registries of the plug-ins that they refer to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNIONS: dict[type, Registry[Any]] = {family.base: family for family in FAMILIES}
 
 
 def plugins_of(family: Registry[Any]) -> dict[str, type]:
-    """Load every plug-in of a family, and return them by name."""
+    """Load every plug-in in a family and return them by name."""
     return {name: family.get(name) for name in family.names()}
 
 
@@ -54,7 +54,7 @@ def add_folder(folder: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaOutput(Checked):
-    """The Kafka topics to which rows are sent, each row as a JSON object with the columns of its file."""
+    """The Kafka topics to which rows are sent. Each row is a JSON object with the columns of its file."""
 
     brokers: str = parameter(doc="bootstrap servers: host:port, separated by commas")
     releases: str | None = parameter(None, doc="topic of the releases; key: stream/window/cell")
@@ -70,7 +70,7 @@ class KafkaOutput(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOutput(Checked):
-    """A folder for public files, each written once, in an object store, on HDFS or on a disk."""
+    """A folder for public files in an object store, on HDFS or on a disk. Each file is written once."""
 
     path: str = parameter(doc="folder for this run alone (gs://, s3://, hdfs://, abfs://) or an absolute path")
     options: dict[str, str] = parameter(factory=dict, doc="fsspec's, such as endpoint_url; secrets as env: or file:")
@@ -88,7 +88,7 @@ TOPIC = "projects/PROJECT/topics/TOPIC"
 
 @dataclass(frozen=True, kw_only=True)
 class PubSubOutput(Checked):
-    """The Pub/Sub topics to which rows are sent, each row as a JSON object with the columns of its file."""
+    """The Pub/Sub topics to which rows are sent. Each row is a JSON object with the columns of its file."""
 
     releases: str | None = parameter(None, doc=f"topic of the releases: {TOPIC}")
     accounts: str | None = parameter(None, doc="topic of the public accounts")
@@ -106,8 +106,7 @@ class PubSubOutput(Checked):
 
 
 def check_local(field: str, path: str) -> None:
-    """Raise `ParameterError` if a path's name is too long or the path is in an object store (``gs:`` would be a
-    folder).
+    """Raise `ParameterError` if a path is in an object store (``gs:`` would become a folder) or its name is too long.
 
     >>> check_local("path", "gs://bucket/run")
     Traceback (most recent call last):
@@ -130,7 +129,7 @@ SINKS = ("kafka", "store", "pubsub")
 
 @dataclass(frozen=True, kw_only=True)
 class Output(Checked):
-    """The output of a run: its folder, its files, its ledger and its sinks."""
+    """A run's output: its folder, files, ledger and sinks."""
 
     path: str = parameter(kind="output", doc="folder of the run; public/ in it is all that may leave the operator")
     truth: bool = parameter(True, doc="write the true counts for the operator (simulation only, whatever is set)")

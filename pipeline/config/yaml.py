@@ -1,4 +1,4 @@
-"""YAML documents whose nodes carry file, line and column, and overrides given by `--set`."""
+"""YAML documents whose nodes record their file, line and column, with overrides given by `--set`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A source location: a line of a file, or a ``--set`` argument (which has no line number)."""
+    """A source location: a line in a file, or a ``--set`` argument, which has no line number."""
 
     file: str
     line: int | None = None
@@ -31,7 +31,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem in a configuration, reported in one line.
+    """A problem in a configuration, reported as a single line.
 
     >>> print(Problem(Place("run.yaml", 3), ("mechanism", 0, "epsilon"), "missing"))
     run.yaml:3: mechanism[0].epsilon: missing
@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Scalar:
-    """A scalar value and its source text."""
+    """A scalar value and its source string."""
 
     place: Place
     value: bool | int | float | str | None
@@ -65,7 +65,7 @@ class Sequence:
 
 @dataclass(slots=True)
 class Mapping:
-    """A mapping of keys to nodes, with the location of each key."""
+    """A mapping of keys to nodes that records each key's location."""
 
     place: Place
     items: dict[str, Node]
@@ -76,12 +76,12 @@ Node = Scalar | Sequence | Mapping
 
 
 def dotted(path: Path) -> str:
-    """Return a path in dotted notation, as users write it."""
+    """Return a path in dotted notation, the way users write it."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
 def shown(node: Node) -> str:
-    """Format a node briefly on one line, for messages."""
+    """Format a node briefly on one line for use in messages."""
     if isinstance(node, Sequence):
         return "a list"
     if isinstance(node, Mapping):
@@ -93,7 +93,7 @@ def shown(node: Node) -> str:
 
 
 def plain(node: Node) -> Any:
-    """Return a node as plain Python values."""
+    """Convert a node to plain Python values."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
@@ -102,7 +102,7 @@ def plain(node: Node) -> Any:
 
 
 def nodes(value: Any, place: Place) -> Node:
-    """Convert plain Python values to nodes that all have the same location."""
+    """Convert plain Python values to nodes, all with the same location."""
     if hasattr(value, "tolist"):  # of NumPy
         value = value.tolist()
     if isinstance(value, dict):
@@ -113,7 +113,7 @@ def nodes(value: Any, place: Place) -> Node:
 
 
 def locate(node: Node, path: Path) -> tuple[Place, Node | None]:
-    """Return the location of the deepest existing part of a path, and the node if the whole path exists.
+    """Return the location of the deepest part of a path that exists, along with the node if the whole path exists.
 
     A step ``0`` into something that is not a list stays where it is: one value may stand for a list of one.
     """
@@ -137,7 +137,7 @@ MAX_DEPTH = 32
 
 
 def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, list[Problem]]:
-    """Parse one YAML document into its root node (None if unreadable) and a list of problems.
+    """Parse a single YAML document, and return its root node (None if it is unreadable) and a list of problems.
 
     Scalars follow the YAML 1.2 core schema (``no`` and ``07:30`` are text, ``1e-3`` is a number). Tags, several
     documents, repeated keys and anything larger or deeper than a configuration needs are problems, not nodes.
@@ -162,7 +162,7 @@ def parse(text: str, name: str, has_lines: bool = True) -> tuple[Node | None, li
 
 
 def parse_section(text: str, name: str, owner: str) -> tuple[Mapping, list[Problem]]:
-    """Parse a document whose top level is a section with an ``owner``'s keys, or raise `ConfigError`."""
+    """Parse a document whose top level is a section with the keys of ``owner``. Raises `ConfigError` if it is not."""
     root, problems = parse(text, name)
     if isinstance(root, Mapping):
         return root, problems
@@ -180,9 +180,7 @@ class _Stop(Exception):
 
 
 class _NodeReader:
-    """Reader that converts parser events to nodes. Aliases are copied, so that limits apply to the expanded
-    document.
-    """
+    """Reader that converts parser events to nodes. Aliases are copied so that limits apply to the expanded document."""
 
     def __init__(self, text: str, name: str, has_lines: bool) -> None:
         self.name, self.has_lines = name, has_lines
@@ -192,7 +190,7 @@ class _NodeReader:
         self.n_nodes = 0
 
     def document(self) -> Node | None:
-        """Read the stream's only document."""
+        """Read the only document in the stream."""
         root = None
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
@@ -206,7 +204,7 @@ class _NodeReader:
         return self.at(event.start_mark)
 
     def at(self, mark: Any) -> Place:
-        """Return the location of a parser mark, with its line number if known."""
+        """Return the location of a parser mark, including its line number if it is known."""
         return Place(self.name, mark.line + 1 if self.has_lines and mark else None)
 
     def node(self, event: Any, path: Path) -> Node:
@@ -231,7 +229,7 @@ class _NodeReader:
         return node
 
     def count(self, place: Place, path: Path) -> None:
-        """Count a node, and reject the document if it is too deep or, with aliases expanded, too large."""
+        """Count a node. Rejects the document if it is too deep or, with aliases expanded, too large."""
         self.n_nodes += 1
         if len(path) > MAX_DEPTH:
             raise _Stop(place, path[:3], f"nested more than {MAX_DEPTH} levels deep")
@@ -267,7 +265,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Replace an alias with a copy of its anchored node, and count the added nodes."""
+        """Return a copy of the node to which an alias refers, counting the nodes that this adds."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -285,7 +283,7 @@ _WORDS |= {word: word.lower() == "true" for word in ("true", "True", "TRUE", "fa
 
 
 def resolve(text: str) -> bool | int | float | str | None:
-    """Return the value of an unquoted scalar under the YAML 1.2 core schema, extended by ``inf`` and ``1_000``.
+    """Resolve an unquoted scalar according to the YAML 1.2 core schema, extended by ``inf`` and ``1_000``.
 
     >>> [resolve(text) for text in ("7", "1e-3", ".5", "-.inf", "no", "07:30", "True", "")]
     [7, 0.001, 0.5, -inf, 'no', '07:30', True, None]
@@ -309,7 +307,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)", re.ASCII)
 
 
 def apply_override(root: Node, argument: str) -> list[Problem]:
-    """Apply ``key.path=value`` to a document, creating missing sections, and return any problems.
+    """Apply a ``key.path=value`` override to a document, creating missing sections, and return any problems.
 
     Entries of a list are ``mechanism[0].epsilon`` or ``mechanism.0.epsilon``, the number after the last one adds an
     entry. ``key.path=`` removes what is there.
@@ -345,7 +343,7 @@ def apply_override(root: Node, argument: str) -> list[Problem]:
 
 
 def key_path(text: str) -> Path | None:
-    """Split a key path into steps, or return None if it is malformed."""
+    """Split a key path into steps. Returns None if it is malformed."""
     if not _STEPS.fullmatch(text.strip()):
         return None
     steps = (match[1] or match[2] for match in _STEP.finditer(text.strip()))
@@ -353,7 +351,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path, with ``done`` before it, creating sections; return the reason if that is
+    """Set the value at a key path below the path ``done``, creating missing sections. Returns a problem if that is
     impossible.
     """
     step, rest = steps[0], steps[1:]
@@ -386,5 +384,5 @@ def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | No
 
 
 def _empty(step: str | int, place: Place) -> Node:
-    """Return an empty section or list, depending on the next step of the path."""
+    """Return an empty section or list, depending on the next step in the path."""
     return Sequence(place, []) if isinstance(step, int) else Mapping(place, {}, {})

@@ -108,7 +108,7 @@ PATTERNS = (*Csv.patterns, *Parquet.patterns, *Json.patterns)
 
 @dataclass(frozen=True)
 class Stated:
-    """The facts stated by the user; everything else is guessed."""
+    """The attributes that the user stated. Everything else is guessed."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
     time_format: str | None = None
@@ -118,7 +118,7 @@ class Stated:
 
 @dataclass
 class Table:
-    """The first rows of a table as text, along with its dialect."""
+    """The first rows of a table as strings, along with the table's dialect."""
 
     frame: pl.DataFrame
     separator: str = ","
@@ -132,7 +132,7 @@ class Table:
 
     @classmethod
     def read(cls, path: str, stated: Stated) -> Table:
-        """Read the head of the first file, or raise `DataError` if it is not a table."""
+        """Read the head of the first file. Raises `DataError` if it is not a table."""
         source = source_of(path)
         if source is Parquet:
             return cls._of_parquet(list_files(path, Parquet.patterns)[0])
@@ -195,7 +195,9 @@ class Table:
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
-        """Read the first objects of the first nonempty file, choosing the longest of several lists."""
+        """Read the first objects of the first non-empty file. If the file contains several lists, the longest is
+        read.
+        """
         for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
             lists = {
                 name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
@@ -212,7 +214,7 @@ class Table:
 
 @dataclass
 class Columns:
-    """The columns whose meaning was guessed."""
+    """The column guessed for each event field."""
 
     names: dict[str, str]  # by part of an event; `FIXME` where none will do, an empty user where none says who
     time_format: str
@@ -220,7 +222,7 @@ class Columns:
 
 
 def source_of(path: str) -> type[Csv | Parquet | Json]:
-    """Return the source type for a path, judging a folder by its file names and a file by its first bytes."""
+    """Return the source type for a path. A folder is judged by its file names, a file by its first bytes."""
     files, sources = list_files(path, PATTERNS), (Csv, Parquet, Json)
     first = next((file for source in sources for file in files if matches(file, source.patterns)), files[0])
     head = next((stream.read(64) for _, stream in open_inputs([first], PATTERNS)), b"")
@@ -230,8 +232,8 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Detect the encoding of a file's head, and return the encoding, the text and any remarks. The last character
-    may be truncated.
+    """Detect a file's encoding from its head, and return the encoding, the decoded text and any remarks. The last
+    character may be truncated.
     """
     known = stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     others = () if known or b"\0" in head else _ENCODINGS
@@ -249,7 +251,7 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
         raise DataError(f"{path}: {text}; --encoding says another encoding")
 
     def n_known(encoding: str) -> int:
-        """Count the event fields that the header names under an encoding."""
+        """Count the event fields that the header names when decoded with an encoding."""
         names = re.split(r"[,;\t|]", texts[encoding].split("\n", 1)[0])
         return sum(bool(named(part, names)) for part in _WORDS)
 
@@ -258,12 +260,12 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
 
 
 def _count(line: str, separator: str) -> int:
-    """Count the occurrences of a separator in a line, outside quotes."""
+    """Count the occurrences of a separator outside quotes in a line."""
     return re.sub(r'"[^"]*"', "", line).count(separator)
 
 
 def named(part: str, names: Iterable[str]) -> list[str]:
-    """Return the columns whose names match an event field, best match first.
+    """Return the columns whose names match an event field, starting with the best match.
 
     >>> named("user", ["Kartennummer", "nº usuário", "time"]), named("latitude", ["纬度", "startlat", "platform"])
     (['nº usuário', 'Kartennummer'], ['纬度', 'startlat'])
@@ -286,7 +288,7 @@ def named(part: str, names: Iterable[str]) -> list[str]:
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
-    """Guess the column for each event field, or raise `ParameterError` if a stated column is missing."""
+    """Guess the column for each event field. Raises `ParameterError` if a stated column is missing."""
     frame = table.frame
     for part, name in stated.columns.items():
         if name not in frame.columns and (part, name) != ("user", ""):
@@ -314,7 +316,7 @@ def _unassigned(frame: pl.DataFrame, names: dict[str, str]) -> list[str]:
 def _choose(
     part: str, by_name: list[str], by_value: list[str], names: dict[str, str], checks: dict[str, str], reason: str
 ) -> None:
-    """Choose a field's column by name, falling back to its values."""
+    """Choose the column for a field by name, falling back to its values."""
     names[part] = next(iter(by_name or by_value), FIXME)
     if names[part] == FIXME:
         checks[part] = f"no column could be told to hold the {part}; write it"
@@ -323,11 +325,13 @@ def _choose(
 
 
 def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[str, str]) -> str:
-    """Choose the time column, or the date and hour columns, and return their format."""
+    """Choose the time column, or the date and hour columns, and return the time format."""
     left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return the time format of each column that has one. ``before`` is a prefix for the column's values."""
+        """Return the time format of each column that has one. The string ``before`` is prepended to the column's
+        values.
+        """
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
@@ -445,7 +449,7 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
 
 
 def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
-    """Suggest possible meanings for numeric columns that are not mapped to any event field."""
+    """Suggest what numeric columns that are not mapped to any event field might mean."""
     sizes = [numbers(frame[name]).abs() for name in columns]
     for low, up, meaning in _MEANINGS[part] if columns else ():
         if share(pl.DataFrame(sizes).max_horizontal().is_between(low, up)) >= MAJORITY:
@@ -454,6 +458,6 @@ def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
 
 
 def _holds_categories(column: pl.Series) -> bool:
-    """Return whether a column holds user categories (a few alternating values) rather than individuals."""
+    """Return whether a column contains user categories (a few alternating values) instead of individual users."""
     n_values, n_turns = column.n_unique(), int((column != column.shift()).sum())
     return n_values <= KINDS and (n_turns if n_values > 1 else len(column)) > 10 * n_values

@@ -1,4 +1,4 @@
-"""Draft a configuration from a file, guessing the columns, times, area and bounds from its rows."""
+"""Draft a configuration from a file by guessing the columns, times, area and bounds from its rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Rejects = Counter[tuple[str, str]]
 
 @dataclass
 class Draft:
-    """A drafted configuration, with remarks."""
+    """A drafted configuration and remarks on it."""
 
     text: str  # the YAML, with comments
     notes: list[str] = field(default_factory=list)  # what was found and what to look at, a sentence each
@@ -69,7 +69,7 @@ def draft(
     stated: Stated | None = None,
     stops: str | None = None,
 ) -> Draft:
-    """Draft a configuration for an event table, or a folder of tables, from at most two million events.
+    """Draft a configuration for an event table, or a folder of tables, based on at most two million events.
 
     What can be neither read nor guessed is drafted as ``FIXME`` with a note, so that there is a draft of every table.
 
@@ -140,7 +140,9 @@ def draft(
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space defined by a file of stops, which are matched by nearest position or by name."""
+    """Return the space defined by a file of stops, which are matched to events either by nearest position or by
+    name.
+    """
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)
@@ -150,7 +152,7 @@ def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Sta
     seen = events["place"].unique()
 
     def n_matching(name: str) -> tuple[float, bool]:
-        """Return the fraction of observed places that appear in a column of stops."""
+        """Return the fraction of observed places that occur in a column of the stops."""
         return share(seen.is_in(table[name].cast(pl.String).implode())), name == "place"
 
     column = max(table.columns, key=n_matching)
@@ -171,7 +173,7 @@ def _source(path: str, table: Table, columns: Columns, zone: str) -> Csv | Parqu
 
 
 def _is_citibike(path: str, table: Table) -> bool:
-    """Return whether trips are in New York and in files that the Citi Bike source can read."""
+    """Return whether the trips are in New York and stored in files that the Citi Bike source can read."""
     files, patterns = list_files(path, Csv.patterns), (*Citibike.patterns, *ARCHIVES)
     is_read = not os.path.isdir(path) or any(matches(file, patterns) for file in files)
     east = table.frame.to_series(trip_columns(table.frame.columns).index("start_longitude"))
@@ -180,7 +182,7 @@ def _is_citibike(path: str, table: Table) -> bool:
 
 
 def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Rejects]:
-    """Return the first events of a source, and the number of unreadable rows by file and reason."""
+    """Return a source's first events and the number of unreadable rows by file and reason."""
     frames, n_rows, rejects = [], 0, Rejects()
     for block in source.all_blocks():
         frames.append(block.frame)
@@ -194,7 +196,7 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
 def _list_doubts(
     table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
-    """Yield the uncertain guesses, one sentence each."""
+    """Yield one sentence about each uncertain guess."""
     if not table.header:
         yield "the file has no header: columns were told by their values alone; check them"
     n_users, user = events["user"].n_unique(), columns.names["user"]
@@ -218,7 +220,7 @@ def _list_doubts(
 
 
 def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
-    """Yield uncertainties about how times were parsed."""
+    """Yield one sentence about each uncertainty in how times were parsed."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
@@ -244,7 +246,7 @@ def _is_pattern(path: str) -> bool:
 
 
 def _caveats(facts: DraftFacts) -> Iterator[str]:
-    """Yield the caveats of the drafted release, one sentence each."""
+    """Yield one sentence about each caveat of the drafted release."""
     if facts.inside < 1 - 4 * STRAY:
         where = "the densest region" if isinstance(facts.space, Grid) else "the most frequent places"
         if getattr(facts.space, "file", None):
@@ -322,7 +324,7 @@ def _text(
 
 
 def without_line_breaks(text: str) -> str:
-    """Replace line breaks in a text, since they would end a YAML comment."""
+    """Replace the line breaks in a string because they would end a YAML comment."""
     return " ".join(text.split())
 
 
@@ -343,7 +345,7 @@ def _lines(keys: dict[str, Any], indent: str = "") -> Iterator[str]:
 
 
 def _keys(section: Source | Space) -> dict[str, Any]:
-    """Return the keys of a section whose values differ from the defaults."""
+    """Return the keys in a section whose values differ from the defaults."""
     registry = SOURCES if isinstance(section, Source) else SPACES
     keys = {"type": registry.name_of(type(section))}
     for entry in fields_of(type(section)):
@@ -353,7 +355,7 @@ def _keys(section: Source | Space) -> dict[str, Any]:
 
 
 def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
-    """Return the keys of the space section, and remarks on them."""
+    """Return the keys for the space section and a remark on them."""
     keys = _keys(facts.space)
     if isinstance(facts.space, Grid):
         return keys, f"{looked}a box with {100 * facts.inside:.0f} % of the events; DECIDE: how fine"
@@ -363,7 +365,7 @@ def _space(facts: DraftFacts, looked: str) -> tuple[dict[str, Any], str]:
 
 
 def name_of(path: str) -> str:
-    """Derive a name for a run from the last meaningful part of a path or pattern, without extensions."""
+    """Derive a run's name from the last meaningful part of a path or pattern, without extensions."""
     parts = reversed(Path(os.path.abspath(path)).parts)
     names = (re.sub(r"(\[.*?\]|[^\w-])+", "-", part.split(".")[0]).strip("-") for part in parts)
     return next(filter(None, names), "draft")

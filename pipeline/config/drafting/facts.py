@@ -1,4 +1,4 @@
-"""Times, area, cells, windows and bounds for a draft, inferred from its events."""
+"""Infer times, area, cells, windows and bounds for a draft from its events."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _BEGIN, _END = 1_704_067_200_000, 1_704_672_000_000
 
 @dataclass
 class DraftFacts:
-    """The facts that a draft infers from the events."""
+    """Attributes of the data that a draft infers from the events."""
 
     begin: int
     end: int
@@ -102,18 +102,18 @@ class DraftFacts:
 
     @property
     def noise(self) -> float:
-        """The mean magnitude of the Laplace or Gaussian noise, whichever is smaller."""
+        """The mean absolute value of the Laplace or Gaussian noise, whichever is smaller."""
         gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, DELTA)))
         return min(self.max_per_period / self.epsilon, gaussian)
 
     @property
     def period(self) -> str:
-        """The budget period: a day, or one window if that is longer."""
+        """The budget period, which is a day or, if windows are longer, one window."""
         return format_duration(max(self.window, DAY))
 
 
 def _inner(values: pl.Series) -> tuple[float, float]:
-    """Return the range of the values without outliers."""
+    """Return the range of the values, excluding outliers."""
     low, high = (values.quantile(share, "nearest") for share in (STRAY, 1 - STRAY))
     assert low is not None
     assert high is not None
@@ -124,7 +124,7 @@ def _inner(values: pl.Series) -> tuple[float, float]:
 
 
 def _area(events: pl.DataFrame) -> dict[str, float]:
-    """Return the sides of a box around the events, or around the densest region if the events are too spread out."""
+    """Return the sides of a box around the events, or around their densest region if the events are too spread out."""
     south, north = _inner(events["latitude"])
     west, east = _inner(events["longitude"])
     degree_width = _DEGREE * math.cos(math.radians((south + north) / 2))
@@ -136,7 +136,7 @@ def _area(events: pl.DataFrame) -> dict[str, float]:
 
 
 def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
-    """Return the bounds (south, north, west, east) of the events around the most populous tile of a `_REGION`."""
+    """Return the bounds (south, north, west, east) of the events around the most populous tile of size `_REGION`."""
     step = _REGION / 2 / _DEGREE
     north = (pl.col("latitude") / step).floor()
     # Degrees of longitude get shorter by latitude, here from row to row of tiles.
@@ -157,7 +157,7 @@ def _densest(events: pl.DataFrame) -> tuple[float, float, float, float]:
 
 
 def _grids(area: dict[str, float]) -> Iterator[Grid]:
-    """Yield grids over an area, from at most ten by ten down to two by two cells."""
+    """Yield grids over an area, from at most ten by ten cells down to two by two."""
     degree_width = _DEGREE * math.cos(math.radians((area["south"] + area["north"]) / 2))
     rows = max(1, round((area["north"] - area["south"]) * _DEGREE / _CELL))
     columns = max(1, round((area["east"] - area["west"]) * degree_width / _CELL))
@@ -167,5 +167,5 @@ def _grids(area: dict[str, float]) -> Iterator[Grid]:
 
 
 def _outward(low: float, high: float, limit: float) -> tuple[float, float]:
-    """Round a range outward to whole hundredths."""
+    """Round a range outward to hundredths."""
     return max(-limit, math.floor(low * 100) / 100), min(limit, math.floor(high * 100 + 1) / 100)

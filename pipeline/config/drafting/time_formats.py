@@ -1,4 +1,4 @@
-"""Guess time formats: those in which nearly all values of a column parse as plausible times."""
+"""Guess time formats by finding those in which nearly all values of a column parse as plausible times."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def share(mask: pl.Series) -> float:
 
 
 def numbers(column: pl.Series) -> pl.Series:
-    """Convert a column to numbers, with null for anything else."""
+    """Convert a column to numbers. Values that are not numbers become null."""
     return column.cast(pl.Float64, strict=False)
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) -> str | None:
-    """Return the format that nearly all values of a column match (the one with the smallest spread if several do),
-    or None.
+    """Return the format that nearly all values of a column match, or None. If several match, the one with the
+    smallest spread is chosen.
     """
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
@@ -67,19 +67,21 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) ->
 
 
 def _shape(text: str) -> str:
-    """Remove blanks and decimals from a text, and collapse each run of digits or letters to a single symbol."""
+    """Remove blanks and decimals from a string and collapse each run of digits or letters to a single symbol."""
     text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
     return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
 
 
 @cache
 def _shape_of_format(name: str) -> str:
-    """Return the shape shared by all times in a format."""
+    """Return the shape common to all times in a format."""
     return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
 def spread(values: pl.Series, name: str, zone: str) -> int:
-    """Return the span of the times in days, plus the number of days by which the last one lies in the future."""
+    """Return the number of days spanned by the times, plus the number of days between now and the last one if it is
+    in the future.
+    """
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()
@@ -88,7 +90,7 @@ def spread(values: pl.Series, name: str, zone: str) -> int:
 
 
 def other_orders(form: str) -> list[str]:
-    """Return the variants of a format with day, month and year in the other common orders.
+    """Return variants of a format with day, month and year in each of the other common orders.
 
     >>> other_orders("%d/%m/%Y %H:%M"), other_orders("%d.%m.%Y %H:%M"), other_orders("%d.%m.%y")
     (['%m/%d/%Y %H:%M', '%Y/%m/%d %H:%M'], ['%Y.%m.%d %H:%M'], ['%y.%m.%d'])
@@ -98,7 +100,7 @@ def other_orders(form: str) -> list[str]:
 
 
 def fit(values: pl.Series, name: str, zone: str) -> float:
-    """Return the fraction of values that match a format and fall in plausible years."""
+    """Return the fraction of values that match a format and fall within plausible years."""
     if name in UNIX:
         scale = 1000 ** UNIX.index(name)
         begin = _AFTER_TICKS if name == "unix_ns" else _SECONDS[0] * scale
