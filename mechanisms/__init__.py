@@ -1,4 +1,4 @@
-"""Mechanisms: the kinds of release, one per file, in pure NumPy without Beam."""
+"""Mechanisms: one kind of release per file, in pure NumPy without Beam."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ _HOMES = {"Facts": "contract", "Mechanism": "contract", "run_mechanism": "run"}
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all mechanisms, sorted."""
+    """Return the sorted names of all mechanisms."""
     from penstock.mechanisms.core.contract import MECHANISMS
 
     return MECHANISMS.names()
 
 
 def get(name: str) -> type[ChainStep]:
-    """Return the class of a mechanism, event step or post-processing step by its YAML name, or raise `UnknownPlugin`
-    with near misses.
+    """Return a step's class by its YAML name. Raise `UnknownPlugin`, which lists similar names, if there is none.
 
     >>> get("raw").__name__
     'Raw'

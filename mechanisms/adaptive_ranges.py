@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveRanges(CountsOfBlock):
-    """Divide each cell's range of counts into equal-width bins, and release each count as the midpoint of its bin.
+    """Divide each cell's range of counts into equal-width bins and release each count as its bin's midpoint.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class AdaptiveRanges(CountsOfBlock):
     minimum: str = parameter("middle", doc="value shown for a cell's least count", choices=("middle", "shown"))
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Replace each count with the midpoint of its bin."""
+        """Replace each count with its bin's midpoint."""
         low, high = counts.min(axis=-2, keepdims=True), counts.max(axis=-2, keepdims=True)
         width = (high - low) / self.parts
         part = np.clip(np.floor((counts - low) / np.where(width == 0, 1.0, width)), 0, self.parts - 1)

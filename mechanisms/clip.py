@@ -1,4 +1,4 @@
-"""Clipping of values to bounds, with optional rounding to whole numbers."""
+"""Clip values to bounds and optionally round them to whole numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Postprocess):
-    """Clip values to bounds, and optionally round them.
+    """Clip values to bounds and optionally round them.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Correlated(Budgeted, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[Correlated, ...]:
-        """Return instances with each kind of budget and noise, and with one or several bands."""
+        """Return one instance per kind of budget and noise, with one band or several."""
         return (
             cls(rho=0.5, band=3),
             cls(rho=0.5, w=4, band=5, noise="gaussian"),
@@ -86,7 +86,7 @@ class Correlated(Budgeted, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP for any w successive windows. Charges add up over any set of windows."""
+        """The guarantee, which is ρ-zCDP for any w successive windows. Charges add up over any set of windows."""
         entries = strategy(self.band)
         charged, moved = of_any_mixtures(entries), of_mixtures(entries, self.w)
         return Guarantee(
@@ -102,7 +102,7 @@ class Correlated(Budgeted, Interpretation):
         )
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, including the impulse response of the noise."""
+        """Return the initial state, including the noise's impulse response."""
         shape = (*facts.shape, self.band - 1, facts.n_cells)
         return {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -144,7 +144,7 @@ class Correlated(Budgeted, Interpretation):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window, the same for all windows and additive over any set of them."""
+        """Return a window's charge, which is the same for all windows and additive over any set of them."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 
@@ -156,13 +156,13 @@ class Correlated(Budgeted, Interpretation):
         return Measured(mixed, scale=self._sigma(self.start(facts)) / GRID)
 
     def _sigma(self, state: State) -> float:
-        """Return the standard deviation of the noise, in units of 1/GRID."""
+        """Return the noise's standard deviation, in units of 1/GRID."""
         moved = of_mixtures(strategy(self.band), self.w, state["max_cells"])
         return float(self.family.scale(self.budget, moved))
 
 
 def strategy(band: int) -> Array:
-    """Return the entries of a column of C in units of 1/GRID: decreasing positive integers.
+    """Return the nonzero entries of one column of C in units of 1/GRID, as decreasing positive integers.
 
     >>> strategy(4).tolist()
     [1024.0, 512.0, 384.0, 320.0]

@@ -1,4 +1,4 @@
-"""Crowd-blending: suppress small counts or, given a budget, perturb them."""
+"""Crowd-blending: suppress small counts, or perturb them if a budget is given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Mechanism, Interpretation):
-    """Release the counts of crowds exactly, and suppress (or, given a budget, perturb) smaller counts.
+    """Release crowds' counts exactly and suppress smaller counts, or perturb them if a budget is given.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class CrowdBlending(Mechanism, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The crowd-blending guarantee: counts below the threshold are noisy or suppressed."""
+        """The crowd-blending guarantee, under which counts below the threshold are noisy or suppressed."""
         return Guarantee(crowd=(self.threshold, self.epsilon or 0.0), theorem=CROWD_THEOREM)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -73,9 +73,9 @@ class CrowdBlending(Mechanism, Interpretation):
         return [Release.of(window, values, (Exact(),), noise=self.noise, scale=scale)], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of an exact release: crowd-blending gives no differential privacy."""
+        """Return the charge of an exact release, since crowd-blending gives no differential privacy."""
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return all counts given a budget, otherwise only counts of at least the crowd size."""
+        """Return all counts if a budget is given, otherwise only counts no smaller than the crowd size."""
         return counts if self.epsilon is not None else np.where(counts < self.threshold, 0, counts)

@@ -1,4 +1,4 @@
-"""Integer Gaussian noise of the same scale in every window."""
+"""Integer Gaussian noise at the same scale in every window."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from penstock.mechanisms.core.schedules import EveryWindow
 
 @dataclass(frozen=True, kw_only=True)
 class DiscreteLaplace(EveryWindow):
-    """Add integer noise P(z) ∝ exp(−abs(z)·ε/C) to every count of every window.
+    """Add integer noise P(z) ∝ exp(−abs(z)·ε/C) to every count in every window.
 
     Parameters
     ----------

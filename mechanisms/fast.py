@@ -1,4 +1,4 @@
-"""FAST: publish when a PID controller says so, spending equal shares of a period's budget."""
+"""FAST: publish when a PID controller says so, spending equal parts of a period's budget."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ class Fast(PeriodSchedule):
     theorem: ClassVar[str] = "Fan and Xiong 2014, theorem 3"
 
     def windows_together(self, window: Window) -> int:
-        """Return the largest number of publications in a period."""
+        """Return the maximum number of publications per period."""
         return min(self.publications, super().windows_together(window))
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with a publication due at once and no estimate."""
+        """Return the initial state, in which a publication is due at once and there is no estimate."""
         shape = (*facts.shape, facts.n_cells)
         return super().start(facts) | {"estimate": np.zeros(shape), "variance": np.full(shape, np.inf)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the whole budget if a publication is due. The noise covers all publications of the period jointly."""
+        """Return the whole budget if a publication is due. The noise covers all of a period's publications jointly."""
         is_due = (state["due"] <= window.index) & (state["published"] < self.publications)
         return np.where(is_due, self.budget, 0.0)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Measure the surprise of a publication, and schedule the next."""
+        """Measure how surprising a publication is and schedule the next one."""
         publish, values = offer.publish, after["last"]
         seen = np.broadcast_to(publish[..., None] & (True if window.active is None else window.active), values.shape)
         predicted, spread = after["estimate"], after["variance"] + self.process_variance

@@ -51,7 +51,7 @@ TINY = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Postprocess):
-    """Release an estimate of each count, with its standard deviation, in place of the noisy count.
+    """Replace each noisy count with an estimate and its standard deviation.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Filter(Postprocess):
     version: ClassVar[int] = 8
 
     def start(self, facts: Facts) -> State:
-        """Return the state before the first window."""
+        """Return the initial state."""
         n_slots, n_features = min(self.slots, facts.windows_per_day), len(PRIOR_WEIGHTS)
         shape, n_cells = facts.shape, facts.n_cells
         profile = None
@@ -140,7 +140,7 @@ class Filter(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and update the state. Raise `ParameterError` if the noise variance is unknown."""
+        """Filter a release and update the state. Raise `ParameterError` if the noise variance is unknown."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive
@@ -197,7 +197,7 @@ class Filter(Postprocess):
 
 
 def noise_variance(family: str, scale: Any) -> Any:
-    """Return the noise variance of each cell in a release; raise `ParameterError` for an unknown family.
+    """Return each cell's noise variance in a release. Raise `ParameterError` if the family is unknown.
 
     >>> float(noise_variance("laplace", 3.0)), noise_variance("discrete_gaussian", np.array([2.0, 0.5, 0.0])).round(3)
     (18.0, array([4.   , 0.215, 0.   ]))
@@ -210,7 +210,7 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Return the variance of counts around the released means of their groups of cells, unchanged where not ``seen``.
+    """Return the variance of counts around their cell groups' released means. Unpublished cells keep theirs.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
     from it as from 0, and to vary as counts do. A group's scale is smaller, that of the mean, and its cells share a
@@ -273,7 +273,7 @@ def _predict(features: Array, noisy: Noisy, begun: NDArray[np.bool_], state: Sta
 
 
 def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: State) -> tuple[Array, Array, Array]:
-    """Return each prediction's variance (κ·m with its level's κ), its standard error, and the within-group variance."""
+    """Return each prediction's variance (κ·m with its level's κ), its standard error and the within-group variance."""
     # Means of groups err less than their cells do: what errors of single counts show beyond is in the intervals.
     size = np.sqrt(1.0 + state["gap"])[..., None] * size
     # Before the first release the cells may be as far from their mean as from 0, or from the profile by a share of it.
@@ -287,7 +287,7 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
 
 
 def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
-    """Estimate the variance by level from squared errors and weights, and return it with its standard error."""
+    """Estimate each level's variance from squared errors and weights, and return it with its standard error."""
     errors, weights = sums[..., 0, :], sums[..., 1, :]
     total = weights.sum(-1, keepdims=True)
     some = np.maximum(total, TINY**2)
@@ -301,7 +301,7 @@ def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.in
 
 
 def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
-    """Return the extra prediction variance at times of day without any publication so far."""
+    """Return the additional prediction variance at times of day that have never been published."""
     # It may be as far from the others as these are from 0, and a cell that is empty at those may be as full as others.
     is_new = ~(state["variances"][..., slot, :] > 0).any(-1) & ~seen.any(-1)
     return np.asarray((is_new * size.max(-1))[..., None] * np.maximum(size, size.mean(-1)[..., None]))
@@ -310,7 +310,7 @@ def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state
 def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
-    """Correct predictions for the error common to all cells; return them, both variances and the state."""
+    """Correct predictions for the error common to all cells. Return them with both variances and the state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     # Variances are larger at once if the errors of this window clearly are.
     weight = noisy.seen / (spread + noisy.variance)
@@ -325,7 +325,7 @@ def _correct_common_error(
 def _common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, State]:
-    """Estimate the relative error common to all cells, the variance due to its uncertainty, and the next state."""
+    """Estimate the relative error common to all cells, the variance due to its uncertainty and the next state."""
     # A late morning or a holiday: the sum over many cells shows it where the noise hides every single one.
     weight = noisy.seen / (spread + noisy.variance)
     parts, pulls = weight * predicted**2, weight * predicted * (noisy.values - predicted)

@@ -1,4 +1,4 @@
-"""Fixed ranges: release each count as the midpoint of a bin of fixed width."""
+"""Fixed ranges: release each count as the midpoint of a fixed-width bin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class FixedRanges(Postprocess):
-    """Release each count as the midpoint of its bin: 0 to width − 1, width to 2·width − 1, and so on.
+    """Release each count as its bin's midpoint. The bins are 0 to width − 1, width to 2·width − 1, and so on.
 
     Parameters
     ----------
@@ -38,5 +38,5 @@ class FixedRanges(Postprocess):
     width: int = parameter(doc="counts in a range", at_least=1)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the midpoint of each value's bin."""
+        """Return each value's bin midpoint."""
         return np.floor(values / self.width) * self.width + self.width // 2

@@ -43,24 +43,24 @@ class FourierMechanism(BlockMechanism, Interpretation):
     @property
     @abstractmethod
     def family(self) -> NoiseFamily:
-        """The noise family of the coefficients."""
+        """The noise family for the coefficients."""
 
     @property
     @abstractmethod
     def budget(self) -> float:
-        """The budget of a block: ε, or ρ."""
+        """The budget per block: ε or ρ."""
 
     @abstractmethod
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Return the transform of a block of ``n_windows`` in units of `step_size`, and its inverse."""
+        """Return a block's transform in units of `step_size`, and its inverse."""
 
     @property
     def step_size(self) -> float:
-        """The lattice step of the coefficients, or 1 for real-valued noise."""
+        """The coefficients' lattice step, or 1 for real-valued noise."""
         return RESOLUTION if self.family.is_integer else 1.0
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Return the scale of the noise on each coefficient, in units of `step_size`."""
+        """Return each coefficient's noise scale, in units of `step_size`."""
         return float(self.family.scale_of_norm(self.budget, sensitivity_of(self, n_windows, bounds)))
 
     def empty(self, facts: Facts) -> State:
@@ -83,7 +83,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return {"coefficients": np.add(part, state["coefficients"], out=part)}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Add noise to the coefficients, and apply the inverse transform."""
+        """Add noise to the coefficients and apply the inverse transform."""
         basis, inverse = self.matrices(n_windows)
         exact, scale = state["coefficients"][..., : len(basis), :], self.scale(n_windows, _bounds(state))
         noisy = np.asarray(exact + self.family.draw(noise, scale, exact.shape), np.float64)
@@ -91,13 +91,13 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return values, {"noise": self.family.of_sums, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return the charge of a block, which depends only on its length."""
+        """Return a block's charge, which depends only on its length."""
         bounds = _bounds(state)
         moved = sensitivity_of(self, n_windows, bounds)
         return (self.family.event_on_lattice(self.budget, moved, self.scale(n_windows, bounds)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return the low-pass projection of the counts, block by block."""
+        """Return the counts' low-pass projection, block by block."""
         shown = []
         for block in self.blocks(counts):
             basis, inverse = self.matrices(block.shape[-2])
@@ -105,7 +105,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the noise on the coefficients, repeated if a block has fewer coefficients than windows."""
+        """Return the coefficients' noise, repeated if a block has fewer coefficients than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block
@@ -123,9 +123,7 @@ def _bounds(state: State) -> Bounds:
 
 @lru_cache(maxsize=64)
 def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
-    """Return the first k rows, shape (k, n), of the orthonormal real Fourier basis: constant, cosine 1, sine 1, cosine
-    2, ….
-    """
+    """Return the first k rows, shape (k, n), of the orthonormal real Fourier basis (constant, cosine 1, sine 1, …)."""
     # The transpose inverts the transform on what the rows span. An odd k keeps sine and cosine of each frequency
     # together.
     time = 2 * np.pi * np.arange(n_windows) / n_windows
@@ -140,7 +138,7 @@ def real_basis(n_windows: int, n_coefficients: int) -> Matrix:
 
 @lru_cache(maxsize=64)
 def real_matrices(n_windows: int, n_coefficients: int, resolution: float | None) -> tuple[Matrix, Matrix]:
-    """Return the transform of a block and its inverse, with at most as many coefficients as windows."""
+    """Return a block's transform and its inverse, with no more coefficients than windows."""
     # `resolution`: rows are rounded to whole multiples of it, so that coefficients of counts are whole numbers.
     basis = real_basis(n_windows, min(n_coefficients, n_windows))
     return (basis if resolution is None else frozen(np.rint(basis / resolution))), basis.T
@@ -160,7 +158,7 @@ def frozen(matrix: Matrix) -> Matrix:
 
 @dataclass(frozen=True, kw_only=True)
 class Fpa(Budgeted, FourierMechanism):
-    """Keep each cell's first Fourier coefficients over a block, add noise to them, and transform back.
+    """Keep each cell's first Fourier coefficients over a block, add noise to them and transform back.
 
     Parameters
     ----------
@@ -208,7 +206,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[Fpa, ...]:
-        """Return instances with each noise family, and with few or all coefficients."""
+        """Return one instance per noise family, with few coefficients and with all of them."""
         return (
             *(cls(epsilon=1.0, coefficients=3, block=5, noise=family) for family in ("laplace", "discrete_laplace")),
             *(cls(rho=0.5, coefficients=5, block=5, noise=family) for family in ("gaussian", "discrete_gaussian")),
@@ -216,7 +214,7 @@ class Fpa(Budgeted, FourierMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of each block, in ε or ρ."""
+        """Each block's guarantee, in ε or ρ."""
         return Guarantee(
             unit=Unit.block(self.block),
             measure=self.family.measure,
@@ -226,11 +224,11 @@ class Fpa(Budgeted, FourierMechanism):
         )
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Return the transform of a block and its inverse, with at most as many coefficients as windows."""
+        """Return a block's transform and its inverse, with no more coefficients than windows."""
         return real_matrices(n_windows, self.coefficients, RESOLUTION if self.family.is_integer else None)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the coefficients as linear functions of the counts, stored in the first windows of each block."""
+        """Return the coefficients as linear functions of the counts, placed in each block's first windows."""
         n_windows = facts.n_windows or 0
         mixed = np.zeros((n_windows, n_windows))
         for first in range(0, n_windows, self.block):

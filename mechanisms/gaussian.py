@@ -1,4 +1,4 @@
-"""Gaussian noise of the same scale in every window."""
+"""Gaussian noise at the same scale in every window."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gaussian(Schedule):
 
     @classmethod
     def examples(cls) -> tuple[Gaussian, ...]:
-        """Return one instance for each of the two parameters."""
+        """Return one instance per parameter."""
         return cls(rho=0.5), cls(sigma=2.0)
 
     @property
@@ -61,9 +61,9 @@ class Gaussian(Schedule):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP per window. If σ is given, ρ follows from the contribution bounds of the run."""
+        """The guarantee, which is ρ-zCDP per window. If σ is given, ρ follows from the run's contribution bounds."""
         return replace(super().guarantee, amount=self.rho)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
-        """Return σ, as given or derived from ρ."""
+        """Return σ, either as given or derived from ρ."""
         return super().scale(amount, sensitivity) if self.sigma is None else self.sigma

@@ -1,4 +1,4 @@
-"""Gaussian noise on every point of a trace, independent or designed to meet a goal."""
+"""Gaussian noise on every point in a trace, either independent or designed to meet a goal."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAMILIES = ("singletons", "every_other", "sliding_blocks")
 
 @dataclass(frozen=True, kw_only=True)
 class LengthScales(Checked):
-    """The length scales of processes that an adversary may know: all up to a maximum, or a single value."""
+    """The length scales of processes that an adversary may know: a single value, or all values up to a maximum."""
 
     at_most: float | None = parameter(None, doc="longest of all length scales above 0", above=0, below=math.inf)
     exactly: float | None = parameter(None, doc="the only length scale", above=0, below=math.inf)
@@ -76,7 +76,7 @@ class TracePrior(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalGoal(TracePrior):
-    """The maximum conditional inferential loss about each chosen secret of a trace.
+    """The maximum conditional inferential loss about each chosen secret in a trace.
 
     The noise is worked out for each trace, from the times of its own points, which are public. No plan made beforehand
     holds for the times that come: sets of secrets can lose more at longer gaps as well as at shorter ones.
@@ -89,7 +89,7 @@ class ConditionalGoal(TracePrior):
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedNoise(Checked):
-    """Noise planned per trace to meet a goal."""
+    """Noise planned for each trace to meet a goal."""
 
     conditional_goal: ConditionalGoal = parameter(doc="the loss that the noise is to keep to")
 
@@ -100,7 +100,7 @@ MOST_DESIGNED = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianTrace(Schedule):
-    """Perturb every point of every trace with Gaussian noise of a given size, or of the size that a goal requires.
+    """Perturb every point in every trace with Gaussian noise, either at a given scale or as needed to meet a goal.
 
     Parameters
     ----------
@@ -168,17 +168,17 @@ class GaussianTrace(Schedule):
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
-        """Return an instance with a given σ; one with a goal would need traces."""
+        """Return an instance with a given σ. An instance with a goal would require traces."""
         return (cls(sigma=100.0),)
 
     @property
     def is_designed(self) -> bool:
-        """Return whether noise is correlated between points."""
+        """Return whether the noise is correlated between points."""
         return self.covariance == "designed"
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ per point, or the largest privacy loss about the secret points."""
+        """The guarantee, which is ρ per point or the largest privacy loss about the secret points."""
         if isinstance(self.sigma, PlannedNoise):
             goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
             dependence = "it is designed for the times of a trace" if self.is_designed else ""
@@ -187,11 +187,11 @@ class GaussianTrace(Schedule):
 
     @property
     def budget(self) -> float:
-        """Infinity: σ is given or follows from the times of the points, and no budget is guaranteed."""
+        """Always infinite, because σ is given or follows from the points' times, so that no budget is guaranteed."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return which points to reject: those beyond the planned number, or for which no noise meets the goal."""
+        """Return which points to refuse: those beyond the planned number or without any noise that meets the goal."""
         if not isinstance(self.sigma, PlannedNoise):
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):
@@ -208,7 +208,7 @@ class GaussianTrace(Schedule):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Release every user's next point. For designed noise, first draw that point's variable."""
+        """Release every user's next point. If the noise is designed, first draw that point's variable."""
         if self.is_designed and window.index <= state["draws"].shape[1]:
             draws = state["draws"].copy()
             draws[:, window.index - 1] = noise.gaussian(1.0, counts.shape)
@@ -216,7 +216,7 @@ class GaussianTrace(Schedule):
         return super().step(window, counts, state, noise)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to the points. Designed noise is the point's row of the Cholesky factor times the draws so far."""
+        """Add noise to the points. Designed noise is the point's Cholesky factor row times the draws so far."""
         if not self.is_designed:
             return super().perturb(window, values, offer, scale, noise)
         offsets, draws = np.zeros(values.shape), offer.state["draws"]
@@ -226,7 +226,7 @@ class GaussianTrace(Schedule):
         return published(values, offsets), scale
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the ρ of the noise. For designed noise, use the direction with the least noise."""
+        """Return the noise's ρ. For designed noise, it is computed in the direction with the least noise."""
         return np.broadcast_to(self._spent(self._sigma(window, state)), state["last_window"].shape)
 
     def _spent(self, sigma: Any) -> Any:

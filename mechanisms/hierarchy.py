@@ -1,4 +1,4 @@
-"""Gaussian noise on a tree of cells with consistency, for accurate sums over many cells."""
+"""Gaussian noise on a tree of cells, made consistent so that sums over many cells are accurate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchy(Mechanism, Interpretation):
-    """Add Gaussian noise to the counts at every level of a tree of cells, and make the levels consistent.
+    """Add Gaussian noise to the counts at every level in a tree of cells and make the levels consistent.
 
     Parameters
     ----------
@@ -72,17 +72,17 @@ class Hierarchy(Mechanism, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ρ-zCDP per window, jointly over all levels of the tree."""
+        """The guarantee, which is ρ-zCDP per window, jointly over all levels in the tree."""
         theorem = "Bun and Steinke 2016, proposition 1.6"
         return Guarantee(measure="rho", amount=self.rho, theorem=theorem, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:
-        """Return an instance for each of the two parameters, one with a small and one with a large fan-out."""
+        """Return one instance per parameter, one with a small fan-out and one with a large fan-out."""
         return cls(rho=0.5, fan_out=2), cls(sigma=2.0, noise="gaussian")
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with Δ², the squared joint L2 sensitivity of all nodes."""
+        """Return the initial state with Δ², the squared joint L2 sensitivity of all nodes."""
         return {"sensitivity": facts.constant(of_tree(facts.n_cells, facts.sensitivity, self.fan_out).l2_squared)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -100,16 +100,16 @@ class Hierarchy(Mechanism, Interpretation):
         ], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window, the same for every window."""
+        """Return a window's charge, which is the same for every window."""
         return (self.family.event(self._moved(state), self._sigma(state)),)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the counts of all nodes as sums of cells."""
+        """Return the counts at all nodes as sums over cells."""
         nodes = np.concatenate(self._levels(np.eye(facts.n_cells)), -1)
         return Measured(cells=nodes, scale=self._sigma(self.start(facts)))
 
     def _levels(self, counts: NDArray[Any]) -> list[NDArray[Any]]:
-        """Return the node counts at each level, cells first."""
+        """Return each level's node counts, starting with the cells."""
         levels = [counts]
         while levels[-1].shape[-1] > 1:
             levels.append(_by_parent(levels[-1], self.fan_out).sum(-1))
@@ -125,7 +125,7 @@ class Hierarchy(Mechanism, Interpretation):
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
-    """Return least-squares estimates of the cells from all nodes of a tree, and their variances relative to a node's.
+    """Return least-squares estimates of the cells from all nodes in a tree, and their variances relative to a node's.
 
     ``measured``: one array a level, cells first and the root last, shape (..., n_nodes), with equal noise in each node.
 
@@ -151,7 +151,7 @@ def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
 
 
 def _by_parent(nodes: NDArray[Any], fan_out: int) -> NDArray[Any]:
-    """Group the nodes of one level by parent, shape (..., n_groups, fan_out). The last group is padded with zeros."""
+    """Group one level's nodes by parent, shape (..., n_groups, fan_out). The last group is padded with zeros."""
     missing = -nodes.shape[-1] % fan_out
     full = np.concatenate([nodes, np.zeros((*nodes.shape[:-1], missing), nodes.dtype)], -1)
     return full.reshape(*nodes.shape[:-1], -1, fan_out)

@@ -1,4 +1,4 @@
-"""A Kalman filter per cell, with a random-walk model of the count."""
+"""A Kalman filter per cell, which models the count as a random walk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FADING = 0.998
 
 @dataclass(frozen=True, kw_only=True)
 class Kalman(Postprocess):
-    """Model each count as a random walk observed with noise, and release its filtered mean and standard deviation.
+    """Model each count as a random walk observed with noise and release its filtered mean and standard deviation.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Kalman(Postprocess):
     version: ClassVar[int] = 3
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with infinite variance."""
+        """Return the initial state, in which every variance is infinite."""
         shape = (*facts.shape, facts.n_cells)
         return {
             "estimate": np.zeros(shape),
@@ -71,7 +71,7 @@ class Kalman(Postprocess):
         }
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Filter a release, and return the estimates and next state."""
+        """Filter a release and return the estimates and next state."""
         values = np.asarray(release.values, np.float64)
         inactive = np.isnan(values)
         seen = np.asarray(np.asarray(release.action) == "published")[..., None] & ~inactive

@@ -24,7 +24,7 @@ RATES = {"counts": (0.5, 0.5), "points": (0.1, 0.9)}
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkAdaptive(LandmarkSchedule):
-    """Adapt the publication probability to changes between releases, and redistribute budget saved at landmarks.
+    """Adapt the publication probability to changes between releases and redistribute budget saved at landmarks.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return super().start(facts) | history
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the window's share of the budget, including savings from landmarks."""
+        """Return the window's budget, including savings from landmarks."""
         return super().amount(window, state) + state["bonus"]
 
     def rate(self, state: State) -> Array:
@@ -111,7 +111,7 @@ class LandmarkAdaptive(LandmarkSchedule):
         return np.asarray(state["rate"])
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Save a landmark's unspent budget, and adapt the sampling rates."""
+        """Save a landmark's unspent budget and adapt the sampling rates."""
         before, publish = offer.state, offer.publish
         recorded = super().record(window, offer, after)
         if np.any(window.landmark & ~publish & ~offer.refused):
@@ -139,9 +139,7 @@ class LandmarkAdaptive(LandmarkSchedule):
     def _next_rate(
         self, state: State, difference: Array, expected: Array, scale: Array, is_first: Any
     ) -> tuple[Array, Any]:
-        """Return the next sampling rate and history, given the distance between two releases and its expected value
-        if nothing changes.
-        """
+        """Return the next sampling rate and history, given the actual and expected distance between two releases."""
         rate = state["rate"]
         if self.sampler == "paper":
             is_small = difference < (expected if self.calibration == "expected" else scale)
@@ -158,7 +156,7 @@ class LandmarkAdaptive(LandmarkSchedule):
 
 
 def page_hinkley_alarm(history: NDArray[Any]) -> NDArray[np.bool_]:
-    """Run a Page-Hinkley test on each history, shape (..., n), NaN if missing, and return the final alarms."""
+    """Run a Page-Hinkley test on each history, shape (..., n), where NaN is missing, and return the final alarms."""
     # `river.drift.PageHinkley` (Page 1954) is replayed on the history at every call, about 2 µs a value, so that state
     # stays a plain array.
     from river.drift import PageHinkley

@@ -1,4 +1,4 @@
-"""Skip landmark privacy: landmarks repeat the last release, and every other window gets the whole budget."""
+"""Landmark privacy by skipping: repeat the last release at landmarks and give every other window the whole budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkSkip(LandmarkSchedule):
-    """Repeat the last release at landmarks, and give every other window the whole ε.
+    """Repeat the last release at landmarks and give every other window the whole ε.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Always False: landmarks cost nothing, so none are refused."""
+        """Always False, because landmarks cost nothing."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return 0 at landmarks and the whole budget in all other windows."""
+        """Return 0 at landmarks, or the whole budget in all other windows."""
         return np.where(window.landmark, 0.0, self.budget)

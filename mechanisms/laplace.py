@@ -11,7 +11,7 @@ from penstock.mechanisms.core.schedules import EveryWindow
 
 @dataclass(frozen=True, kw_only=True)
 class Laplace(EveryWindow):
-    """Add real Laplace noise of scale C/ε to every count of every window.
+    """Add real Laplace noise with scale C/ε to every count in every window.
 
     Parameters
     ----------

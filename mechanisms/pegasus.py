@@ -25,7 +25,7 @@ GRID = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Pegasus(Mechanism, Interpretation):
-    """Add Laplace noise to every count, group successive windows with similar counts, and smooth within each group.
+    """Add Laplace noise to every count, group successive windows with similar counts and smooth within each group.
 
     Parameters
     ----------
@@ -78,17 +78,17 @@ class Pegasus(Mechanism, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[Pegasus, ...]:
-        """Return unsmoothed instances, which release single counts, for both noise families and w of 1 or more."""
+        """Return unsmoothed instances, which release single counts, for both noise families and several w."""
         return cls(epsilon=1.0, w=3), cls(epsilon=1.0, noise="laplace", longest=2)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether counts are released unsmoothed, since a smoothed count combines several."""
+        """Return whether counts are released unsmoothed. A smoothed count combines several counts."""
         return self.smoothing == "none"
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: ε-differential privacy for any w successive windows."""
+        """The guarantee, which is ε-differential privacy for any w successive windows."""
         return Guarantee(
             unit=Unit.stretch(self.w),
             measure="epsilon",
@@ -100,7 +100,7 @@ class Pegasus(Mechanism, Interpretation):
         )
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, without open groups."""
+        """Return the initial state, with no open groups."""
         shape = (*facts.shape, facts.n_cells)
         state: State = {
             "max_cells": facts.constant(facts.sensitivity, np.int64),
@@ -114,7 +114,7 @@ class Pegasus(Mechanism, Interpretation):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Publish one window, and extend or close the open groups."""
+        """Publish one window and extend or close the open groups."""
         (_, scale), (_, asked) = self._counts(window, state), self._deviation_query(state)
         values = self._family.add(noise, counts, scale)
         size, draw = state["size"], partial(self._family.draw, noise)
@@ -138,7 +138,7 @@ class Pegasus(Mechanism, Interpretation):
     def _smooth(
         self, window: Window, noisy: NDArray[Any], n_similar: NDArray[np.int64], state: State
     ) -> tuple[NDArray[Any], State]:
-        """Smooth each cell's last ``n_similar`` noisy counts, and also return the latest counts, newest first."""
+        """Smooth each cell's last ``n_similar`` noisy counts. Also return the latest counts, newest first."""
         if self.smoothing == "none":
             return noisy, {}
         latest = np.concatenate([noisy[..., None, :], state["recent"][..., :-1, :]], axis=-2)
@@ -147,7 +147,7 @@ class Pegasus(Mechanism, Interpretation):
         return middle(latest, n_similar, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of a window: its noise, a threshold, and one sparse-vector query."""
+        """Return a window's charge, which covers its noise, a threshold and one sparse-vector query."""
         moved, asked = self._deviation_query(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
@@ -159,15 +159,15 @@ class Pegasus(Mechanism, Interpretation):
         return NOISE_FAMILIES[self.noise]
 
     def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity and noise scale of a window's counts."""
+        """Return the sensitivity and noise scale for one window's counts."""
         return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity of the deviation, in people, and the noise scale of a query about it."""
+        """Return the deviation's sensitivity, in people, and the noise scale for a query about it."""
         return self._calibrate(self.grouping, of_deviations(state["max_cells"]))
 
     def _calibrate(self, share: float, moved: Sensitivity) -> tuple[Sensitivity, float]:
-        """Return the largest sensitivity over replicas, and the noise scale for a fraction of a window's ε/w."""
+        """Return the largest sensitivity across replicas and the noise scale for a fraction of a window's ε/w."""
         largest = Sensitivity(*(float(np.max(norm)) for norm in moved))
         return largest, float(self._family.scale(self.epsilon / self.w * share, largest))
 
@@ -185,7 +185,7 @@ def _deviation(group: NDArray[np.int64], inside: NDArray[np.bool_]) -> NDArray[n
 
 
 def middle(recent: NDArray[np.float64], n_similar: NDArray[np.int64], by: str) -> NDArray[np.float64]:
-    """Return the median or mean over the first ``n_similar`` rows of each cell.
+    """Return the median or mean of each cell's first ``n_similar`` rows.
 
     >>> middle(np.array([[11.0], [16.0], [10.0], [90.0]]), np.array([3]), "median").tolist()
     [11.0]

@@ -1,4 +1,4 @@
-"""Uniform privacy for whole budget periods: noise in every window covers everything a person does in the period."""
+"""Uniform period privacy: every window's noise covers everything that a person does in a budget period."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.mechanisms.core.schedules import PeriodSchedule
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodUniform(PeriodSchedule):
-    """Add the same noise to every window of a budget period, calibrated to all memberships of a person in the period.
+    """Add the same noise to every window in a budget period, calibrated to all of a person's memberships in it.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Perturbation of small counts: add noise only to counts below a crowd size."""
+"""Perturb small counts: add noise only to counts below a crowd size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.mechanisms.crowd_blending import CrowdBlending
 
 @dataclass(frozen=True, kw_only=True)
 class PerturbSmall(CrowdBlending):
-    """Add Laplace noise of scale 1/ε to counts below a threshold, and release all other counts exactly.
+    """Add Laplace noise with scale 1/ε to counts below a threshold and release all other counts exactly.
 
     Parameters
     ----------
@@ -44,5 +44,5 @@ class PerturbSmall(CrowdBlending):
 
     @classmethod
     def examples(cls) -> tuple[PerturbSmall, ...]:
-        """Return instances with each noise family, with a threshold above many counts."""
+        """Return one instance per noise family, with a threshold that is above many counts."""
         return tuple(cls(threshold=5_000, epsilon=1.0, noise=family) for family in families("counts", "epsilon"))

@@ -1,4 +1,4 @@
-"""Planar Laplace noise of the same scale at every point of a trace."""
+"""Planar Laplace noise at the same scale at every point in a trace."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.mechanisms.core.schedules import EveryWindow
 
 @dataclass(frozen=True, kw_only=True)
 class PlanarLaplace(EveryWindow):
-    """Perturb every point of every trace with planar Laplace noise.
+    """Perturb every point in every trace with planar Laplace noise.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Raw counts, released without protection."""
+"""Release raw counts without protection."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SHARE, MAX_REMAINING_SHARE, MAX_BUDGET_SHARE = 0.2, 0.6, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class RescueDp(WEventSchedule, Interpretation):
-    """Publish sooner if releases change, spending a share of the remaining budget; release small counts as group means.
+    """Publish sooner if releases change, spend a fraction of the remaining budget, and group small counts.
 
     Parameters
     ----------
@@ -70,22 +70,22 @@ class RescueDp(WEventSchedule, Interpretation):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the schedule. Groups depend only on earlier releases."""
+        """The schedule's guarantee. Groups depend only on earlier releases."""
         return replace(super().guarantee, may_be_sampled=False)
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
-        """Return ungrouped instances with every noise family, since group means are not counts of cells."""
+        """Return one ungrouped instance per noise family, because group means are not single cells' counts."""
         every = (example for example in super().examples() if isinstance(example, RescueDp))
         return tuple(replace(example, group_below=0.0) for example in every)
 
     @property
     def releases_single_counts(self) -> bool:
-        """Return whether cells are released ungrouped, since a group reveals only its mean."""
+        """Return whether cells are released ungrouped. A group reveals only its mean."""
         return self.group_below == 0
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with a publication due at once, the full budget and no estimates."""
+        """Return the initial state, in which a publication is due at once and the whole budget remains."""
         return super().start(facts) | {
             "spent": self.unspent(facts),
             "recent": np.full((*facts.shape, MEMORY, facts.n_cells), np.nan),
@@ -101,14 +101,14 @@ class RescueDp(WEventSchedule, Interpretation):
         return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of group sums: in L1 as for cells, in L2 for a user in the largest groups."""
+        """Return the group sums' sensitivity. L1 is as for cells; L2 assumes a user in the largest groups."""
         _, sizes = self._groups(_active(window, state), state)
         return of_groups(sizes, self.view.sensitivity(window, state).l1)
 
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
     ) -> tuple[Array, Any]:
-        """Return noisy group sums as means over their cells, with the noise scale of the means."""
+        """Return noisy group sums divided by group size, and those means' noise scale."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
         noisy = self.family.add(noise, _sum_groups(np.where(_active(window, offer.state), values, 0), groups), scale)
@@ -116,7 +116,7 @@ class RescueDp(WEventSchedule, Interpretation):
         return total / size, np.asarray(scale)[..., None] / size
 
     def _groups(self, active: NDArray[np.bool_], state: State) -> tuple[Integers, Integers]:
-        """Return the first cell of each cell's group, and each group's size at its first cell."""
+        """Return each cell's group, named by its first cell, and each group's size, stored at that cell."""
         recent = state["recent"]
         n_known = np.count_nonzero(~np.isnan(recent), -2)
         predicted = np.maximum(np.where(np.isnan(recent), 0.0, recent).sum(-2) / np.maximum(n_known, 1), 0.0)
@@ -133,7 +133,7 @@ class RescueDp(WEventSchedule, Interpretation):
         return groups, _sum_groups(np.ones(groups.shape, np.int64), groups)
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Schedule the next publication, and record the spending and the releases."""
+        """Schedule the next publication and record the spending and the releases."""
         active, publish, shown = _active(window, after), offer.publish, after["last"]
         change = np.where(active, np.abs(shown - offer.state["last"]), 0.0).sum(-1)
         change = change / max(np.count_nonzero(active), 1)

@@ -50,12 +50,12 @@ class Sampling(EventStep):
     def keep(
         self, users: NDArray[Any], cells: NDArray[np.int64], window: Window, hashes: NDArray[np.uint64]
     ) -> NDArray[np.bool_]:
-        """Return a mask of the memberships whose hash lies in the lowest fraction ``rate`` of the range."""
+        """Return a mask of memberships whose hash is in the lowest fraction ``rate`` of the range."""
         limit = int(self.rate * 2.0**64)
         return np.ones(len(hashes), bool) if limit >= 2**64 else hashes < np.uint64(limit)
 
     def sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Return the charge of a release computed on the sample.
+        """Return a release's charge if it is computed from the sample.
 
         Amplification holds for one event that reads the sample; where a release makes several, they read the same
         one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a

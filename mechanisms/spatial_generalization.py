@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import ParameterError, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SpatialGeneralization(Generalization):
-    """Count distinct people in groups of cells, and copy the count to each cell of the group.
+    """Count distinct people in groups of cells and copy the count to each cell in the group.
 
     With none of ``rows``, ``columns`` and ``group_size`` the groups are those that the space names itself (the column
     ``group`` of a file of stations). Otherwise a cell that does not say where it is, such as one for all other places,
@@ -59,7 +59,7 @@ class SpatialGeneralization(Generalization):
             raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Return every cell's group, numbered from 0 without gaps; raise `ParameterError` if cells cannot be grouped.
+        """Return every cell's group, numbered from 0 without gaps. Raise `ParameterError` if cells cannot be grouped.
 
         ``geometry``, which is public, holds for each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each
         its rings) or ``point`` as [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour

@@ -1,4 +1,4 @@
-"""Suppression of small counts: release counts below a crowd size as 0."""
+"""Suppress small counts: release counts below a crowd size as 0."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SuppressSmall(Postprocess):
-    """Suppress counts below a threshold to 0, and release all other counts exactly.
+    """Set counts below a threshold to 0 and release all other counts exactly.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class SuppressSmall(Postprocess):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The crowd-blending guarantee: counts below the threshold are suppressed."""
+        """The crowd-blending guarantee, under which counts below the threshold are suppressed."""
         return Guarantee(crowd=(self.threshold, 0.0), theorem=CROWD_THEOREM)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Suppression of a block's less popular cells and windows."""
+"""Suppress a block's less popular cells and windows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class SuppressUnpopular(CountsOfBlock):
-    """Suppress the least popular cells and the least popular windows of each block to 0.
+    """Set each block's least popular cells and least popular windows to 0.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class SuppressUnpopular(CountsOfBlock):
     )
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Keep counts of popular cells in popular windows or, with ``both``, of any popular cell or window."""
+        """Keep popular cells' counts in popular windows. With ``both``, one of the two is enough."""
         windows, cells = self._popular(counts.sum(axis=-1)), self._popular(counts.sum(axis=-2))
         combined = np.logical_or if self.where == "both" else np.logical_and
         return np.where(combined(windows[..., :, None], cells[..., None, :]), counts, 0)

@@ -10,7 +10,7 @@ from penstock.mechanisms.core.plugin import parameter
 
 @dataclass(frozen=True, kw_only=True)
 class TemporalGeneralization(Generalization):
-    """Count distinct people over several successive windows, and copy the count to each of them.
+    """Count distinct people over several successive windows and copy the count to each of them.
 
     Parameters
     ----------

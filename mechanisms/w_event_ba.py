@@ -1,4 +1,4 @@
-"""Budget absorption: a publication absorbs the unused budget of preceding windows."""
+"""Budget absorption: a publication absorbs the preceding windows' unused budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBa(DissimilaritySchedule):
-    """Publish with the unused budget of earlier windows, then pause for as many windows as were absorbed.
+    """Publish with earlier windows' unused budget, then pause for as many windows as were absorbed.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ class WEventBa(DissimilaritySchedule):
     first: ClassVar[dict[str, Any]] = {"pause": 0, "saved": 0}  # no window to pause for, no share absorbed
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return this window's share plus the saved shares of the budget (at most w in total), or 0 during a pause."""
+        """Return this window's budget plus any saved budgets (at most w in total), or 0 during a pause."""
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """After a publication that used k shares, pause for k − 1 windows, whose shares are forfeited."""
+        """After a publication that used k windows' budgets, pause for k − 1 windows, which forfeit theirs."""
         is_paused = after["pause"] > 0
         pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBd(DissimilaritySchedule):
-    """Publish with half of the publication budget that the last w − 1 windows left unspent.
+    """Publish with half of the publication budget left over from the last w − 1 windows.
 
     Parameters
     ----------
@@ -42,17 +42,17 @@ class WEventBd(DissimilaritySchedule):
     """
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state, with the full budget."""
+        """Return the initial state, in which the whole budget remains."""
         return super().start(facts) | {"spent": self.unspent(facts)}
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return half of the remaining budget. Entry 0 of ``spent`` lies outside the last w windows."""
+        """Return half of the remaining budget. Entry 0 of ``spent`` is outside the last w windows."""
         if np.isinf(self.budget):
             return np.full(state["spent"].shape[:-1], np.inf)
         left = self.budget / 2 - state["spent"][..., 1:].sum(-1)
         return np.maximum(left, 0.0) / 2
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Record the spending of the last w windows."""
+        """Record the last w windows' spending."""
         spent = np.where(offer.publish, offer.amount, 0.0)
         return {"spent": np.concatenate([after["spent"][..., 1:], spent[..., None]], axis=-1)}

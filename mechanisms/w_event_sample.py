@@ -12,7 +12,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSample(WEventTraceSchedule):
-    """Publish the first of every w windows with the whole ε, and repeat it in the other windows.
+    """Publish the first of every w windows with the whole ε and repeat that release in the other windows.
 
     Parameters
     ----------
@@ -39,5 +39,5 @@ class WEventSample(WEventTraceSchedule):
     """
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the whole budget in every w-th window, and 0 in all other windows."""
+        """Return the whole budget in every w-th window, or 0 in all other windows."""
         return 0.0 if (window.index - 1) % self.w else self.budget

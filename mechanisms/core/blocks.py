@@ -1,4 +1,4 @@
-"""Base classes for mechanisms that buffer a block of windows and release it at once."""
+"""Base classes for mechanisms that buffer a block of windows and release them together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORD = 64
 
 
 def waiting(facts: Facts, n_windows: int) -> State:
-    """Return the state of an empty block of up to ``n_windows``, with buffers for each window's public facts."""
+    """Return the initial state of a block of up to ``n_windows``, with buffers for each window's public attributes."""
     words = -(-facts.n_cells // _WORD)
     return {
         "block_first": facts.constant(0, np.int64),
@@ -32,7 +32,7 @@ def waiting(facts: Facts, n_windows: int) -> State:
 
 
 def seen(window: Window, row: int, state: State) -> State:
-    """Record a window's public facts in the state of its block, at row ``row`` (0-based)."""
+    """Store a window's public attributes in its block's state, at row ``row`` (0-based)."""
     first = np.where(state["block_first"] == 0, window.index, state["block_first"])
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
@@ -54,7 +54,7 @@ def seen(window: Window, row: int, state: State) -> State:
 def release_windows(
     state: State, row: int, values: NDArray[Any], charge: tuple[Event, ...], **common: Any
 ) -> list[Release]:
-    """Release every window of the block at the end of the block. The first release carries the whole charge."""
+    """Release all of a block's windows at its end. The first release carries the whole charge."""
     # `row` is the place of the first window seen in its block, `values` (..., n_windows, n_cells) has one row for each,
     # `charge` is that of the whole block, and `common` are further fields of every release.
     first, last, end = (int(np.max(state[name])) for name in ("block_first", "block_last", "block_end"))
@@ -83,7 +83,7 @@ def release_windows(
 
 @dataclass(frozen=True, kw_only=True)
 class BlockMechanism(Mechanism):
-    """Base class for mechanisms that release ``block`` windows at once. The first block starts at window 1."""
+    """Base class for mechanisms that release ``block`` windows together. The first block starts at window 1."""
 
     block: int = parameter(doc="windows that are released together", at_least=1)
 
@@ -97,23 +97,23 @@ class BlockMechanism(Mechanism):
 
     @abstractmethod
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Return the values of the block, shape (..., n_windows, n_cells), and any further fields of its releases."""
+        """Return the block's values, shape (..., n_windows, n_cells), and any additional fields for its releases."""
 
     @abstractmethod
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
         """Return the privacy charge of a block of ``n_windows`` windows."""
 
     def blocks(self, rows: NDArray[Any]) -> list[NDArray[Any]]:
-        """Split a run, shape (..., n_windows, n_cells), into its blocks. The last block may be shorter."""
+        """Split a run, shape (..., n_windows, n_cells), into blocks. The last one may be shorter."""
         return [rows[..., first : first + self.block, :] for first in range(0, rows.shape[-2], self.block)]
 
     def start(self, facts: Facts) -> State:
-        """Return the state before the first window."""
+        """Return the initial state."""
         length = np.full(facts.shape, facts.n_windows or 0, np.int64)
         return {"n_windows": length} | waiting(facts, self.block) | self.empty(facts)
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Add one window to the block, and release the whole block if the window is its last."""
+        """Add one window to the block. If it is the last one, release the whole block."""
         row, n_windows = self._place(window.index, state)
         state = state | seen(window, row, state)
         state = state | self.gather(row, n_windows, counts, state)
@@ -123,11 +123,11 @@ class BlockMechanism(Mechanism):
         return self._release(state, noise), cleared
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Release the windows of an unfinished block. Missing windows count as empty."""
+        """Release the windows of an incomplete block, treating missing windows as empty."""
         return self._release(state, noise) if int(np.max(state["block_first"])) else []
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the charge of the block at its first window, and an empty charge at later windows."""
+        """Return the block's charge at its first window, or an empty charge at later windows."""
         if int(np.max(state["block_first"])):
             return ()
         row, n_windows = self._place(window.index, state)
@@ -135,7 +135,7 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Return a window's row in its block (0-based), and the size of that block (the last may be short)."""
+        """Return a window's row in its block (0-based) and the block's size. The last block may be shorter."""
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block
@@ -152,24 +152,24 @@ class BlockMechanism(Mechanism):
 
 
 class CountsOfBlock(BlockMechanism, Interpretation):
-    """Base class for noise-free block mechanisms that process all counts of a block together."""
+    """Base class for noise-free mechanisms that process all counts in a block together."""
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Generalise the counts of a block, shape (..., n_windows, n_cells)."""
+        """Generalise a block's counts, shape (..., n_windows, n_cells)."""
 
     def empty(self, facts: Facts) -> State:
-        """Return an empty buffer for a block of counts."""
+        """Return an empty buffer for one block's counts."""
         return {"counts": np.zeros((*facts.shape, self.block, facts.n_cells), np.int64)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Store the counts of one window in the buffer."""
+        """Store one window's counts in the buffer."""
         kept = state["counts"].copy()
         kept[..., row, :] = counts
         return {"counts": kept}
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Return the generalised counts of the block."""
+        """Return the block's generalised counts."""
         return np.asarray(self.generalize(state["counts"][..., :n_windows, :]), np.float64), {}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[Event, ...]:
@@ -177,5 +177,5 @@ class CountsOfBlock(BlockMechanism, Interpretation):
         return (Exact(),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Generalise the counts block by block. No noise is involved."""
+        """Generalise the counts block by block; no noise is involved."""
         return np.concatenate([self.generalize(block) for block in self.blocks(counts)], axis=-2)

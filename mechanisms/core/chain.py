@@ -1,4 +1,4 @@
-"""Chains of steps that act as one mechanism: coarsening, sampling, a single release, and post-processing."""
+"""Chains of steps that act as one mechanism: coarsening, sampling, a single release and post-processing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ EVENT_STEPS: tuple[type[EventStep], ...] = (SpatialGeneralization, TemporalGener
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Mechanism):
-    """The steps of a configuration, combined into one mechanism."""
+    """All steps in a configuration, combined into a single mechanism."""
 
     reader: Mechanism  # the one step that sees counts
     after: tuple[Postprocess, ...] = ()  # post-processing of its releases, in order
@@ -52,7 +52,7 @@ class Chain(Mechanism):
 
     @classmethod
     def of(cls, steps: Sequence[ChainStep], groups: NDArray[np.int64] | None = None) -> Chain:
-        """Arrange steps into a chain (which releases raw counts if no step reads them), or raise `ParameterError`."""
+        """Arrange steps into a chain (raw if no step reads counts). Raise `ParameterError` if any step is misplaced."""
         for position, advice in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
         on_events = [step for step in steps if isinstance(step, EventStep)]
@@ -68,12 +68,12 @@ class Chain(Mechanism):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """The version of the state, derived from the versions of the steps."""
+        """The version of the state format, derived from the steps' versions."""
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property
     def mechanism(self) -> Mechanism:
-        """The chain, or its only step if it has just one."""
+        """The chain itself, or its only step if it has just one."""
         return self.reader if self.simple else self
 
     @property
@@ -83,12 +83,12 @@ class Chain(Mechanism):
 
     @property
     def unit_windows(self) -> int:
-        """The number of windows, merged or in a block, over which contributions are bounded jointly."""
+        """The number of windows over which contributions are bounded jointly: a merged window's or a block's length."""
         return max(self.together, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the reading step, restated for the original windows if windows are merged."""
+        """The reading step's guarantee, restated for the original windows if windows are merged."""
         promised, length = self.reader.guarantee, self.reader.unit.length
         if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
@@ -110,7 +110,7 @@ class Chain(Mechanism):
         return bool(self.event_steps) or self.spatial is not None or self.temporal is not None
 
     def coarse(self, facts: Facts) -> Facts:
-        """Return the run's facts in terms of coarse windows and cells, for the reading step."""
+        """Convert the run's `Facts` to coarse windows and cells for the reading step."""
         if self.groups is not None:
             facts = replace(facts, n_cells=int(self.groups.max()) + 1)
         if self.temporal:
@@ -119,7 +119,7 @@ class Chain(Mechanism):
         return facts
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state of every step on counts, and an empty merged window."""
+        """Return the initial state of every step that processes counts, and an empty merged window."""
         state = nested("reader", self.reader.start(self.coarse(facts)))
         shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
@@ -130,7 +130,7 @@ class Chain(Mechanism):
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Run the reading step, and copy its releases to every cell and window that they cover."""
+        """Run the reading step and copy its releases to every cell and window that they cover."""
         # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
         # are active where people are generalized.
         if self.temporal:
@@ -171,7 +171,7 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst-case charge of the reading step, due at the start of a merged window."""
+        """Return the reading step's worst-case charge, which is due at the start of a merged window."""
         if self.temporal and int(np.max(state["block_first"])):
             return ()
         worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
@@ -205,7 +205,7 @@ class Chain(Mechanism):
         return replace(release, **in_cells)
 
     def _process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Amplify the charge by sampling, and apply the post-processing steps."""
+        """Amplify the charge by sampling and apply the post-processing steps."""
         charge = self._amplify(release.charge)
         for number, step in enumerate(self.after):
             shape = np.shape(release.values)
@@ -215,7 +215,7 @@ class Chain(Mechanism):
         return replace(release, charge=charge), state
 
     def _amplify(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Amplify a charge by sampling, unless it covers a whole period, whose windows are sampled independently."""
+        """Amplify a charge by sampling, unless it covers a whole period, where each window is sampled separately."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
@@ -236,7 +236,7 @@ class Chain(Mechanism):
 
 
 def check_values(step: ChainStep, methods: Sequence[str], release: Release, shape: tuple[int, ...]) -> None:
-    """Check that a step released a number for every active sensor; otherwise, raise an error that names its method."""
+    """Raise an error that names the step's method unless it released a number for every active sensor."""
     values = np.asarray(release.values)
     if values.shape != shape:
         wrong = f"of shape {values.shape}; they must have that of the counts, {shape}"
@@ -284,7 +284,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
 
 
 def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> str | None:
-    """Return advice if a step needs to know the reading step's noise but cannot, otherwise None."""
+    """Return advice if a step needs to know the reading step's noise but cannot, or None if there is no problem."""
     if reader is None:
         return "after a mechanism that adds noise to counts, such as discrete_laplace"
     if before[-1] is not reader:

@@ -1,4 +1,4 @@
-"""Conversion of budgets to and from (ε, δ): for zero-concentrated DP via Rényi DP, and exactly for Gaussian noise."""
+"""Convert budgets to and from (ε, δ): zero-concentrated DP via Rényi DP, and Gaussian noise exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: flo
 
 @lru_cache(maxsize=4096)
 def epsilon_of(rho: float, delta: float) -> float:
-    """Return an ε at δ that holds for every ρ-zCDP release.
+    """Return an ε at δ that is valid for every ρ-zCDP release.
 
     >>> [round(epsilon_of(rho, 1e-6), 2) for rho in (0.0, 0.024, 0.46)]
     [0.0, 0.99, 4.98]
@@ -49,7 +49,7 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def rho_of(epsilon: float, delta: float) -> float:
-    """Return the largest ρ, to 32 significant bits, that satisfies the given (ε, δ): the inverse of `epsilon_of`.
+    """Return the largest ρ, to 32 significant bits, that satisfies (ε, δ)-DP. This is the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
 
@@ -66,7 +66,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 
 def _of_32_bits(value: float) -> float:
-    """Round a value down to a number with 32 significant bits."""
+    """Round a value down to 32 significant bits."""
     mantissa, power = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, 32)), power - 32)
 
@@ -106,7 +106,7 @@ def delta_of_gaussian(amount: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(amount: float, delta: float) -> float:
-    """Return the smallest ε at δ for Gaussian noise, continuous or discrete, given its amount μ²/2.
+    """Return the smallest ε at δ for continuous or discrete Gaussian noise, given its amount μ²/2.
 
     >>> [round(epsilon_of_gaussian(amount, 1e-6), 2) for amount in (0.0, 0.024, 0.46)]
     [0.0, 0.92, 4.66]
@@ -123,7 +123,7 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_of(epsilon: float, delta: float) -> float:
-    """Return the largest amount μ²/2 of Gaussian noise, to 32 significant bits, that satisfies the given (ε, δ).
+    """Return the largest amount μ²/2, to 32 significant bits, for which Gaussian noise satisfies (ε, δ)-DP.
 
     >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
     [1.15, 1.14, 1.124]
@@ -140,7 +140,7 @@ def gaussian_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_at(measure: str | None, amount: float, delta: float) -> float:
-    """Return ε at δ for an amount given in one of the measures ``epsilon``, ``rho`` and ``gaussian``."""
+    """Return ε at δ for an amount in any of the measures ``epsilon``, ``rho`` and ``gaussian``."""
     if measure == "gaussian":
         return epsilon_of_gaussian(amount, delta)
     return epsilon_of(amount, delta) if measure == "rho" else amount

@@ -1,4 +1,4 @@
-"""The mechanism interface: pure functions of state, and the facts, windows and releases that they operate on."""
+"""The mechanism interface: pure functions of state, and the types `Facts`, `Window` and `Release` that they use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public facts about one window, known before reading any data (for traces: about the n-th point of many users).
+    """Public attributes of one window, known before reading any data (for traces: of many users' n-th points).
 
     On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
     another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
@@ -96,7 +96,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(Bounds):
-    """Public facts about a run, known before the first window.
+    """Public attributes of a run, known before the first window.
 
     Parameters
     ----------
@@ -156,11 +156,11 @@ class Facts(Bounds):
         return min(self.max_cells, self.n_cells)
 
     def constant(self, value: float, dtype: type = np.float64) -> NDArray[np.generic]:
-        """Return a state array with one entry per replica, all set to one number."""
+        """Return a state array with one entry per replica, all set to the same number."""
         return np.full(self.shape, value, dtype)
 
     def windows(self, n_windows: int | None = None, hour: int = 3_600_000) -> list[Window]:
-        """Return hourly windows from 1970 with the given landmarks and budget periods, for the plain loop."""
+        """Return hourly windows from 1970 for the plain loop, with the given landmarks and budget periods."""
         n = self.n_windows or n_windows
         if n is None:
             raise ParameterError("n_windows", None, "given, to list the windows")
@@ -188,7 +188,7 @@ class Facts(Bounds):
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
-    """Return each `Window`'s facts about its period: the remaining and total numbers of landmarks and regular windows.
+    """Return each window's period attributes: the remaining and total numbers of landmarks and regular windows.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
@@ -214,7 +214,7 @@ ACTIONS = ("published", "repeated", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """The published vector of one window and its provenance (for traces: the points of many users at one timestamp).
+    """One window's published vector and its provenance (for traces: many users' points at one timestamp).
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Build the release of one window with inactive sensors masked. ``further`` holds the remaining fields."""
+        """Build one window's release with inactive sensors masked. ``further`` holds the remaining fields."""
         if not all(isinstance(event, Event) for event in charge):
             raise TypeError(f"charge: {charge} is not allowed; it must be a tuple of privacy events")
         public = np.asarray(values, np.float64)
@@ -278,10 +278,10 @@ class Release:
         )
 
     def replica(self, number: int) -> Release:
-        """Return one replica's release, identical to that of a run with this replica alone."""
+        """Return one replica's release, identical to the release from a run with this replica alone."""
 
         def entry_of(value: Any) -> Any:
-            """Return the replica's entry of a value, or the event with every field reduced to that entry."""
+            """Return the replica's entry of a value, or an event with every field reduced to that entry."""
             if isinstance(value, Event):
                 return replace(value, **{name: entry_of(part) for name, part in vars(value).items()})
             return value[number] if np.ndim(value) else value
@@ -305,8 +305,7 @@ class Release:
 
 
 class Measured(NamedTuple):
-    """The linear functions of counts x, shape (n_windows, n_cells), to which noise is added: ``windows`` @ x @
-    ``cells``.
+    """Linear functions of the counts x, ``windows`` @ x @ ``cells``, that receive the noise.
 
     A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
     does. None in place of a matrix: the identity. ``scale``: of their noise; None: that of the releases.
@@ -318,7 +317,7 @@ class Measured(NamedTuple):
 
 
 class Interpretation:
-    """Relation of published values to the counts, for conformance checks, audits, attacks and accountants.
+    """How published values relate to the counts, for conformance checks, audits, attacks and accountants.
 
     The base class describes a mechanism that adds noise to every count. Any other mechanism also derives from this
     class and overrides what differs.
@@ -326,7 +325,7 @@ class Interpretation:
 
     @classmethod
     def of(cls, step: Any) -> Interpretation:
-        """Return how to interpret a step's releases, as noisy counts unless the step defines otherwise."""
+        """Return the interpretation of a step's releases, which are noisy counts unless the step defines otherwise."""
         return step if isinstance(step, Interpretation) else Interpretation()
 
     @property
@@ -336,25 +335,25 @@ class Interpretation:
 
     @property
     def adds_noise_only(self) -> bool:
-        """Return whether published values are counts plus noise, so that the noise gives their likelihood."""
+        """Return whether published values are counts plus noise, so that the noise determines their likelihood."""
         given = (type(self).without_noise, type(self).noise_in)
         return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the quantities to which noise is added: by default, the counts."""
+        """Return the quantities that receive the noise: the counts, by default."""
         return Measured()
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return the release without its noise, shape (n_windows, n_cells): by default, the counts."""
+        """Return the release without its noise, shape (n_windows, n_cells): the counts, by default."""
         return counts
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Recover the noise in published values, given the true counts. All arrays have shape (n_windows, n_cells)."""
+        """Recover the noise in published values from the true counts. All arrays have shape (n_windows, n_cells)."""
         return np.asarray(published - self.without_noise(counts))
 
 
 class ChainStep(Checked, ABC):
-    """One step of a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
+    """One step in a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
 
     It is an `EventStep`, a `Mechanism` or a `Postprocess`.
     """
@@ -370,7 +369,7 @@ class ChainStep(Checked, ABC):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee under these parameters; none by default."""
+        """The guarantee under these parameters. There is none by default."""
         return Guarantee()
 
 
@@ -384,16 +383,16 @@ class Mechanism(ChainStep):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy of the guarantee."""
+        """The guarantee's unit of privacy."""
         return self.guarantee.unit
 
     def start(self, facts: Facts) -> State:
-        """Return the state before the first window."""
+        """Return the initial state."""
         return {}
 
     @abstractmethod
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Process one window, and return the releases that are ready and the next state.
+        """Process one window and return any releases that are ready, together with the next state.
 
         Parameters
         ----------
@@ -413,11 +412,11 @@ class Mechanism(ChainStep):
         """
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
-        """Return the releases still pending at the end of a finite run, such as a short last block."""
+        """Return any releases still pending at the end of a finite run, such as a short last block."""
         return []
 
     def noise_state(self, state: State) -> State:
-        """Return the count-dependent part of a state, which determines the noise and charge of a step."""
+        """Return the count-dependent part of a state, which determines a step's noise and charge."""
         return state
 
     @abstractmethod
@@ -518,5 +517,5 @@ def amounts(step: ChainStep) -> dict[str, Any]:
 
 
 def noise_of(step: ChainStep) -> str:
-    """Return a step's ``noise`` parameter, or the step's name, such as ``gaussian``, if it has none."""
+    """Return a step's ``noise`` parameter, or the step's name (such as ``gaussian``) if it has no such parameter."""
     return str(getattr(step, NOISE, None) or MECHANISMS.name_of(type(step)))

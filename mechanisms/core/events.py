@@ -29,7 +29,7 @@ FAMILIES = ("laplace", "discrete_laplace", "gaussian", "discrete_gaussian")
 
 @dataclass(frozen=True)
 class Additive(Event):
-    """Noise of one family and scale, added to a vector with the given add/remove sensitivity (L2 if Gaussian, else L1).
+    """Additive noise from one family, on a vector with the given add/remove sensitivity (L2 if Gaussian, otherwise L1).
 
     The scale of ``laplace`` and, on integers, ``discrete_laplace`` is b of P(z) ∝ exp(−abs(z)/b), that of ``gaussian``
     its standard deviation, and of ``discrete_gaussian``, on integers, its parameter σ.
@@ -49,7 +49,7 @@ class Additive(Event):
 
     @property
     def is_gaussian(self) -> bool:
-        """Return whether the noise is Gaussian, which means L2 sensitivity and unbounded privacy loss."""
+        """Return whether the noise is Gaussian, which implies L2 sensitivity and unbounded privacy loss."""
         return self.family.endswith("gaussian")
 
 
@@ -69,7 +69,7 @@ class ConcentratedDP(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """A step ``inner`` on a sample of memberships (or people if ``unit`` is "user"), kept with probability ``rate``."""
+    """A step ``inner`` on a random sample that keeps each membership (or person, if ``unit`` is "user") at ``rate``."""
 
     inner: Event
     rate: float
@@ -78,7 +78,7 @@ class Sampled(Event):
 
 @dataclass(frozen=True)
 class Block(Event):
-    """A single release of a block: ``inner`` covers all windows from ``first`` to ``last``."""
+    """A single release that covers a whole block: ``inner`` applies to all windows from ``first`` to ``last``."""
 
     inner: Event
     first: int
@@ -87,7 +87,7 @@ class Block(Event):
 
 @dataclass(frozen=True)
 class Linked(Event):
-    """The share ``inner`` of one window in the releases of several windows that all read its data.
+    """One window's contribution ``inner`` to the cost of releases for several windows that all read its data.
 
     What several windows cost together is at most the sum of their ε, or the sum of ``times`` as much ρ as ``inner`` has
     by itself: losses that concern one draw add up before they are squared.
@@ -99,21 +99,21 @@ class Linked(Event):
 
 @dataclass(frozen=True)
 class Repeated(Event):
-    """A repeat of an earlier release. A ``window`` of 0 is the public constant shown before the first release."""
+    """A repeat of an earlier release. ``window`` 0 is the public constant shown before the first release."""
 
     window: int
 
 
 @dataclass(frozen=True)
 class Covered(Event):
-    """Noise whose cost was already charged by the `Block` that starts at window ``first``."""
+    """Noise already charged by the `Block` that starts at window ``first``."""
 
     first: int
 
 
 @dataclass(frozen=True)
 class Exact(Event):
-    """A release of unprotected input, without any guarantee."""
+    """A release of unprotected input, which has no guarantee."""
 
 
 #: Events that cost nothing of their own.

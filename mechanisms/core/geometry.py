@@ -20,7 +20,7 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """Return the corners of a cell, or its point, as (longitude, latitude), shape (n, 2), or none."""
+    """Return a cell's corners or its single point as (longitude, latitude), shape (n, 2). Other cells have none."""
     point = [cell["point"]] if "point" in cell else []
     polygons = cell.get("polygons") or [[cell.get("polygon") or point]]
     return np.concatenate([np.asarray(ring, np.float64).reshape(-1, 2) for rings in polygons for ring in rings])
@@ -45,7 +45,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points along great circles by offsets (east, north) in metres, over a distance equal to the offset's length.
+    """Move points along great circles by offsets (east, north) in metres.
 
     ``points``: degrees, shape (..., 2). Returns latitudes in [−90, 90] and longitudes in [−180, 180).
 
@@ -68,7 +68,7 @@ def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
-    """Return the offsets (east, north) in metres from ``points`` to ``others``: the inverse of `moved`.
+    """Return the offsets (east, north) in metres from ``points`` to ``others``. This is the inverse of `moved`.
 
     >>> start = np.array([39.9, 116.4])
     >>> offsets_between(start, moved(start, np.array([300.0, -400.0]))).round(6).tolist()
@@ -85,7 +85,7 @@ def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def within(points: Points, centre: tuple[float, float], radius: float) -> Points:
-    """Map points into a circle on the sphere by a contraction, so that no distance between two points grows.
+    """Map points into a circle on the sphere by a contraction, so that no two points move further apart.
 
     Points in the circle stay, as all do if the ``radius`` in metres is a quarter of the way round the sphere or more;
     others go to its edge, in the direction in which they lie. A contraction of the whole sphere, so that noise which
@@ -109,7 +109,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Return the mean of each group of points. Its displacement is at most the largest displacement in the group.
+    """Return the mean of each group of points. Moving the points by up to d metres moves their mean by at most d.
 
     Points are given group after group, ``starts`` is the first of each, shape (n_groups,). No mean on a sphere has this
     property by itself. So points are projected straight onto the plane that touches the sphere at the centre, and their
@@ -130,7 +130,7 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
 
 
 def published(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points by noise (see `moved`), and round them to `DECIMALS` for publication."""
+    """Move points by noise (see `moved`) and round them to `DECIMALS` for publication."""
     # With planar Laplace noise ε·d-private for points d metres apart in a plane (Andrés et al. 2013, section 4.1). On
     # the sphere the step is taken along a great circle; at a distance r the radial stretch adds at most r/(3·R²) to ε
     # per metre: 1e-9 at 100 km. With Gaussian noise they differ by d²/(2σ²) in ρ (Bun and Steinke 2016, lemma 2.4, for
@@ -139,7 +139,7 @@ def published(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
-    """Return E|Z₁ − Z₂| for independent planar Laplace noise of two scales 1/ε ≥ 0, in the same unit as the scales."""
+    """Return E|Z₁ − Z₂| for independent planar Laplace noise with scales 1/ε ≥ 0, in the scales' unit."""
     # In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of (1 +
     # b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
     # geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For
@@ -159,7 +159,7 @@ def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
 def stay_points(
     times: NDArray[np.int64], points: Points, starts: NDArray[np.int64], max_distance: float, min_time: float
 ) -> NDArray[np.bool_]:
-    """Return a mask of the points that belong to a stay, for several traces.
+    """Return a mask of the points in several traces that belong to a stay.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
     ``min_time`` later. The search continues after the stay, or else with the next point.
@@ -187,7 +187,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """For each point, return the index of the first later point beyond ``max_distance``, or the end of its trace."""
+    """For each point, return the index of the first later point beyond ``max_distance``, or its trace's end."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

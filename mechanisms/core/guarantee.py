@@ -1,4 +1,4 @@
-"""Privacy guarantees of mechanisms under given parameters, in numbers and in words."""
+"""Mechanisms' privacy guarantees under given parameters, as numbers and as prose."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CROWD_THEOREM = "Gehrke, Hay, Lui, Pass 2012, crowd-blending privacy, which is n
 
 
 def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
-    """Return the theorem on the amounts of a unit, with those on its noise and on the sum of its amounts."""
+    """Cite the theorem for a unit's amounts, followed by any theorems for its noise and for summing the amounts."""
     theorem += ONE_POINT.get(family.name, "")
     if family.measure == GAUSSIAN:
         return f"{theorem}; {EXACT}"
@@ -47,7 +47,7 @@ def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
 
 
 class UnitPhrases(NamedTuple):
-    """A guarantee in words: its statement, unit of privacy, neighbours and theorem."""
+    """A guarantee as prose: its statement, unit of privacy, neighbours and theorem."""
 
     statement: str
     unit: str
@@ -57,7 +57,7 @@ class UnitPhrases(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Guarantee:
-    """The privacy guarantee of a mechanism.
+    """A mechanism's privacy guarantee.
 
     >>> promised = Guarantee(unit=Unit.stretch(4), measure="epsilon", amount=1.0, theorem="Kellaris 2014")
     >>> promised.words.statement, promised.words.unit
@@ -88,12 +88,12 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether the guarantee is not vacuous: it has a goal or a finite amount."""
+        """Return whether there is a real guarantee: a goal or a finite amount."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property
     def independent(self) -> bool:
-        """Return whether the noise of different windows is independent."""
+        """Return whether noise is independent across windows."""
         return not self.dependence
 
     @property
@@ -112,14 +112,14 @@ class Guarantee:
 
     @property
     def words(self) -> UnitPhrases:
-        """The guarantee in words, with parameter values."""
+        """The guarantee as prose, with parameter values."""
         sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
         figure = self._figure() if self.exists else ""
         return self._said(*sizes, f", with {figure}" if figure else "")
 
     @property
     def in_general(self) -> UnitPhrases:
-        """The guarantee in words, with symbols instead of parameter values."""
+        """The guarantee as prose, with symbols instead of parameter values."""
         return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
     def _figure(self) -> str:
@@ -147,7 +147,7 @@ class Guarantee:
         return UnitPhrases(statement + figure if self.exists else "none", unit, neighbours, self.theorem)
 
     def _of_counts(self, length: str) -> tuple[str, str]:
-        """Return the statement and unit of a guarantee on counts."""
+        """Describe a guarantee on counts: its statement and unit."""
         law = LAWS[self.measure or EPSILON]
         kind = self.unit.kind
         statements = {"stretch": f"w-event {law}", "run": f"user-level {law}"}
@@ -156,7 +156,7 @@ class Guarantee:
         return statement, f"all of {self.unit.words(length)}"
 
     def _of_traces(self, length: str, metres: str) -> tuple[str, str, str]:
-        """Return the statement, unit and neighbours of a guarantee on traces."""
+        """Describe a guarantee on traces: its statement, unit and neighbours."""
         if self.goal is not None:
             return (
                 "conditional inferential privacy of secret points",

@@ -1,4 +1,4 @@
-"""Intervals of counts: conversion between a stated standard deviation and the shortest 95 % interval."""
+"""Intervals for counts: convert between a standard deviation and the shortest 95 % interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TINY = 1e-6
 
 
 def margin(value: Array, deviation: Array) -> Array:
-    """Return the half-width of the shortest 95 % interval of a count, given its released value and standard deviation.
+    """Return the half-width of a count's shortest 95 % interval, given its released value and standard deviation.
 
     The count is normal with both, given that it is not negative (the highest-density interval of a truncated normal).
     It is a whole number: the normal that stands for it has a variance larger by 1/12 (Sheppard 1898). The interval is
@@ -42,7 +42,7 @@ def margin(value: Array, deviation: Array) -> Array:
 
 
 def deviation_of(value: Array, half: Array) -> Array:
-    """Return the standard deviation for a given half-width: the inverse of `margin`.
+    """Return the standard deviation for a given half-width. This is the inverse of `margin`.
 
     >>> deviation_of(np.array([9.0, 1.0, 0.0]), np.array([2.04, 1.803, 2.04])).round(2).tolist()
     [1.0, 1.0, 1.0]
@@ -58,13 +58,13 @@ def deviation_of(value: Array, half: Array) -> Array:
 
 @cache
 def _half_widths() -> tuple[Array, Array]:
-    """Return a grid of values in standard deviations, and the ratio of half-width to value at each."""
+    """Return a grid of values in standard deviations and each one's ratio of half-width to value."""
     distances = np.geomspace(1e-2, 10.0, 20_000)
     return distances, _quantile(distances) / distances
 
 
 def _quantile(distance: Array) -> Array:
-    """Return an interval's half-width in standard deviations, given the value's distance from 0 in the same unit."""
+    """Return an interval's half-width given the value's distance from 0, both in standard deviations."""
     from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
 
     below = ndtr(-distance)

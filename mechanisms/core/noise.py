@@ -1,4 +1,4 @@
-"""Keyed noise for counts and traces: a retry draws the same noise again.
+"""Keyed noise for counts and traces, so that a retry draws the same noise again.
 
 The same step on the same input draws the same noise, any other step independent noise. Fresh noise on a retry would let
 retries be averaged until the noise is gone; noise keyed by name alone would be reused for different data, whose
@@ -33,7 +33,7 @@ SMALLEST_SCALE = 2.0**-100
 
 @dataclass(frozen=True)
 class NoiseSource:
-    """The source of all noise for one configuration and stream.
+    """The source of all noise for one configuration and data stream.
 
     >>> import numpy as np
     >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
@@ -60,7 +60,7 @@ class NoiseSource:
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Return the noise of one step (such as ``"step"`` or ``"finish"``) between two times in milliseconds.
+        """Return the noise for one step (such as ``"step"`` or ``"finish"``) between two times in milliseconds.
 
         ``counts`` and ``state`` are the input of the step and the state before it, which include everything else that
         the release depends on; with ``n_replicas`` their leading axis is the replica. Replica r's noise depends on r
@@ -137,7 +137,7 @@ def draw_seeds(
     state: Mapping[str, NDArray[Any]],
     n_replicas: int | None,
 ) -> tuple[bytes, ...]:
-    """Return the HMAC-SHA256 of context, input and state: 32 bytes per replica (None: replica 0 alone)."""
+    """Return one HMAC-SHA256 digest of context, input and state per replica. A single run counts as replica 0."""
     # One canonical message per replica: with replicas the leading axis of `counts` and of every state array.
     arrays = [_canonical(counts), *(_canonical(state[name]) for name in sorted(state))]
     names = ["counts", *sorted(state)]
@@ -152,13 +152,13 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the prefix of every row's message: context, shapes and types, to distinguish arrays with equal bytes."""
+    """Return the start of every row's message: context, shapes and types, which tell arrays with equal bytes apart."""
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 
 
 def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
-    """Return the bytes of each row of arrays with ``n_rows`` on the leading axis, concatenated array by array."""
+    """Return each row's bytes, concatenated array by array, for arrays with ``n_rows`` on the leading axis."""
     if not arrays:
         return [b""] * n_rows
     columns = [np.ascontiguousarray(array).reshape(n_rows, -1).view(np.uint8) for array in arrays]
@@ -168,7 +168,7 @@ def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """Return an array in canonical form for hashing: integers become one width; text and datetimes keep their bytes."""
+    """Convert an array to canonical form for hashing. Integers get one width; other types keep their bytes."""
     array = np.asarray(value)
     if array.dtype in (np.dtype("<i8"), np.dtype("<f8")):  # as they are
         return array
@@ -178,7 +178,7 @@ def _canonical(value: Any) -> NDArray[Any]:
 
 
 class Noise:
-    """The noise of one step. Each call draws from a separate sub-stream, numbered in call order.
+    """The noise for one step. Each call draws from a separate sub-stream, numbered in call order.
 
     Shapes are those of the result; with replicas their leading axis is the replica. Scales broadcast to the shape:
     a number, one per replica as shape (n_replicas, 1), or one per cell. A scale of 0 gives zeros without a draw; an
@@ -201,7 +201,7 @@ class Noise:
         return Noise((self._seeds[number],), None, self.exact)
 
     def uniform(self, shape: Any) -> NDArray[np.float64]:
-        """Draw uniform multiples of 2**-53 in [0, 1)."""
+        """Draw uniform multiples of 2**-53 from [0, 1)."""
         bits, shape, n = self._call(shape)
         return uniform(bits.words(0, n)).reshape(shape)
 
@@ -230,7 +230,7 @@ class Noise:
         return (sigmas * drawn).reshape(shape)
 
     def planar_laplace(self, epsilon: ArrayLike, shape: Any) -> NDArray[np.float64]:
-        """Draw steps (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
+        """Draw offsets (east, north) in metres with density ∝ exp(-epsilon · length), shape (*shape, 2).
 
         The radius is Gamma(2, 1/epsilon), the sum of two exponentials, and the angle uniform; `epsilon` is per metre,
         and an infinite one gives zeros. Refused in exact mode.
@@ -270,7 +270,7 @@ class Noise:
         return bits, shape, n, _scales(name, scale, shape)
 
     def _call(self, shape: Any) -> tuple[Bits, tuple[int, ...], int]:
-        """Return the sub-stream of this call, the shape as a tuple, and the number of values in each row."""
+        """Return this call's sub-stream, the shape as a tuple, and the number of values per row."""
         shape = tuple([int(n) for n in shape]) if np.ndim(shape) else (int(shape),)
         if self._n_replicas is not None and shape[:1] != (self._n_replicas,):
             raise ParameterError("shape", shape, f"{self._n_replicas} long on its first axis, the replicas")
@@ -280,7 +280,7 @@ class Noise:
 
 
 def _exponential(words: Words) -> NDArray[np.float64]:
-    """Draw standard exponential variables by inverting midpoints of 2**53 equal parts of (0, 1); always finite."""
+    """Draw standard exponential variables by inverting the midpoints of 2**53 equal parts of (0, 1). All are finite."""
     return np.asarray(-np.log((leading_bits(words, 53) + 0.5) * 2.0**-53))
 
 

@@ -38,7 +38,7 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are in ρ, regardless of how they are converted to ε."""
+        """Return whether budgets are given in ρ, regardless of how they are converted to ε."""
         return self.measure != "epsilon"
 
     @property
@@ -47,7 +47,7 @@ class NoiseFamily:
         return self.name.removeprefix("discrete_")
 
     def scale(self, budget: Any, sensitivity: Sensitivity) -> Any:
-        """Return the scale of the noise that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
+        """Return the noise scale that spends a budget: l1/ε, or the standard deviation √(l2²/(2ρ)).
 
         0 for an infinite budget or a sensitivity of 0, infinite for a budget of 0. Dwork, McSherry, Nissim, Smith 2006;
         Ghosh, Roughgarden, Sundararajan 2009; Bun and Steinke 2016, proposition 1.6; Canonne, Kamath, Steinke 2020,
@@ -61,7 +61,7 @@ class NoiseFamily:
         return np.sqrt(variance)
 
     def spends(self, scale: Any, sensitivity: Sensitivity) -> Any:
-        """Return the budget spent by noise of the given scale: l1/b, or l2²/(2σ²). Without noise, it is infinite."""
+        """Return the budget that a noise scale spends: l1/b, or l2²/(2σ²). It is infinite if there is no noise."""
         with np.errstate(divide="ignore"):
             if not self.is_concentrated:
                 return sensitivity.l1 / np.asarray(scale, np.float64)
@@ -72,20 +72,20 @@ class NoiseFamily:
         return np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
 
     def pure(self, budget: Any) -> Any:
-        """Return the ε of a pure step with the given budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
+        """Return the ε that a pure step has under a budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
         return np.sqrt(2 * np.asarray(budget, np.float64)) if self.is_concentrated else budget
 
     def scale_of_norm(self, budget: Any, sensitivity: Sensitivity) -> Any:
-        """Return the scale as the quotient of `norm` and `pure`. Unlike `scale`, it takes no root of a quotient."""
+        """Return the scale as `norm` divided by `pure`. Unlike `scale`, this takes no square root of a quotient."""
         return self.norm(sensitivity) / self.pure(budget)
 
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event of one vector released with noise of the given scale."""
+        """Return the privacy event for releasing one vector with noise at the given scale."""
         given = self.norm(sensitivity), scale
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
 
     def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event of a vector on a fine lattice, where sensitivity and scale span many lattice steps.
+        """Return the privacy event for a vector on a fine lattice, where sensitivity and scale span many lattice steps.
 
         Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
         """
@@ -93,16 +93,16 @@ class NoiseFamily:
         return self.spent(float(budget)) if is_pure else self.event(sensitivity, scale)
 
     def spent(self, amount: Any) -> events.Event:
-        """Return the privacy event of a step that spends the given amount."""
+        """Return the privacy event for a step that spends the given amount."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)
 
     def draw(self, noise: Noise, scale: Any, shape: Any) -> NDArray[Any]:
-        """Draw noise for counts. The scale is a scalar, or an array with one scale per row or per cell."""
+        """Draw noise for counts. The scale is a scalar or an array with one entry per row or per cell."""
         drawn: NDArray[Any] = getattr(noise, self.name)(scale, shape)
         return drawn
 
     def add(self, noise: Noise, values: NDArray[Any], scale: Any) -> NDArray[Any]:
-        """Add noise with a single scale or one per row of the leading axes. Points are in degrees and get rounded."""
+        """Add noise at a single scale or at one scale per leading-axis row. Points are in degrees and are rounded."""
         if self.on == "points":
             scale = np.broadcast_to(np.asarray(scale, np.float64), values.shape[:-1])
             if self.is_concentrated:
@@ -112,7 +112,7 @@ class NoiseFamily:
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 
     def variance(self, scale: Any) -> Array:
-        """Return the variance of the noise in one cell, or on one axis.
+        """Return the noise variance in one cell or along one axis.
 
         >>> NOISE_FAMILIES["discrete_gaussian"].variance(np.array([2.0, 0.5, 0.0])).round(3)
         array([4.   , 0.215, 0.   ])
@@ -133,11 +133,11 @@ class NoiseFamily:
         return np.asarray((3 if self.on == "points" else 2) * scale * scale)
 
     def standard_deviation(self, scale: Any) -> Array:
-        """Return the standard deviation of the noise in one cell, or on one axis."""
+        """Return the noise's standard deviation in one cell or along one axis."""
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Return E|Z₁ − Z₂| for independent noise at scales b and c; for points, the mean distance.
+        """Return E|Z₁ − Z₂| for independent noise at scales b and c. For points, this is the mean distance.
 
         √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.
@@ -180,7 +180,7 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Return the names of noise families on ``counts`` or ``points`` with budgets in ``epsilon`` or ``rho``; None: any.
+    """Return the names of noise families, optionally filtered by ``on`` and by the budget's ``measure``.
 
     >>> families("counts", "epsilon"), families("points")
     (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))

@@ -28,12 +28,12 @@ MAX_BYTES = 1 << 20
 
 
 class NoiseKeyError(PenstockError):
-    """Raised if a key is missing, malformed or readable by other users. The message never contains any key material."""
+    """Raised if a key is missing, malformed or readable by other users. The message never contains key material."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class NoiseKey:
-    """A secret, or one secret per epoch. Secrets never appear in its string representation.
+    """A secret, or one secret per epoch. Its string representation never reveals a secret.
 
     Made by `from_seed`, `from_file` or `from_environment`. Equality takes constant time; ``repr`` shows no secret.
     A pickle contains the secret, since workers need it: keep the runner's channels and staging area private.
@@ -54,7 +54,7 @@ class NoiseKey:
 
     @classmethod
     def from_seed(cls, seed: int) -> NoiseKey:
-        """Derive the key of a simulation from its seed (any integer)."""
+        """Derive a simulation's key from its seed, which may be any integer."""
         if isinstance(seed, bool) or not hasattr(seed, "__index__"):
             raise ParameterError("seed", seed, "an integer")
         seed = operator.index(seed)
@@ -67,14 +67,14 @@ class NoiseKey:
 
     @classmethod
     def from_environment(cls, variable: str) -> NoiseKey:
-        """Read a deployment's key from an environment variable: 64 hexadecimal digits, or the text of a key file."""
+        """Read a deployment's key from an environment variable: 64 hexadecimal digits or a key file's contents."""
         text = os.environ.get(variable)
         if not text:
             raise NoiseKeyError(f"the environment variable {variable} holds no noise key")
         return cls._from_text(text, f"environment variable {variable}")
 
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
-        """Derive an independent 32-byte key for one purpose, such as "noise", and for one run if a nonce is set.
+        """Derive an independent 32-byte key for one purpose, such as "noise", and for this run if a nonce is set.
 
         The start of the window in milliseconds chooses the epoch; None: the first one, for what must not change with
         it. Raises `NoiseKeyError` if the window starts before the first epoch.
@@ -91,7 +91,7 @@ class NoiseKey:
         return hmac.digest(subkey, b"penstock run " + self.nonce, "sha256") if self.nonce else subkey
 
     def for_run(self, nonce: bytes) -> NoiseKey:
-        """Derive the key of one run from its nonce: random bytes, drawn once and reused whenever the run resumes.
+        """Derive one run's key from its nonce, which is random, drawn once and reused whenever the run resumes.
 
         They need not be secret, but must never serve two runs: equal noise on data that differ in one person shows
         where that person was. Subkeys under different nonces are independent.
@@ -110,16 +110,16 @@ class NoiseKey:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """The fingerprints of the epochs, 16 hexadecimal digits each. A rotated key extends its predecessor's list."""
+        """The epochs' fingerprints, 16 hexadecimal digits each. A rotated key extends its predecessor's list."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
         return tuple(digest.hex()[:16] for digest in derived)
 
     def continues(self, fingerprints: Sequence[str]) -> bool:
-        """Return whether the key's fingerprints start with the given list, possibly followed by later epochs."""
+        """Return whether the key's fingerprints begin with the given list. Later epochs may follow it."""
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key restricted to these epoch fingerprints; raise `NoiseKeyError` if they are of another key."""
+        """Return the key restricted to these epoch fingerprints. Raise `NoiseKeyError` if they are not its own."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -150,13 +150,13 @@ class NoiseKey:
 
 
 def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
-    """Write a new secret from the operating system's generator to a new file of mode 0600."""
+    """Generate a secret with the operating system's random generator and write it to a new file with mode 0600."""
     write_private(path, _render([(BEGINNING, secrets.token_bytes(SECRET_BYTES))]))
     return NoiseKey.from_file(path)
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a secret to a key file for all windows from ``start_ms`` on, which must lie after the last epoch."""
+    """Add a secret to a key file for windows from ``start_ms`` onwards, which must be after the last epoch's start."""
     key = NoiseKey.from_file(path)
     if start_ms <= key.epochs[-1]:
         raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")
@@ -171,7 +171,7 @@ def _render(epochs: list[tuple[int, bytes]]) -> str:
 
 
 def _parse(text: str) -> list[tuple[int, bytes]]:
-    """Parse the epochs of a key file, or raise ValueError, KeyError or TypeError for any other text."""
+    """Parse a key file's epochs. Raise ValueError, KeyError or TypeError if the contents are malformed."""
     if not text.lstrip().startswith("{"):
         return [(BEGINNING, _secret(text.strip()))]
     content: dict[str, Any] = json.loads(text)
@@ -197,7 +197,7 @@ def _secret(digits: str) -> bytes:
 
 
 def read_private(path: str | os.PathLike[str]) -> str:
-    """Read the text of a file that only its owner can read."""
+    """Read a text file that only its owner can read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with open(descriptor, "rb") as file:
@@ -227,7 +227,7 @@ def _refuse_shared(path: str | os.PathLike[str], status: os.stat_result) -> None
 
 
 def write_private(path: str | os.PathLike[str], text: str, replace: bool = False) -> None:
-    """Write and fsync a file of mode 0600. Fail if the file exists and ``replace`` is not set."""
+    """Write and fsync a file with mode 0600. Fail if the file already exists, unless ``replace`` is set."""
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:

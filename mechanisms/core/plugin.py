@@ -1,4 +1,4 @@
-"""Parameters, registry and errors shared by every plug-in."""
+"""Parameters, registry and errors shared by all plug-ins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PenstockError(Exception):
 
 
 class ParameterError(PenstockError, ValueError):
-    """Raised for an invalid value of a parameter.
+    """Raised if a parameter has an invalid value.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class ParameterError(PenstockError, ValueError):
 
 
 class UnknownPlugin(PenstockError, KeyError):
-    """Raised if no plug-in has the given name. The message lists similar names and all names."""
+    """Raised if no plug-in has the given name. The message lists similar names and all available names."""
 
     def __init__(self, kind: str, name: str, names: tuple[str, ...]) -> None:
         self.kind, self.name, self.names = kind, name, names
@@ -73,7 +73,7 @@ class UnknownPlugin(PenstockError, KeyError):
 
 
 class ConfigError(PenstockError):
-    """Raised for an invalid configuration. The message lists every problem found, one per line."""
+    """Raised if a configuration is invalid. The message lists every problem, one per line."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = tuple(problems)
@@ -84,7 +84,7 @@ class ConfigError(PenstockError):
 
 
 class DataError(PenstockError):
-    """Raised if an input file as a whole cannot be read. The message names the file and, if known, the line."""
+    """Raised if an input file cannot be read at all. The message names the file and, if known, the line."""
 
 
 class MissingLibrary(PenstockError):
@@ -92,7 +92,7 @@ class MissingLibrary(PenstockError):
 
 
 class RowEquationError(PenstockError):
-    """Raised on a mismatch between rows read and rows accounted for, or between windows due and windows released."""
+    """Raised if rows read do not equal rows accounted for, or windows due do not equal windows released."""
 
 
 class BudgetExceeded(PenstockError):
@@ -128,7 +128,7 @@ LIMITS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """The declaration of one field: its meaning, unit and allowed values."""
+    """One field's declaration: its meaning, unit and allowed values."""
 
     doc: str
     above: float | None = None
@@ -148,7 +148,7 @@ class Parameter:
         return f"a number {phrase}".strip() + (f" ({self.unit})" if self.unit else "")
 
     def limits_in_words(self, show: Callable[[Any], str]) -> str:
-        """Format the limits, such as "at least 1 and at most 9". Without limits, return an empty string."""
+        """Describe the limits, as in "at least 1 and at most 9". Return an empty string if there are none."""
         return " and ".join(f"{name.replace('_', ' ')} {show(limit)}" for name, limit in self.limits.items())
 
     @property
@@ -157,7 +157,7 @@ class Parameter:
         return {name: limit for name in LIMITS if (limit := getattr(self, name)) is not None}
 
     def allows(self, value: Any) -> bool:
-        """Return whether a value is one of the choices or within the limits. NaN is never allowed."""
+        """Return whether a value is an allowed choice or within the limits. NaN is never allowed."""
         if self.choices is not None:
             return value in self.choices
         if not self.limits:
@@ -168,7 +168,7 @@ class Parameter:
 
 
 def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **limits: Any) -> Any:
-    """Declare a dataclass field with its meaning and limits.
+    """Declare a dataclass field and its limits.
 
     Parameters
     ----------
@@ -199,23 +199,23 @@ def parameter(default: Any = MISSING, *, factory: Any = MISSING, doc: str, **lim
 
 
 def duration(default: Any = MISSING, **declared: Any) -> Any:
-    """Declare a `parameter` in milliseconds, given in YAML as a duration of at least 0 unless ``above`` is declared."""
+    """Declare a `parameter` in milliseconds, given in YAML as a duration; at least 0 unless ``above`` is declared."""
     limits = {} if "above" in declared else {"at_least": 0}
     return parameter(default, kind="duration", unit="ms", **limits | declared)
 
 
 def chance(default: Any = None, *, doc: str) -> Any:
-    """Declare a `parameter` δ below 1, and of at least 1e-100 so that sums of logarithms stay finite."""
+    """Declare a `parameter` δ below 1. It must be at least 1e-100 so that sums of logarithms stay finite."""
     return parameter(default, doc=doc, at_least=1e-100, below=1)
 
 
 def stretch(default: Any = MISSING, *, doc: str = "length of the protected stretch") -> Any:
-    """Declare a `parameter` w: the number of successive windows whose total spending a schedule bounds."""
+    """Declare a `parameter` w, the number of successive windows over which a schedule bounds the total spending."""
     return parameter(default, doc=doc, at_least=1, at_most=1_000_000, unit="windows")
 
 
 def parameters_of(cls: type) -> dict[str, Parameter]:
-    """Return every declared parameter of a dataclass by field name, in declaration order."""
+    """Return a dataclass's declared parameters by field name, in declaration order."""
     return {f.name: f.metadata["parameter"] for f in dataclasses.fields(cls) if "parameter" in f.metadata}
 
 
@@ -228,7 +228,7 @@ class Checked:
 
     @classmethod
     def examples(cls) -> tuple[Any, ...]:
-        """Return typical instances for checks and tables, by default from `typical`."""
+        """Return typical instances for checks and tables. By default, they come from `typical`."""
         return typical(cls)
 
     def __post_init__(self) -> None:
@@ -242,7 +242,7 @@ class Checked:
 
 
 def check_one_of(given: dict[str, Any], required: bool = True) -> None:
-    """Raise `ParameterError` unless exactly one of the parameters is given (or at most one, if not ``required``).
+    """Raise `ParameterError` unless exactly one parameter is given. If not ``required``, none at all is also allowed.
 
     None, an empty tuple and an empty list stand for a parameter that is not given.
 
@@ -259,7 +259,7 @@ def check_one_of(given: dict[str, Any], required: bool = True) -> None:
 
 
 def check_whole(given: Mapping[str, Any], at_least: int = 1) -> None:
-    """Raise `ParameterError` unless each value is None or a whole number of at least ``at_least``."""
+    """Raise `ParameterError` unless each value is None or a whole number no smaller than ``at_least``."""
     for name, value in given.items():
         if value is not None and not (hasattr(value, "__index__") and value >= at_least):
             raise ParameterError(name, value, f"a whole number of at least {at_least}")
@@ -273,12 +273,12 @@ NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
 def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Return typical instances of a plug-in."""
+    """Return a plug-in's typical instances."""
     return cls.examples()
 
 
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
-    """Return an instance with small valid numbers, then one instance per alternative choice of a parameter.
+    """Return an instance with small valid numbers, followed by one instance per alternative parameter choice.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out. Raises
     `ParameterError` if a parameter without a default has neither choices nor a number that suits its bounds.
@@ -313,11 +313,11 @@ T = TypeVar("T")
 
 
 class PluginError(PenstockError):
-    """Raised for an unusable plug-in file. The message names the file and line, and says how to fix it."""
+    """Raised if a plug-in file is unusable. The message names the file and line and says how to fix it."""
 
 
 class Registry(Generic[T]):
-    """The plug-ins of one package, found by file name: ``landmark_uniform.py`` defines the class ``LandmarkUniform``.
+    """One package's plug-ins, located by file name: ``landmark_uniform.py`` defines the class ``LandmarkUniform``.
 
     Those of installed packages are found by their entry points, in the group that `group` names.
 
@@ -337,11 +337,11 @@ class Registry(Generic[T]):
         return f"penstock.{self.package.rpartition('.')[2]}"
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all plug-ins, sorted, without importing any of them."""
+        """Return the sorted names of all plug-ins without importing any of them."""
         return tuple(sorted({*_module_names(self.package), *installed(self.group)} - {*self.internal}))
 
     def get(self, name: str) -> type[T]:
-        """Return the class of a plug-in; raise `UnknownPlugin` with near misses, or `PluginError` for its file."""
+        """Return a plug-in class by name. Raise `UnknownPlugin` or, if its file is unusable, `PluginError`."""
         entry = None if name in self.internal else installed(self.group).get(name)
         if name not in self.internal and name in _files(self.package):
             module = load(f"{self.package}.{name}")
@@ -354,7 +354,7 @@ class Registry(Generic[T]):
         return self._check_class(module, class_name(name))
 
     def _check_class(self, module: ModuleType, name: str) -> type[T]:
-        """Return the plug-in class of a module, or raise `PluginError` with its line if it is unsuitable."""
+        """Return a module's plug-in class. Raise `PluginError` with its line if it is unsuitable."""
         plugin = getattr(module, name, None)
         if not isinstance(plugin, type):
             raise PluginError(f"{module.__file__}:1: the file must hold a {self.kind}, the class {name}")
@@ -381,7 +381,7 @@ class Registry(Generic[T]):
         return plugin
 
     def name_of(self, plugin: type) -> str:
-        """Return the registered name of a plug-in class, which is that of its file."""
+        """Return the name under which a plug-in class is registered, which is its file's name."""
         return plugin.__module__.rpartition(".")[2]
 
 
@@ -402,7 +402,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import a plug-in's file, converting any error to a `PluginError` that names the line."""
+    """Import a plug-in's file. Convert any error to a `PluginError` that names the line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)
@@ -415,7 +415,7 @@ def load(module: str) -> ModuleType:
 
 
 def raised_outside(error: BaseException) -> str | None:
-    """Describe an error by the line of the third-party plug-in that raised it: ``fading.py:7: NameError: …``.
+    """Describe an error by the third-party plug-in line that raised it, as in ``fading.py:7: NameError: …``.
 
     A method that returns the wrong thing raises nothing itself: if a line of penstock failed, the plug-in that was in
     use there is named as a possible cause. None if there is no such plug-in.
@@ -435,7 +435,7 @@ def raised_outside(error: BaseException) -> str | None:
 
 
 def _in_use(error: BaseException) -> list[str]:
-    """Return the locations of the third-party plug-ins called by the innermost such line, or else of all of them."""
+    """Return the locations of third-party plug-ins called in the innermost frame that calls any, otherwise of all."""
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in OUTSIDE]
     kinds = [kind for module in modules for kind in vars(module).values() if _is_of(kind, module)]
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -452,7 +452,7 @@ def _is_of(kind: Any, module: ModuleType) -> bool:
 
 @cache
 def _entry_points() -> Any:
-    """Return the entry points of all installed packages (cached)."""
+    """Return the entry points of all installed packages. The result is cached."""
     from importlib.metadata import entry_points  # loads a dozen modules
 
     return entry_points()
@@ -460,7 +460,7 @@ def _entry_points() -> Any:
 
 @cache
 def installed(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group, by name."""
+    """Return a group's entry points by name."""
     if not _is_extended():
         return {}
     entries: dict[str, EntryPoint] = {}
@@ -472,7 +472,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 @cache
 def _is_extended() -> bool:
-    """Return whether installed packages may declare penstock entry points. An archive on the path always may."""
+    """Return whether any installed package may declare penstock entry points. An archive on the path always may."""
     files = (file for folder in sys.path for file in Path(folder).glob("*-[iI][nN][fF][oO]/entry_points.txt"))
     declared = (re.search(rb"^\s*\[penstock\.", file.read_bytes(), re.MULTILINE) for file in files)
     return any(map(os.path.isfile, sys.path)) or any(declared)
@@ -494,7 +494,7 @@ def taken(entry: EntryPoint, owner: object) -> PluginError:
 
 
 def class_name(name: str) -> str:
-    """Return the name of the class that a plug-in file must define."""
+    """Return the class name that a plug-in file must define."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
@@ -505,7 +505,7 @@ def refresh() -> None:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the closest match among the names, or None if nothing is close.
+    """Return the most similar name, or None if no name is similar enough.
 
     Examples
     --------
@@ -522,7 +522,7 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 @cache
 def _module_names(package: str) -> tuple[str, ...]:
-    """Return the modules that define the class named after their file, reading the source without importing it."""
+    """Return the modules that define a class named after their file. The source is read without importing it."""
     names = []
     for name in sorted(_files(package)):
         spec = importlib.util.find_spec(f"{package}.{name}")

@@ -1,4 +1,4 @@
-"""Exponential and logarithm functions with bit-identical results on every machine.
+"""Exponential and logarithm functions that give bit-identical results on every machine.
 
 Noise is keyed by the state of a mechanism, so that a step which is retried draws the same noise; a last bit that
 differs on another kind of processor would be other noise. NumPy's and the C library's exponentials, logarithms and
@@ -20,7 +20,7 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef
 
 
 def expm1(x: Any) -> Array:
-    """Compute exp(x) − 1 without loss of precision near 0, to a few units in the last place.
+    """Compute exp(x) − 1 to a few units in the last place, without losing precision near 0.
 
     >>> x = np.array([-np.inf, -750.0, -1.0, -1e-9, 0.0, 1e-9, 1.0, 700.0, 710.0, np.inf])
     >>> with np.errstate(over="ignore"):
@@ -76,7 +76,7 @@ def in_order(matrix: Array, columns: Array) -> Array:
 
 
 def millionths(values: Any) -> Array:
-    """Round values from non-portable functions to a millionth before they enter a release or state.
+    """Round values computed by non-portable functions to a millionth before they enter a release or state.
 
     Values that differ by 10⁻¹³ from one processor to another are then the same but for one in ten million.
 
@@ -87,7 +87,7 @@ def millionths(values: Any) -> Array:
 
 
 def _reduce_range(x: Any) -> tuple[Array, NDArray[np.int64]]:
-    """Return exp(r) − 1 and k for x = k·ln 2 + r, abs(r) at most ln 2 / 2, clamping x to a double's range."""
+    """Return exp(r) − 1 and k for x = k·ln 2 + r with abs(r) at most ln 2 / 2. Clamp x to a double's range."""
     x = np.clip(np.asarray(x, np.float64), -800.0, 800.0)
     power = np.rint(x / _LN2_HIGH)
     r = x - power * _LN2_HIGH - power * _LN2_LOW

@@ -1,4 +1,4 @@
-"""Posterior distribution of counts: predictions weighted by the likelihood of noisy counts."""
+"""Posterior distributions of counts: predictions weighted by the noisy counts' likelihood."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROUNDS, CELLS_PER_BATCH = 6, 4096
 
 
 class Posterior(NamedTuple):
-    """The posterior median of each count, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
+    """Each count's posterior median, and a standard deviation whose 95 % interval covers 95 % of the posterior."""
 
     median: Array
     deviation: Array
@@ -41,7 +41,7 @@ class Posterior(NamedTuple):
 def posterior(
     mean: Array, variance: Array, doubt: Array, noisy: Noisy, family: str, scale: Any, event: Belief
 ) -> Posterior:
-    """Compute the posterior of each count.
+    """Compute each count's posterior.
 
     The prior is a negative binomial with the prediction's mean m and variance P; where P is below m, a Poisson
     distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a
@@ -91,7 +91,7 @@ def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: A
 def _weigh(
     mean: Array, variance: Array, noisy: Noisy, family: str, scale: Array, event: Belief
 ) -> tuple[Array, Array, Array]:
-    """Return each count's grid of candidate values, their posterior probabilities, and the grid step."""
+    """Return each count's grid of candidate values, their posterior probabilities and the grid step."""
     low, high = _range(mean, variance, noisy, event)
     counts, weights, step = np.empty((*mean.shape, POINTS)), np.empty((*mean.shape, POINTS)), np.empty(mean.shape)
     rows = np.arange(len(mean))  # cells to look at: those that are settled stay as they are
@@ -117,7 +117,7 @@ def _weigh(
 
 
 def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[Array, Array]:
-    """Return the range of plausible values of each count, given the prediction, the noise and any event."""
+    """Return each count's range of plausible values, given the prediction, the noise and any event."""
     reach = REACH * np.maximum(np.sqrt(variance), variance / mean)
     off = REACH * np.sqrt(noisy.variance)
     low = np.where(noisy.seen, np.minimum(mean - reach, noisy.values - off), mean - reach)
@@ -129,7 +129,7 @@ def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[A
 
 
 def _prior(counts: Array, mean: Array, variance: Array) -> Array:
-    """Return the log prior of counts, up to a constant per cell."""
+    """Return the counts' log prior, up to a constant per cell."""
     from scipy.special import gammaln  # loaded where a count is filtered
 
     part = np.minimum(variance / mean, 1.0)
@@ -147,7 +147,7 @@ def _prior(counts: Array, mean: Array, variance: Array) -> Array:
 
 
 def _mix_event(logarithms: Array, counts: Array, event: Belief) -> Array:
-    """Return the mixture of the distributions of counts with and without an event."""
+    """Mix the distributions of counts with and without an event."""
     weights = _normalise(logarithms)
     cells = np.flatnonzero(event.belief > 0)
     belief, middle, variance = (one[cells, None] for one in (event.belief, event.mean, event.variance))
@@ -162,7 +162,7 @@ def _normalise(logarithms: Array) -> Array:
 
 
 def _median(counts: Array, weights: Array, step: Array) -> Array:
-    """Return the integer median, interpolated on grids coarser than 1."""
+    """Return the integer median, interpolating on grids coarser than 1."""
     below = weights.cumsum(-1)
     place = (below >= 0.5).argmax(-1)
     beyond = (_select(below, place) - 0.5) / np.maximum(_select(weights, place), TINY)
@@ -171,5 +171,5 @@ def _median(counts: Array, weights: Array, step: Array) -> Array:
 
 
 def _select(values: NDArray[Any], place: NDArray[np.integer[Any]]) -> NDArray[Any]:
-    """Select one value along the last axis by index."""
+    """Select one value per row along the last axis."""
     return np.take_along_axis(values, place[..., None], -1)[..., 0]

@@ -1,6 +1,4 @@
-"""Plain loops without Beam that run a mechanism on a matrix of counts or one shard's traces, and automatic noise
-selection.
-"""
+"""Run a mechanism without Beam on a count matrix or one shard's traces, and choose noise automatically."""
 
 from __future__ import annotations
 
@@ -91,7 +89,7 @@ LAWS_OF_NOISE = {EPSILON: "Laplace noise", RHO: "Gaussian noise by ρ", GAUSSIAN
 
 
 class NoiseChoice(NamedTuple):
-    """An automatically chosen noise family and the reason for the choice."""
+    """An automatically chosen noise family and the reason for choosing it."""
 
     schedule: BudgetSchedule  # with that noise; without a δ where it is pure
     deviations: dict[BudgetSchedule, float]  # standard deviation in a count, by candidate
@@ -99,7 +97,7 @@ class NoiseChoice(NamedTuple):
 
     @property
     def words(self) -> str:
-        """A one-line description of the choice."""
+        """A one-line summary of the choice."""
         chosen, delta = self.schedule.family, self.schedule.delta
         others = [
             f"{deviation:.3g} with {LAWS_OF_NOISE[one.family.measure]}"
@@ -133,7 +131,7 @@ def choose_noise(
 
 
 def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
-    """Resolve ``noise: auto`` in a mechanism's schedule, and return the resulting mechanism."""
+    """Resolve ``noise: auto`` in a mechanism's schedule and return the resulting mechanism."""
     if isinstance(mechanism, Chain):
         return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
@@ -170,7 +168,7 @@ def release_traces(
     source: NoiseSource,
     watch: Callable[[Integers, Window, State], object] = lambda rows, window, state: None,
 ) -> Iterator[tuple[Integers, Release]]:
-    """Step through traces in parallel up to the length of the longest, yielding each step's array rows and release.
+    """Step through all traces in parallel until the longest one ends, yielding each step's array rows and release.
 
     ``watch`` is called before each step.
 
@@ -201,7 +199,7 @@ def collect(
     source: NoiseSource,
     *watch: Callable[[Integers, Window, State], object],
 ) -> ReleasedTraces:
-    """Release all points (see `release_traces`), and collect the releases in trace order."""
+    """Release all points (see `release_traces`) and collect the releases in trace order."""
     traces = schedule.traces
     n_points = len(traces.times)
     columns: dict[str, NDArray[Any]] = {
@@ -255,7 +253,7 @@ def run_traces(
 
 @dataclass(frozen=True, kw_only=True)
 class TraceFacts:
-    """Facts about users' points other than their positions, ordered by user, then time."""
+    """Attributes of users' points other than their positions, ordered by user and then by time."""
 
     users: Integers  # identity of each user as integers, shape (n_users, n_words): chooses the noise, and the pseudonym
     starts: Integers  # first point of each user, shape (n_users,); every user has at least one point
@@ -265,29 +263,29 @@ class TraceFacts:
 
     @property
     def lengths(self) -> Integers:
-        """The number of points of each user."""
+        """Each user's number of points."""
         return np.diff(self.starts, append=len(self.times))
 
     @cached_property
     def user_of(self) -> Integers:
-        """The user of each point, as an index into ``users``."""
+        """Each point's user, as an index into ``users``."""
         return np.repeat(np.arange(len(self.starts)), self.lengths)
 
     @cached_property
     def pseudonyms(self) -> list[str]:
-        """The pseudonym of each user: the hexadecimal digits of the identity."""
+        """Each user's pseudonym: the identity in hexadecimal digits."""
         return [user.astype(">i8").tobytes().hex() for user in np.ascontiguousarray(self.users)]
 
     @cached_property
     def begins_period(self) -> Mask:
-        """Whether each point is the first of its user in a budget period."""
+        """Whether each point is its user's first one in a budget period."""
         is_first = np.zeros(len(self.times), bool)
         is_first[self.starts] = True
         is_first[1:] |= np.diff(self.periods) != 0
         return is_first
 
     def landmark_sums(self, cost: NDArray[np.float64]) -> tuple[Integers, NDArray[np.float64]]:
-        """Return each budget period's user index and largest total cost over L ∪ {t}, given the cost of every point.
+        """Return each budget period's user index and largest total cost over L ∪ {t}, given each point's cost.
 
         >>> facts = traces_of([np.zeros((3, 2))], [np.array([True, False, True])])
         >>> facts.landmark_sums(np.array([1.0, 5.0, 2.0]))
@@ -303,14 +301,14 @@ class TraceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(TraceFacts):
-    """Traces of several users."""
+    """Several users' traces."""
 
     points: Points  # latitude and longitude in degrees, shape (n_points, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReleasedTraces(TraceFacts):
-    """Releases of all points in trace order, with the privacy cost of each but without true positions.
+    """Releases of all points in trace order, with each point's privacy cost but without true positions.
 
     Arrays are as in `Release`. ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an
     ε.
@@ -329,7 +327,7 @@ class ReleasedTraces(TraceFacts):
     factors: Sequence[NDArray[np.float64]] | None = None
 
     def of_user(self, user: int) -> ReleasedTraces:
-        """Return the releases of the user at an index."""
+        """Return one user's releases, given the user's index."""
         points = slice(int(self.starts[user]), int(self.starts[user] + self.lengths[user]))
         columns = ("times", "landmarks", "periods", "values", "action", "scale", "epsilon", "rho", "repeats")
         return replace(
@@ -343,7 +341,7 @@ class ReleasedTraces(TraceFacts):
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public facts about every point of a set of traces.
+    """Public attributes of every point in a set of traces.
 
     >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
     >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
@@ -363,7 +361,7 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """The words that key each user's noise. For planned noise, they also depend on the times used in planning.
+        """The words that key each user's noise. Planned noise also depends on the times used for planning.
 
         So no two plans scale the same draws, whose difference would show the point.
         """
@@ -376,11 +374,11 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> dict[str, Integers]:
-        """Return, for each point, the facts about its budget period."""
+        """Return each point's budget-period attributes."""
         return in_periods(self.traces.landmarks, np.cumsum(self.traces.begins_period) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:
-        """Return the facts about the given points, each the ``index``-th of its user."""
+        """Return the public attributes of the given points, each of which is its user's ``index``-th point."""
         traces = self.traces
         times, users = traces.times[rows], traces.user_of[rows]
         of_period: dict[str, Any] = {name: column[rows] for name, column in self._columns.items()}
@@ -406,7 +404,7 @@ class PointSchedule:
 def traces_of(
     traces: Sequence[Points], landmarks: Sequence[NDArray[np.bool_]] | None = None, users: Sequence[int] | None = None
 ) -> Traces:
-    """Build traces with one point a minute in one budget period, from each user's points (n_points, 2) and mask."""
+    """Build traces with one point per minute in one budget period, from each user's points (n_points, 2) and mask."""
     lengths = np.array([len(trace) for trace in traces], np.int64)
     starts = np.cumsum(lengths) - lengths
     n_points = int(lengths.sum())

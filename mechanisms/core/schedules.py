@@ -1,4 +1,4 @@
-"""Schedules: budget allocation over time, for replicas of counts and users of traces."""
+"""Schedules that allocate a budget over time, for replicas of counts and for users' traces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
 @dataclass(frozen=True, kw_only=True)
 class Budgeted(Mechanism):
-    """Base class for mechanisms with a choice of noise and a budget per unit of privacy in ε, ρ or (ε, δ)."""
+    """Base class for mechanisms with a choice of noise and a budget in ε, ρ or (ε, δ) per unit of privacy."""
 
     epsilon: float | None = parameter(None, doc="budget of the unit", above=0, unit="nats")
     rho: float | None = parameter(None, doc="with Gaussian noise: the budget in zCDP, instead of epsilon", above=0)
@@ -68,7 +68,7 @@ AUTO = "auto"
 
 
 class Offer(NamedTuple):
-    """A candidate publication of a window: initial state, budget, scale, and whether to publish."""
+    """A candidate publication for one window: initial state, budget, scale and whether to publish."""
 
     state: State
     amount: Array
@@ -80,7 +80,7 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True)
 class View(ABC):
-    """A kind of released values, with its distance and the conversion of a budget to noise."""
+    """A kind of released value, with its distance function and its conversion from budget to noise."""
 
     family: NoiseFamily
     radius: Any = None  # distance in metres of two points that a budget is about; None on counts
@@ -88,32 +88,32 @@ class View(ABC):
     @property
     @abstractmethod
     def query_family(self) -> NoiseFamily:
-        """The family of the noise in a dissimilarity query."""
+        """The noise family for dissimilarity queries."""
 
     @abstractmethod
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of one window."""
+        """Return one window's sensitivity."""
 
     @abstractmethod
     def last_release(self, window: Window, state: State) -> Array:
-        """Return what was published last, or a public value before the first publication."""
+        """Return the last published value, or a public value before the first publication."""
 
     @abstractmethod
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return n times the distance of two values, and the number n of its parts."""
+        """Return n times the distance between two values, and n, the number of terms in the distance."""
 
     def query(self, budget: float, window: Window, state: State) -> tuple[Sensitivity, Any]:
-        """Return the sensitivity and noise scale of a dissimilarity query."""
+        """Return a dissimilarity query's sensitivity and noise scale."""
         moved = self.sensitivity(window, state)
         return moved, self.query_family.scale(self.family.pure(budget), moved)
 
     @abstractmethod
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return the charge of a step: of its query, if it has a budget, and of its publication."""
+        """Return a step's charge, which covers its publication and, if it has a budget, its query."""
 
 
 class Counts(View):
-    """Released values as count vectors, whose distance is the mean absolute difference over active cells."""
+    """Released count vectors. Their distance is the mean absolute difference over active cells."""
 
     @property
     def query_family(self) -> NoiseFamily:
@@ -121,7 +121,7 @@ class Counts(View):
         return NOISE_FAMILIES["discrete_laplace"] if self.family.is_concentrated else self.family
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of one window, where no user can contribute to more cells than are active."""
+        """Return one window's sensitivity. No user can contribute to more cells than are active."""
         return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
@@ -129,14 +129,14 @@ class Counts(View):
         return np.asarray(state["last"])
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return n times the distance, and the number n of active cells. One unit changes the product by at most L1."""
+        """Return n times the distance and n, the number of active cells. One unit changes the product by at most L1."""
         differences = np.abs(one - other)
         if window.active is not None:
             differences = differences[..., window.active]
         return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return the charge of a step: its query, if that has a budget, plus its publication."""
+        """Return a step's charge, which covers its publication and, if it has a budget, its query."""
         if not (offer.publish.ndim or offer.publish):
             charge: tuple[Event, ...] = (Repeated(int(offer.state["last_window"])),)
         else:
@@ -148,7 +148,7 @@ class Counts(View):
 
 
 class Points(View):
-    """Released values as positions, with distances in metres and budgets stated per ``radius``."""
+    """Released positions, with distances in metres and budgets stated per ``radius``."""
 
     @property
     def query_family(self) -> NoiseFamily:
@@ -156,26 +156,26 @@ class Points(View):
         return NOISE_FAMILIES["laplace"]
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of one position."""
+        """Return one position's sensitivity."""
         return of_point(self.radius)
 
     def last_release(self, window: Window, state: State) -> Array:
-        """Return the last release of each user, or the public point before the first one."""
+        """Return each user's last release, or the public point before the first release."""
         if window.origin is None:
             raise ParameterError("noise", self.family.name, "a family on counts, where counts are released")
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return the great-circle distance, and 1. The distance changes by at most the displacement of one point."""
+        """Return the great-circle distance, and 1. Moving a point changes it by at most the displacement."""
         return distance(one, other), 1
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return a single event for the whole step: the cost of distinguishing two points."""
+        """Return a single event for the whole step, which is the cost of distinguishing two points."""
         return (self.family.spent(np.where(offer.publish, offer.amount, 0.0) + query_budget),)
 
 
 class Schedule(Mechanism):
-    """Base class for mechanisms that allocate a budget over time, with one noise family and one view of values.
+    """Base class for mechanisms that allocate a budget over time, using one noise family and one view.
 
     A schedule says `amount`, unless every window has the whole budget, and where publishing is not a matter of budget
     alone `rate`, ``query_budget`` and `record`. All of them are functions of public facts and of state that follows
@@ -195,7 +195,7 @@ class Schedule(Mechanism):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: one window by default."""
+        """The unit of privacy, which is one window by default."""
         return WINDOW
 
     @property
@@ -206,30 +206,30 @@ class Schedule(Mechanism):
     @property
     @abstractmethod
     def budget(self) -> float:
-        """The budget of a unit: ε or ρ."""
+        """The budget per unit of privacy: ε or ρ."""
 
     @property
     def radius(self) -> float | None:
-        """For traces, the distance between two points to which the budget applies; None by default."""
+        """For traces, the distance between two points to which the budget applies. The default is None."""
         return None
 
     @property
     def metres(self) -> float:
-        """For traces, the distance within which the budget protects a point: ``radius``, or 1 if that is not set."""
+        """For traces, the distance within which the budget protects a point: ``radius``, or 1 if it is not set."""
         return float(self.radius or 1.0)
 
     @property
     def view(self) -> View:
-        """The view of the released values."""
+        """The view through which values are released."""
         return Points(self.family, self.metres) if self.family.on == "points" else Counts(self.family)
 
     @property
     def query_budget(self) -> float:
-        """The privacy cost of each window's dissimilarity query, or 0 without queries."""
+        """The privacy cost of each window's dissimilarity query, or 0 if there are no queries."""
         return 0.0
 
     def amount(self, window: Window, state: State) -> Any:
-        """Return the budget for this publication (by default, all of it), or 0 to repeat the last publication."""
+        """Return this publication's budget (by default, the whole budget), or 0 to repeat the last publication."""
         return self.budget
 
     def refused(self, window: Window, state: State) -> Any:
@@ -237,7 +237,7 @@ class Schedule(Mechanism):
         return False
 
     def rate(self, state: State) -> Array | None:
-        """Return the sampling probability of a due publication, or None if it is always made."""
+        """Return the sampling probability for a due publication, or None if it is always made."""
         return None
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
@@ -248,7 +248,7 @@ class Schedule(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee: the budget for each unit of privacy."""
+        """The guarantee, which is the budget per unit of privacy."""
         return Guarantee(
             unit=self.unit,
             measure=self.family.measure,
@@ -259,7 +259,7 @@ class Schedule(Mechanism):
         )
 
     def start(self, facts: Facts) -> State:
-        """Return the empty state before the first release."""
+        """Return the initial state."""
         state: State = {
             "max_cells": facts.constant(min(facts.max_cells, facts.n_cells), np.int64),
             "last": np.zeros((*facts.shape, facts.n_cells)),
@@ -273,7 +273,7 @@ class Schedule(Mechanism):
         return state
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity that an amount covers: one window's, or the whole period's if that is the unit."""
+        """Return the sensitivity that an amount covers: one window's, or the whole period's if the unit is a period."""
         return self.view.sensitivity(window, state)
 
     def scale(self, amount: Any, sensitivity: Sensitivity) -> Any:
@@ -281,11 +281,11 @@ class Schedule(Mechanism):
         return self.family.scale(amount, sensitivity)
 
     def perturb(self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise) -> tuple[Any, Any]:
-        """Add noise to the values, and return the result with the published scale."""
+        """Add noise to the values and return the result with the published scale."""
         return self.family.add(noise, values, scale), scale
 
     def _offer(self, window: Window, state: State) -> Offer:
-        """Prepare a candidate publication, from a state that is reset at the start of each budget period."""
+        """Prepare a candidate publication. The state is reset at the start of each budget period."""
         if "period" in state and (is_new := state["period"] != window.period).any():
             fresh = {}
             for name in self.per_period:
@@ -303,7 +303,7 @@ class Schedule(Mechanism):
         return Offer(state, amount, scale, moved, refused, is_served)
 
     def ask(self, window: Window, values: NDArray[Any], state: State, noise: Noise) -> Array:
-        """Answer the dissimilarity query: the noisy distance between the values and the last release."""
+        """Answer the dissimilarity query with the noisy distance between the values and the last release."""
         view = self.view
         _, scale = view.query(self.query_budget, window, state)
         total, n = view.distance(values, view.last_release(window, state), window)
@@ -347,24 +347,24 @@ class Schedule(Mechanism):
         return [Release.of(window, released, charge, **shown)], after
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the worst-case charge: the query plus a publication that spends the full amount."""
+        """Return the worst-case charge, which is the query plus a publication that spends the full amount."""
         offer = self._offer(window, state)
         return self._charge_step(window, offer, offer.state)[0]
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Return the charge of a step, and the updated state."""
+        """Return a step's charge and the updated state."""
         return self.view.charge(window, offer, self.query_budget), after
 
 
 @dataclass(frozen=True, kw_only=True)
 class EveryWindow(Schedule):
-    """Base class for mechanisms with the same ε in every window or at every point of a trace."""
+    """Base class for mechanisms that spend the same ε in every window or at every point in a trace."""
 
     epsilon: float = parameter(doc="budget of each window", above=0, unit="nats")
 
     @property
     def budget(self) -> float:
-        """The ε of each window or point."""
+        """The ε per window or point."""
         return self.epsilon
 
 
@@ -413,7 +413,7 @@ class BudgetSchedule(Budgeted, Schedule):
 
     @property
     def is_exact(self) -> bool:
-        """Return whether exact Gaussian accounting applies: amounts on counts, all fixed in advance."""
+        """Return whether exact Gaussian accounting applies, because all amounts are on counts and fixed in advance."""
         return not self.adaptive and self.noise not in families("points")
 
     @property
@@ -424,14 +424,14 @@ class BudgetSchedule(Budgeted, Schedule):
 
     @property
     def candidates(self) -> tuple[Self, ...]:
-        """The schedule under each candidate noise family, pure noise first, or just itself if the noise is fixed."""
+        """The schedule under each candidate noise family, pure noise first; just itself if the noise is fixed."""
         pure = (replace(self, noise="discrete_laplace", delta=None, accounting=None),) if self.noise == AUTO else ()
         named = replace(self, noise="discrete_gaussian") if self.noise == AUTO else self
         is_open = self.accounting is None and self.delta is not None and self.is_exact
         return *pure, *(replace(named, accounting=law) for law in (RHO, GAUSSIAN) if is_open), *(named,) * (not is_open)
 
     def deviation(self, facts: Facts, windows: Sequence[Window]) -> float:
-        """Return the standard deviation of a publication's noise, averaged over windows that each start a unit."""
+        """Return a publication's noise standard deviation, averaged over windows that each start a unit."""
         state = self.start(facts)
         offers = (self._offer(window, state) for window in windows)
         scales = [np.ravel(offer.scale) for offer in offers if np.all(offer.amount > 0)]
@@ -441,7 +441,7 @@ class BudgetSchedule(Budgeted, Schedule):
 
     @property
     def budget(self) -> float:
-        """The total budget of the schedule: ε or, with Gaussian noise, ρ or μ²/2."""
+        """The schedule's total budget: ε or, with Gaussian noise, ρ or μ²/2."""
         if self.accounting == GAUSSIAN:
             return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
         return super().budget
@@ -453,7 +453,7 @@ class BudgetSchedule(Budgeted, Schedule):
 
     @classmethod
     def examples(cls) -> tuple[Mechanism, ...]:
-        """Return instances with every noise family for counts and one with a budget in (ε, δ)."""
+        """Return one instance per noise family for counts, and one with a budget in (ε, δ)."""
         pure = [schedule for schedule in typical(cls, epsilon=1.0) if schedule.noise in families("counts")]
         offered = parameters_of(cls)["noise"].choices or ()
         gaussian = [
@@ -464,13 +464,13 @@ class BudgetSchedule(Budgeted, Schedule):
 
 
 class PeriodSchedule(BudgetSchedule):
-    """Base class for mechanisms whose unit of privacy is everything about a person in a budget period."""
+    """Base class for mechanisms whose unit of privacy is a person's entire contribution to a budget period."""
 
     theorem: ClassVar[str] = "Dwork, McSherry, Nissim, Smith 2006, theorem 1, on all windows of the period"
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: everything in a budget period."""
+        """The unit of privacy, which is an entire budget period."""
         return PERIOD
 
     def start(self, facts: Facts) -> State:
@@ -482,13 +482,13 @@ class PeriodSchedule(BudgetSchedule):
         }
 
     def windows_together(self, window: Window) -> int:
-        """Return the maximum number of windows published per period."""
+        """Return the maximum number of published windows per period."""
         if window.n_windows is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         return int(window.n_windows)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the joint sensitivity of all publications in a period."""
+        """Return the joint sensitivity of all publications in one period."""
         max_cells, maximum = (int(np.max(state[name])) for name in ("max_cells", "max_per_period"))
         bounds = Bounds(max_cells=max_cells, max_per_period=maximum or None)
         return bounds.of_unit(PERIOD, max_cells, self.windows_together(window))
@@ -509,7 +509,7 @@ class PeriodSchedule(BudgetSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSchedule(BudgetSchedule):
-    """Base class for schedules on counts or traces. Points d metres apart cost ε·d/radius, or ρ·(d/radius)²."""
+    """Base class for schedules on counts or traces. Points d metres apart cost ε·d/radius or ρ·(d/radius)²."""
 
     noise: str = parameter(
         AUTO,
@@ -527,7 +527,7 @@ class TraceSchedule(BudgetSchedule):
 
 
 class LandmarkSchedule(TraceSchedule):
-    """Base class for landmark mechanisms, which count each period's landmarks and reject any beyond the maximum."""
+    """Base class for landmark mechanisms, which count each period's landmarks and refuse those beyond the maximum."""
 
     theorem: ClassVar[str] = "Katsomallos, Tzompanaki, Kotzinos 2022, landmark privacy"
     first: ClassVar[dict[str, Any]] = {"landmarks_seen": 0}
@@ -535,11 +535,11 @@ class LandmarkSchedule(TraceSchedule):
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: a period's landmarks plus any one other window."""
+        """The unit of privacy, which is a period's landmarks plus any one other window."""
         return LANDMARKS
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return whether the window is a landmark beyond its period's declared maximum."""
+        """Return whether the window is a landmark that exceeds its period's declared maximum."""
         if window.n_landmarks is None:
             raise ParameterError("landmarks", None, "listed, or bounded by max_per_period with a budget_period")
         return window.landmark & (state["landmarks_seen"] >= window.n_landmarks)
@@ -550,20 +550,20 @@ class LandmarkSchedule(TraceSchedule):
         return self.budget / (n_together if window.n_windows is None else np.minimum(n_together, window.n_windows))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Update the number of landmarks seen."""
+        """Update the number of landmarks seen so far."""
         return {"landmarks_seen": after["landmarks_seen"] + window.landmark}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WEventSchedule(BudgetSchedule):
-    """Base class for w-event mechanisms, whose budget holds for any ``w`` successive windows."""
+    """Base class for w-event mechanisms, whose budget covers any ``w`` successive windows."""
 
     w: int = stretch()
     theorem: ClassVar[str] = "Kellaris, Papadopoulos, Xiao, Papadias 2014, theorem 3"
 
     @property
     def unit(self) -> Unit:
-        """The unit of privacy: any w successive windows."""
+        """The unit of privacy, which is any w successive windows."""
         return Unit.stretch(self.w)
 
     def amount(self, window: Window, state: State) -> Any:
@@ -571,7 +571,7 @@ class WEventSchedule(BudgetSchedule):
         return self.budget / self.w
 
     def unspent(self, facts: Facts) -> NDArray[np.float64]:
-        """Return zero spending for the last w windows (fewer in a shorter run)."""
+        """Return zero spending for each of the last w windows, or for the whole run if it is shorter."""
         return np.zeros((*facts.shape, min(self.w, facts.n_windows or self.w)))
 
 
@@ -592,5 +592,5 @@ class DissimilaritySchedule(WEventTraceSchedule):
 
     @property
     def query_budget(self) -> float:
-        """The budget of one dissimilarity query, B/(2w), also used as the unit of publication budgets."""
+        """The budget per dissimilarity query, B/(2w), which is also the unit for publication budgets."""
         return self.budget / (2 * self.w)

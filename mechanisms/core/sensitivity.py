@@ -1,4 +1,4 @@
-"""Sensitivity of counts and functions of counts to one unit of privacy, under contribution bounds."""
+"""Sensitivity of counts and derived vectors to one unit of privacy, under contribution bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.mechanisms.core.unit import Unit
 
 
 class Sensitivity(NamedTuple):
-    """The L1 and squared L2 sensitivity of a vector: its largest change between adjacent inputs.
+    """A vector's L1 and squared L2 sensitivity, which is its largest change between neighbouring inputs.
 
     >>> Sensitivity(2.0, 2.0).replaced
     Sensitivity(l1=4.0, l2_squared=4.0)
@@ -32,7 +32,7 @@ class Sensitivity(NamedTuple):
         return Sensitivity(2 * self.l1, 2 * self.l2_squared)
 
     def times(self, factor: float) -> Sensitivity:
-        """Return the sensitivity of the vector scaled by a factor."""
+        """Return the sensitivity after multiplying the vector by a factor."""
         return Sensitivity(factor * self.l1, factor**2 * self.l2_squared)
 
 
@@ -53,7 +53,7 @@ class Bounds:
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
     def of_unit(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
-        """Return the joint sensitivity of all windows to the addition or removal of one unit.
+        """Return the joint sensitivity of all windows to adding or removing one unit.
 
         ``n_cells`` are those of a window whose sensors are active, ``n_windows`` the windows of a budget period, or its
         landmarks and one window more. A stretch or block has at most its length, a window is one.
@@ -98,7 +98,7 @@ class Bounds:
 
 
 def of_point(radius: Any) -> Sensitivity:
-    """Return the sensitivity of a position in the plane to a displacement of ``radius`` metres."""
+    """Return a planar position's sensitivity to a displacement of ``radius`` metres."""
     return Sensitivity(radius, radius**2)
 
 
@@ -106,7 +106,7 @@ def of_point(radius: Any) -> Sensitivity:
 
 
 def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
-    """Return the sensitivity of a window's counts. A person contributes to at most all ``active`` cells (None: all).
+    """Return the sensitivity of one window's counts, where a person contributes to no more than all ``active`` cells.
 
     >>> of_cells(3, np.array([True, False, True])).l1
     np.float64(2.0)
@@ -118,7 +118,7 @@ def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> S
 
 
 def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of the sums of groups of cells. L2 assumes that a person is in the largest groups.
+    """Return the sensitivity of group sums. For L2, the person is assumed to be in the largest groups.
 
     >>> float(of_groups(np.array([1, 3, 2]), 4).l2_squared)  # three cells of one group and one of another
     10.0
@@ -129,7 +129,7 @@ def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
 
 
 def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
-    """Return the joint sensitivity of all nodes of a tree over ordered cells with the given ``fan_out``.
+    """Return the joint sensitivity of all nodes in a tree over ordered cells with the given ``fan_out``.
 
     On every level a person moves most in L2 in as few nodes as hold ``max_cells`` cells. The root is reached last.
 
@@ -146,8 +146,7 @@ def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
 
 
 def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity of mixtures of windows to a person in ``w`` successive windows, at worst in the same
-    cells.
+    """Return window mixtures' sensitivity to a person in ``w`` successive windows, who may stay in the same cells.
 
     Window t is in the mixtures t, t + 1, … with the ``entries`` in turn, which are positive and fall.
 
@@ -159,7 +158,7 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity to one window of a person. Its sum over any set of windows bounds that set's sensitivity.
+    """Return the sensitivity to a person in one window. Sums over any windows bound their joint sensitivity.
 
     In L2 the square of the largest row sum, which bounds every set of windows (Schur).
     """
@@ -168,7 +167,7 @@ def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> S
 
 
 def of_deviations(max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of Σ abs(count − mean), over several windows of each cell, to a person in one of them.
+    """Return the sensitivity of Σ abs(count − mean) over several windows per cell to one person in one of the windows.
 
     The person's window moves by 1 and each of the n by 1/n at the mean: less than 2 in all, in each of the cells.
     """
@@ -181,7 +180,7 @@ MAX_SIGNS = 12
 
 
 def of_transform(basis: NDArray[np.float64], max_cells: int, max_windows: int, max_block_cells: int) -> Sensitivity:
-    """Return the joint sensitivity of ``basis @ counts`` of all cells of a block, for a basis of shape (k, n).
+    """Return the joint sensitivity of ``basis @ counts`` for all cells in a block. The basis has shape (k, n).
 
     One user's part of a block of n windows is a 0/1 matrix B with at most C ones in a row, ones in at most W rows and U
     columns. With F the basis, all coefficients of all cells together move by at most
@@ -212,7 +211,7 @@ def of_transform(basis: NDArray[np.float64], max_cells: int, max_windows: int, m
 
 
 def _largest_series(basis: NDArray[np.float64], norm: float, max_windows: int) -> float:
-    """Bound the L1 norm of the coefficients of any 0/1 series with ``max_windows`` ones."""
+    """Bound the L1 norm of any 0/1 series' coefficients if the series has at most ``max_windows`` ones."""
     n_rows, n_windows = basis.shape
     if n_rows <= MAX_SIGNS:
         signs = 1.0 - 2.0 * ((np.arange(2**n_rows)[:, None] >> np.arange(n_rows)) & 1)

@@ -1,4 +1,4 @@
-"""Encoding of a plug-in's state to bytes: a versioned header and raw arrays, without pickle."""
+"""Encode a plug-in's state to bytes as a versioned header and raw arrays, without pickle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> 
 
 
 def decode_state(data: bytes, name: str, version: int) -> State:
-    """Decode bytes written by `encode_state`; raise `StateVersionError` for another plug-in or version."""
+    """Decode bytes written by `encode_state`. Raise `StateVersionError` for another plug-in or version."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise StateVersionError("these bytes are not an encoded penstock state")
     offset = len(_MAGIC) + 4
@@ -73,7 +73,7 @@ def decode_state(data: bytes, name: str, version: int) -> State:
 
 
 def nested(prefix: str, state: State) -> State:
-    """Embed a state in a larger one by adding ``prefix.`` to every name."""
+    """Embed a state in a larger one by prepending ``prefix.`` to every name."""
     return {f"{prefix}.{name}": value for name, value in state.items()}
 
 

@@ -36,7 +36,7 @@ TINY = 1e-6
 
 
 class Belief(NamedTuple):
-    """The belief about each cell after a window: whether an event is under way and, if so, its count."""
+    """The belief about each cell after a window: whether an event is under way and what the count would then be."""
 
     belief: Array  # probability that the cell has an event; 0 in cells where nothing is unusual
     mean: Array  # the count if it has one
@@ -45,7 +45,7 @@ class Belief(NamedTuple):
     alarm: Mask  # cells in which an event is likelier than not and not older than `LONGEST` windows
 
     def mixed(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Return the mean and variance of the count, mixing the given no-event moments with those under an event."""
+        """Combine the given no-event mean and variance with those under an event."""
         other = 1.0 - self.belief
         spread = self.belief * other * (self.mean - mean) ** 2
         mixed = other * mean + self.belief * self.mean
@@ -55,7 +55,7 @@ class Belief(NamedTuple):
 
 
 def start(facts: Facts) -> State:
-    """Return the state before the first window, with no event and no surprise."""
+    """Return the initial state, with no events and no surprises."""
     shape = (*facts.shape, facts.n_cells)
     zeros = ("surprises", "event_belief", "event_size", "event_variance", "event_windows")
     # Faded sums of a cell's squared surprises and of the squares of their faded sum, and the windows in them.
@@ -64,7 +64,7 @@ def start(facts: Facts) -> State:
 
 
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
-    """Return the alarm limits for a single surprise and a cell's decayed sum, in standard deviations of the noise.
+    """Return the alarm limits for a single surprise and for a cell's decayed sum, in standard deviations of the noise.
 
     Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``, with ``n_counts``
     a day in all cells, at least `MIN_COUNTS`. Where nothing has ``begun`` they are infinite. Prediction errors that are
@@ -99,7 +99,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
 def believed(
     predicted: Array, spread: Array, values: Array, variance: Array, seen: Mask, limit: tuple[Any, Any], state: State
 ) -> tuple[Belief, State]:
-    """Detect events in a window's noisy counts, and return the beliefs and next state.
+    """Detect events in one window's noisy counts and return the beliefs and next state.
 
     A cell's surprise is its error over the standard deviation of prediction and noise together. Where it passes the
     limit, or the faded sum of the last ones does, an event has begun: the prediction's variance grows by the squared

@@ -1,4 +1,4 @@
-"""Units of privacy and the largest total charge to any unit."""
+"""Units of privacy and the largest total charge to any one unit."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Unit:
 
     @classmethod
     def stretch(cls, length: int) -> Unit:
-        """Return the stretch unit: any ``length`` successive windows."""
+        """Return the stretch unit, which is any ``length`` successive windows."""
         return cls("stretch", length)
 
     @classmethod
     def block(cls, length: int) -> Unit:
-        """Return the unit of a block of ``length`` windows, where the first block starts at window 1."""
+        """Return the block unit of ``length`` windows. The first block starts at window 1."""
         return cls("block", length)
 
     @classmethod
     def of(cls, text: str) -> Unit:
-        """Parse a unit from its text form."""
+        """Parse a unit from its string form."""
         matched = re.fullmatch(r"([a-z]+)(?:\(([0-9]+)\))?", text)
         if matched is None:
             raise ParameterError("unit", text, "a kind of unit, with its length in brackets, such as stretch(24)")
@@ -70,7 +70,7 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """The number of windows over which contributions are bounded: the block length for blocks, otherwise 1."""
+        """The number of windows over which contributions are bounded: a block's length, or 1 for other units."""
         return self.length if self.kind == "block" else 1
 
     @property
@@ -130,7 +130,7 @@ class Unit:
         return costs.spent(0, n_windows - 1)
 
     def words(self, length: str | None = None, period: str = "a budget period") -> str:
-        """Describe the unit in words, with the given text in place of its length or period.
+        """Describe the unit as prose, with the given text in place of its length or period.
 
         >>> Unit.stretch(4).words(), Unit("landmarks").words(period="a day")
         ("one user's events in any 4 successive windows",
@@ -153,7 +153,7 @@ CHUNK = 4096
 
 
 class SlotArray:
-    """A sparse array with one number per slot, 0 by default. Chunks are allocated on first write.
+    """A sparse array with one number per slot, 0 by default. Chunks are allocated on the first write.
 
     >>> array = SlotArray()
     >>> array.add(5, 8, 1.5)
@@ -167,7 +167,7 @@ class SlotArray:
         self._first = -(2**62)
 
     def add(self, first: int, last: int, amount: float, combine: np.ufunc = np.add) -> None:
-        """Add an amount to (or ``combine`` it with) slots ``first`` to ``last``, skipping forgotten ones."""
+        """Add an amount to slots ``first`` to ``last``, or ``combine`` it with them. Forgotten slots are skipped."""
         first = max(first, self._first)
         for number in range(first // CHUNK, last // CHUNK + 1):
             if number not in self._chunks:
@@ -182,7 +182,7 @@ class SlotArray:
         return max((float(chunk[_chunk_slice(n, first, last)].max()) for n, chunk in chunks), default=0.0)
 
     def forget_before(self, slot: int) -> None:
-        """Drop every chunk that lies entirely before a slot."""
+        """Drop every chunk that ends before a slot."""
         self._first = max(self._first, slot // CHUNK * CHUNK)
         self._chunks = {number: chunk for number, chunk in self._chunks.items() if number * CHUNK >= self._first}
 
@@ -193,7 +193,7 @@ def _chunk_slice(number: int, first: int, last: int) -> slice:
 
 
 class SlotCharge(NamedTuple):
-    """The amount charged to a unit with all of these consecutive slots, and ``in_part`` to one with only some of them.
+    """A charge for consecutive slots: ``amount`` for a unit with all of them, ``in_part`` for one with only some.
 
     The latter is larger where contribution bounding chooses among a person's events in all of them, so that others are
     counted in place of those that go.
@@ -206,7 +206,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount that a charge adds to a range of units, separately for each slot of ``alone`` if set."""
+    """The amount a charge adds to a range of units. If ``alone`` is set, each of its slots is tracked separately."""
 
     first: int
     last: int
@@ -215,12 +215,12 @@ class _Part(NamedTuple):
 
 
 def one_period(first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
-    """Return the facts of slots in a single period without landmarks."""
+    """Return period numbers and landmark masks for slots in a single period without landmarks."""
     return np.zeros(last - first + 1, np.int64), np.zeros(last - first + 1, bool)
 
 
 class UnitCosts:
-    """The accumulated cost of every unit of one kind, stored per unit so that a check is a single lookup.
+    """The accumulated cost per unit for one kind of unit, stored so that a check is a single lookup.
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks
     unless the unit says so, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs,
@@ -254,7 +254,7 @@ class UnitCosts:
 
         @lru_cache(maxsize=16)
         def facts_of_chunk(number: int) -> tuple[Slots, NDArray[np.bool_]]:
-            """Return the facts of a chunk's slots; if the unit ignores landmarks, every slot counts as one."""
+            """Return a chunk's periods and landmark mask, which is all True if the unit ignores landmarks."""
             periods, marks = facts(number * CHUNK, (number + 1) * CHUNK - 1)
             return periods, marks if unit.kind == "landmarks" else np.ones_like(marks)
 
@@ -265,7 +265,7 @@ class UnitCosts:
         return sum(self.dearest(charge))
 
     def dearest(self, charge: SlotCharge) -> tuple[float, float]:
-        """Return the current cost of, and amount charged to, the unit with the largest resulting total."""
+        """Return the current cost of the unit that would cost most after the charge, and the amount charged to it."""
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 
     def add(self, charge: SlotCharge) -> None:
@@ -285,7 +285,7 @@ class UnitCosts:
         return max(self._most(_Part(n, n, None, 0.0)) for n in periods)
 
     def forget_before(self, slot: int) -> None:
-        """Drop charges that share no unit with any slot from ``slot`` onward."""
+        """Drop charges whose units all end before ``slot``."""
         if self._is_stretch:
             self._together.forget_before(slot - self._length)
             return
@@ -294,11 +294,11 @@ class UnitCosts:
             of_periods.forget_before(self.period(slot))
 
     def period(self, slot: int) -> int:
-        """Return the period number of a slot."""
+        """Return a slot's period number."""
         return int(self._facts_of(slot, slot)[0][0])
 
     def _facts_of(self, first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
-        """Return the period of each slot in a range, and the landmark mask (all True if the unit ignores landmarks)."""
+        """Return each slot's period in a range, and a landmark mask that is all True if the unit ignores landmarks."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
         periods, marks = facts[0] if len(facts) == 1 else map(np.concatenate, zip(*facts))

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Checked):
-    """A file of usual counts, with the reason that a deployment may read it: it is public, or charged to a ledger."""
+    """A file of usual counts and the reason why a deployment may read it: it is public or charged to a ledger."""
 
     file: str = parameter(kind="path", doc="file that `penstock learn --profile` wrote")
     declared: str | None = parameter(None, choices=("public",), doc="that the counts are of public data")
@@ -33,7 +33,7 @@ class Profile(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class UsualCounts:
-    """The contents of a file of usual counts."""
+    """The contents of a usual-counts file."""
 
     counts: Array  # people, shape (n_day_types, n_times_of_day, n_cells); times of day are equal parts of it
     cells: tuple[str, ...]  # names of the cells
@@ -46,7 +46,7 @@ class UsualCounts:
 
     @classmethod
     def read(cls, path: str | Path) -> UsualCounts:
-        """Read a file written by `write`; raise `DataError` for any other file."""
+        """Read a file written by `write`. Raise `DataError` if it is anything else."""
         try:
             values = json.loads(Path(path).read_text(encoding="utf-8"))
             counts = np.asarray(values["counts"], np.float64)
@@ -62,7 +62,7 @@ class UsualCounts:
         return cls(counts=counts, cells=cells, facts=facts)
 
     def rows(self, n_slots: int, cells: tuple[str, ...] | None, n_cells: int) -> Array:
-        """Return the usual counts for a run's cells and times of day, shape (n_day_types × n_slots, n_cells), or 0."""
+        """Return usual counts by time of day, shape (n_day_types × n_slots, n_cells), or 0 for unknown cells."""
         if cells is None:
             if n_cells != len(self.cells):
                 raise ParameterError("profile", f"{len(self.cells)} cells", f"one of {n_cells} cells, as the counts")
@@ -77,7 +77,7 @@ class UsualCounts:
         return counts.reshape(-1, len(cells))
 
     def at(self, windows: Sequence[Window], cells: tuple[str, ...]) -> Array:
-        """Return the usual counts of the given windows, shape (n_windows, n_cells)."""
+        """Return usual counts for the given windows, shape (n_windows, n_cells)."""
         n_times = self.counts.shape[1]
         places = [window.day_type * n_times + window.time_of_day * n_times // DAY for window in windows]
         return self.rows(n_times, cells, len(cells))[places]
@@ -92,7 +92,7 @@ TINY = 1e-6
 
 
 class Noisy(NamedTuple):
-    """Published counts and their noise variance, set to 0 and 1 in cells that are not ``seen``."""
+    """Published counts and their noise variance. Cells that are not ``seen`` have count 0 and variance 1."""
 
     values: Array
     variance: Array
@@ -100,7 +100,7 @@ class Noisy(NamedTuple):
 
 
 def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
-    """Return the initial state: empty, or from a profile with all rows, shape (n_rows, n_cells)."""
+    """Return the initial state, which is empty or based on a profile with all rows, shape (n_rows, n_cells)."""
     shape, n_cells, n_rows = facts.shape, facts.n_cells, len(DAY_TYPES) * n_slots
     n_patterns = 1 + min(PATTERNS, n_rows)
     state = {
@@ -123,7 +123,7 @@ def start(facts: Facts, n_slots: int, profile: Array | None = None) -> State:
 
 
 def usual(rows: Sequence[int], state: State) -> Array:
-    """Return the usual counts at the given rows, where row = day type × number of times of day + time of day."""
+    """Return usual counts for the given rows, where row = day type × number of times of day + time of day."""
     sizes, patterns = state["sizes_of_patterns"][..., rows, :], state["patterns"]
     if "profile" not in state:
         return np.asarray(np.maximum(np.einsum("...kr,...rc->...kc", sizes, patterns), 0.0))
@@ -132,7 +132,7 @@ def usual(rows: Sequence[int], state: State) -> Array:
 
 
 def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int, state: State) -> State:
-    """Return the state entries that change when a window's noisy counts enter the mean of its row."""
+    """Return the updated state entries after adding a window's noisy counts to its row's mean."""
     # `predicted` stands for cells of which nothing was seen so far in this row, where others were. `noise`, shape
     # (...), is the variance of the noise of a count, on average over the cells, when something was published last.
     means, variances = state["means"].copy(), state["variances"].copy()
@@ -158,7 +158,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
-    """Decompose the rows of means into patterns and their weights in each row."""
+    """Decompose the rows of means into patterns and each row's weights."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
@@ -208,7 +208,7 @@ def _mean(means: Array, precision: Array) -> Array:
 
 
 def shrunk(means: Array, variance: Array) -> Array:
-    """Shrink cell means towards the grand mean by the fraction of their variance that noise explains."""
+    """Shrink cell means towards the grand mean by the fraction of their variance that is due to noise."""
     # Empirical Bayes (Efron and Morris 1973): noise must not make a cell look busy. A cell of variance 0 was not seen.
     seen = variance > 0
     n = np.maximum(seen.sum(-1), 1)[..., None]
@@ -219,7 +219,7 @@ def shrunk(means: Array, variance: Array) -> Array:
 
 
 def _by_type(sizes: Array, variance: Array) -> Array:
-    """Shrink each day type's weights towards the weights of the same time of day, in proportion to the noise."""
+    """Shrink each day type's weights towards the average weights at the same time of day, depending on the noise."""
     # A weekday and a weekend are drawn to their mean, then Saturday and Sunday to the weekend.
     shape = (*sizes.shape[:-2], len(DAY_TYPES), -1, sizes.shape[-1])
     sizes, precision = sizes.reshape(shape), _inverse(variance).reshape(shape)
@@ -244,7 +244,7 @@ def _pool(values: Array, precision: Array, axis: int) -> tuple[Array, Array]:
 
 
 def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array) -> Array:
-    """Shrink values towards their mean, with a common factor for all times of day (the second-to-last axis)."""
+    """Shrink values towards their mean, using one factor for all times of day (the second-to-last axis)."""
     deviations = np.where(each > 0, values - centre, 0.0)
     noise = np.where(each > 0, np.maximum(_inverse(each) - _inverse(precision), 0.0), 0.0)
     n_seen = np.maximum((each > 0).sum(-2, keepdims=True), 1)
@@ -253,5 +253,5 @@ def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array)
 
 
 def _inverse(values: Array) -> Array:
-    """Return the reciprocal of each value, or 0 if the value is 0."""
+    """Return each value's reciprocal, or 0 if the value is 0."""
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)

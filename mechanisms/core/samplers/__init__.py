@@ -1,1 +1,1 @@
-"""Samplers used by the noise source: keyed bits, exact integer noise, real-valued noise and keyed hashing."""
+"""Samplers for the noise source: keyed bits, exact integer noise, real-valued noise and keyed hashing."""

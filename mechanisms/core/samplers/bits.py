@@ -23,7 +23,7 @@ Counts = int | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Words:
-    """A flat block of uniform words, row by row, drawn from ``bits`` under ``label``, with ``counts`` words per row."""
+    """A flat block of uniform words drawn from ``bits`` under ``label``, with ``counts`` words per row."""
 
     values: NDArray[Any]
     bits: Bits
@@ -31,7 +31,7 @@ class Words:
     counts: NDArray[np.int64]
 
     def extension(self, index: int) -> Iterator[int]:
-        """Yield an endless sequence of further 64-bit blocks for the word at a flat index."""
+        """Yield an endless sequence of additional 64-bit blocks for the word at a flat index."""
         ends = np.cumsum(self.counts)
         row = int(np.searchsorted(ends, index, side="right"))
         place = index - int(ends[row] - self.counts[row])
@@ -42,7 +42,7 @@ class Words:
 
 @dataclass(frozen=True)
 class Bits:
-    """Independent streams of uniform bits, one per row (replica), each from a 32-byte seed and a sub-stream path."""
+    """Independent streams of uniform bits, one per row (replica), each with a 32-byte seed and a sub-stream path."""
 
     # SHAKE-256 (FIPS 202, NIST 2015) is an extendable-output function. Distinct labels have distinct, prefix-free
     # encodings, so distinct blocks are independent to anyone without the seed; rows with equal seeds get equal words.
@@ -52,7 +52,7 @@ class Bits:
     path: bytes = b""
 
     def fork(self, index: int) -> Bits:
-        """Return sub-stream `index`, independent of all other sub-streams and of this stream's words."""
+        """Return sub-stream `index`, which is independent of all other sub-streams and of this stream's words."""
         return Bits(self.seeds, self.path + b"f" + index.to_bytes(8, "little"))
 
     def expand(self, row: int, label: bytes, n_bytes: int) -> bytes:
@@ -74,7 +74,7 @@ Proposal = Callable[[Bits, NDArray[np.int64], NDArray[np.int64]], tuple[NDArray[
 def until_accepted(
     bits: Bits, n_per_row: Counts, propose: Proposal, wanted: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Sample by rejection in rounds (round i uses fork i) until every wanted position has a value. The rest stay 0."""
+    """Sample by rejection until every wanted position has a value, using fork i in round i. Other positions stay 0."""
     # `propose` maps (bits, pending places in each row, their flat positions) to (values, which are accepted).
     n_rows = len(bits.seeds)
     rows = np.repeat(np.arange(n_rows), n_per_row)
@@ -96,6 +96,6 @@ def uniform(words: Words) -> NDArray[np.float64]:
 
 
 def leading_bits(words: Words, n_bits: int) -> NDArray[np.float64]:
-    """Return the leading bits of every 64-bit word as an integer."""
+    """Return the leading bits of each 64-bit word as an integer."""
     leading: NDArray[np.float64] = (words.values >> np.uint64(64 - n_bits)).astype(np.float64)
     return leading

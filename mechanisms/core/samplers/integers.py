@@ -47,16 +47,14 @@ Interval = tuple[int, int]
 
 
 def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale). Scales are positive and flat: one per value, or
-    one for all.
-    """
+    """Draw two-sided geometric noise, P(z) ∝ exp(-abs(z) / scale), with one positive scale per value or for all."""
     words = bits.words(0, n_per_row)
     signs: NDArray[np.int64] = 1 - 2 * (words.values & np.uint64(1)).astype(np.int64)
     return signs * laplace_magnitude(words, scales)
 
 
 def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all bits but the last of each word.
+    """Draw magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from all but the last bit of each word.
 
     The sign is a fair coin, and 0 belongs to both signs by halves: hence the factor 2 / (1 + a).
     """
@@ -89,7 +87,7 @@ def _shift_of_one(scale: float) -> float:
 
 
 def _decided_magnitude(words: Words, index: int, scale: float) -> int:
-    """Compute the same magnitude from as many bits of U as necessary. Decimal exp and ln are correctly rounded."""
+    """Compute the same magnitude from as many bits of U as needed. Decimal's exp and ln are correctly rounded."""
     prefix, bits = int(words.values[index]) >> 1, 63
     for more in words.extension(index):
         prefix, bits = prefix << EXTENSION_BITS | more, bits + EXTENSION_BITS
@@ -116,7 +114,7 @@ def discrete_gaussian(bits: Bits, n_per_row: Counts, sigmas: NDArray[np.float64]
     # 3.
 
     def propose(fork: Bits, counts: Counts, where: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Propose discrete Laplace variables of scale floor(sigma) + 1, to be accepted by algorithm 3."""
+        """Propose discrete Laplace variables with scale floor(sigma) + 1 for acceptance by algorithm 3."""
         sigma = of_all[where]
         proposal = np.floor(sigma) + 1
         candidates = discrete_laplace(fork.fork(0), counts, proposal)
@@ -148,13 +146,13 @@ def accept(
 
 
 def gaussian_exponent(candidate: int, sigma: float, proposal: float) -> Fraction:
-    """Return the exponent of the acceptance probability as an exact rational number."""
+    """Return the acceptance probability's exponent as an exact rational number."""
     variance = Fraction(sigma) ** 2
     return (abs(candidate) - variance / int(proposal)) ** 2 / (2 * variance)
 
 
 def is_below_exponential(prefix: int, exponent: Fraction, words: Words, index: int) -> bool:
-    """Return whether a uniform number with the given leading 64-bit word is below exp(-exponent)."""
+    """Return whether a uniform number that starts with the given 64-bit word is below exp(-exponent)."""
     bits, extension = 64, words.extension(index)
     while exponent:
         low, high = exponential_interval(exponent, bits)
@@ -168,7 +166,7 @@ def is_below_exponential(prefix: int, exponent: Fraction, words: Words, index: i
 
 @dataclass(frozen=True, eq=False)
 class GaussianTable:
-    """A sampler for the magnitude M of a discrete Gaussian with a given sign, by inversion of its rounded tails."""
+    """A sampler for a discrete Gaussian's magnitude M given its sign, which inverts the rounded tail probabilities."""
 
     # A uniform number U in [0, 1) whose first bits are the integer w satisfies U < P(M ≥ m) surely if w is below the
     # rounded tail and surely not if w is above it; only w *equal* to a tail needs more bits, which are drawn then. The
@@ -208,12 +206,12 @@ class GaussianTable:
 
 @lru_cache(maxsize=256)
 def gaussian_magnitude(sigma: float) -> GaussianTable:
-    """Return the (cached) magnitude sampler of a discrete Gaussian with a given sign."""
+    """Return the cached sampler for a discrete Gaussian's magnitude given its sign."""
     return GaussianTable(Fraction(sigma) ** 2)
 
 
 def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
-    """Return the distinct sigmas, and the flat positions of each."""
+    """Return each distinct sigma with its flat positions."""
     if sigmas.size == 1 or (sigmas == sigmas[0]).all():
         return [(float(sigmas[0]), slice(None))]
     distinct, group = np.unique(sigmas, return_inverse=True)
@@ -226,7 +224,7 @@ def _groups_of(sigmas: NDArray[np.float64]) -> list[tuple[float, Any]]:
 
 
 def exponential_interval(exponent: Fraction, bits: int) -> Interval:
-    """Return integer bounds on 2**bits · exp(-exponent), a few units apart."""
+    """Return integer bounds on 2**bits · exp(-exponent) that are a few units apart."""
     if exponent >= bits:
         return 0, 1
     # exp(-x) = exp(-x / 2**halvings) ** (2**halvings); the series is short below 1/16.

@@ -1,4 +1,4 @@
-"""SipHash-2-4 over whole columns: the keyed hash used for bounding, sampling masks, shards and digests of users."""
+"""SipHash-2-4 over whole columns: a keyed hash for bounding, sampling masks, shards and user digests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROWS = 16_384
 
 
 def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
-    """Return the 64-bit SipHash-2-4 of every row, unpredictable without the key.
+    """Return every row's 64-bit SipHash-2-4, which is unpredictable without the key.
 
     About 0.1 µs a row of three columns. Aumasson and Bernstein, "SipHash: a fast short-input PRF", INDOCRYPT 2012.
 
@@ -36,7 +36,7 @@ def keyed_hash(key: bytes, *columns: ArrayLike) -> NDArray[np.uint64]:
 
 
 def keyed_digest(key: bytes, words: NDArray[np.uint64], last: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the 128-bit SipHash-2-4 of every message, shape (2, n), unpredictable without the key.
+    """Return every message's 128-bit SipHash-2-4, shape (2, n), which is unpredictable without the key.
 
     ``words``, shape (n_words, n), are whole words of eight bytes, little endian, ``last``, shape (n,), what is left of
     each message, and its number of bytes modulo 256 in the highest byte. Of the key 16 bytes are used. Here the eight
@@ -66,7 +66,7 @@ def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
 
 
 def _hash(key: bytes, columns: list[NDArray[np.uint64]], last: NDArray[np.uint64], result: NDArray[np.uint64]) -> None:
-    """Hash rows into ``result``, shape (1, n) or (2, n). ``last`` is the final word of all messages, or of each."""
+    """Hash rows into ``result``, shape (1, n) or (2, n). ``last`` is each message's final word, or one for all."""
     half, n_rows, is_wide = struct.unpack("<2Q", key[:16]), result.shape[1], len(result) == 2
     constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     lanes: list[NDArray[np.uint64]] = [
