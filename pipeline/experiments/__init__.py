@@ -1,1 +1,1 @@
-"""Experiments: sweeps over a parameter grid, and attacks on a configured release."""
+"""Experiments: sweeps over a parameter grid and attacks on a configured release."""

@@ -1,4 +1,4 @@
-"""Attacks on a configured release: the run under attack, resumption, and output files of a game."""
+"""Attacks on a configured release: preparing the run under attack, resuming a game and writing its output files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def attack(
     minutes: float | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Attack both the raw aggregates and the configured mechanism's releases (`MembershipAttack`).
+    """Attack both the raw aggregates and the releases of the configured mechanism (`MembershipAttack`).
 
     ``config``: simulation of counts over a finite source. Its seed decides targets, groups and noise. ``folder``: where
     to write; None: ``output.path``. ``n_jobs``: targets attacked at a time, in threads; memory grows with it. None: one
@@ -97,7 +97,7 @@ def attack(
     listener.begun(len(targets), len(run.users))
 
     def foreseen(seconds: float) -> None:
-        """Report the expected duration for all targets, or for as many as fit within the time limit."""
+        """Report the expected duration for all targets or, if there is a time limit, for as many as fit within it."""
         fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
         listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
 
@@ -124,7 +124,7 @@ def reconstruct(
     n_jobs: int | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Reconstruct trajectories from the configured mechanism's releases, with a bound on any attack
+    """Reconstruct trajectories from the releases of the configured mechanism, and bound the success of any attack
     (`ReconstructionAttack`).
 
     ``config``: simulation of counts over a finite source, one cell a person and window. Its seed decides targets and
@@ -154,7 +154,7 @@ def reconstruct(
 
 
 def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple[Plan, Settings]:
-    """Check that the attack applies, and resolve its parameters before reading any data."""
+    """Check that the attack applies and resolve its parameters before reading any data."""
     plan = counts_plan(config)
     if not config.source.has_people:
         expected = "one that tells people apart: here every trip is a new person, without a trajectory to retrace"
@@ -194,7 +194,7 @@ def recovery(
 
 
 def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int], *, n: int = MAX_PEOPLE) -> Recovery:
-    """Recover the trajectories of all people (at most ``n``) from a run's release of some windows.
+    """Recover the trajectories of everyone (at most ``n`` people) from the releases for some of a run's windows.
 
     `released` (n_windows, n_cells): what it released.
     """
@@ -209,7 +209,7 @@ def recovered(plan: Plan, released: NDArray[np.float64], windows: Sequence[int],
 
 
 def check_recoverable(config: RunConfig) -> None:
-    """Reject a run without per-person trajectories across cells and windows."""
+    """Reject a run in which people have no trajectories across cells and windows."""
     if not config.source.has_people:
         expected = "one that tells people apart, to recover trajectories: here every trip is a new person"
         raise ParameterError("source", type(config.source).__name__.lower(), expected)
@@ -220,7 +220,7 @@ def check_recoverable(config: RunConfig) -> None:
 
 
 def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], dict[str, Any]]:
-    """Return the cell positions, the night windows and the number of windows per day.
+    """Return the positions of the cells, and a dictionary with the night windows and the number of windows per day.
 
     Night is from midnight to six by the local time of a window's start; of windows of a day or longer all are. Where
     windows divide a day, days of that many windows are counted from the first one.
@@ -235,9 +235,7 @@ def knowledge(plan: Plan, windows: Sequence[int]) -> tuple[NDArray[np.float64], 
 
 
 def positions_of(space: Space) -> NDArray[np.float64] | None:
-    """Return the centre of each cell in metres east and north, shape (n_cells, 2), or None if cells have no
-    coordinates.
-    """
+    """Return each cell's centre in metres east and north, shape (n_cells, 2), or None if cells have no coordinates."""
     corners = [corners_of(cell) for cell in space.geometry()]
     if not all(map(len, corners)):
         return None
@@ -246,7 +244,7 @@ def positions_of(space: Space) -> NDArray[np.float64] | None:
 
 
 def attacked_run(plan: Plan, n_windows: int) -> AttackedRun:
-    """Read the people in a run's first windows, and return the run in the form that games attack."""
+    """Read the people in a run's first windows and return the run in the form that games attack."""
     presence = plan.people.presence(n_windows)
     return AttackedRun(
         users=presence.users,
@@ -271,14 +269,14 @@ def play_all(
     listener: AttackListener,
     is_over: Callable[[int], bool] = lambda n_made: False,
 ) -> tuple[list[Record], int]:
-    """Return the rows of all targets of a game in order, and the number of targets attacked in earlier calls."""
+    """Return the rows for all of a game's targets in order, and the number of targets attacked by earlier calls."""
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
     listener.made(n_resumed, len(targets))
     waiting = [target for target in targets if target not in records]
 
     def timed(target: int) -> tuple[int, list[Record], float]:
-        """Attack a target, and return its rows with the elapsed time in seconds."""
+        """Attack a target and return its rows along with the elapsed time in seconds."""
         begin = time.monotonic()
         return target, play(target), time.monotonic() - begin
 
@@ -296,7 +294,7 @@ def play_all(
 def finish_attack(
     config: RunConfig, folder: Path, table: pl.DataFrame, record: Record, n_resumed: int, names: tuple[str, ...]
 ) -> AttackOutcome:
-    """Write a game's summary, with mechanism and versions, to the first file, and its table to the other files."""
+    """Write a game's summary, including mechanism and versions, to the first file and its table to the other files."""
     summary = record | {"mechanism": resolved(config)["mechanism"], "versions": versions()}
     files = tuple(folder / "operator" / name for name in names)
     for path in files[1:]:
@@ -307,7 +305,7 @@ def finish_attack(
 
 
 def game_name(config: RunConfig, played: Any, run: AttackedRun) -> str:
-    """Return a digest of all inputs of an attack, including the users' movements and the code.
+    """Return a digest of all of an attack's inputs, including the users' movements and the code.
 
     ``played`` holds the parameters of the game as plain values.
     """
@@ -322,7 +320,7 @@ def game_name(config: RunConfig, played: Any, run: AttackedRun) -> str:
 
 
 def counts_plan(config: RunConfig) -> Plan:
-    """Return a plan without accountants, since some would read the source to learn a prior."""
+    """Return a plan without accountants because some of them would read the source to learn a prior."""
     if config.windows.per_event or any(step.guarantee.on_points for step in config.mechanism):
         raise ParameterError("mechanism", "a release of traces", "one of counts: the game is about aggregates")
     return make_plan(replace(config, accountants=()))

@@ -1,4 +1,4 @@
-"""Audit of a configuration: plant people in many runs, and release each run with the regular release loop."""
+"""Audit a configuration by planting people in many runs and releasing each run with the regular release loop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def audit(
     seed: int = 0,
     listener: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    """Estimate a lower bound on a person's privacy loss, and compare it with the amount charged.
+    """Estimate a lower bound on a person's privacy loss and compare it with the amount charged.
 
     People are planted after contribution bounding (`plant`). In a simulation of a finite source they are
     planted in its counts; a deployment's people are not looked at. The release loop of a run releases the counts with
@@ -86,7 +86,7 @@ def audit(
         counts = np.zeros((grid.calendar.n_windows or ENDLESS, grid.n_cells), np.int64)
 
     def played(number: int, random: np.random.Generator) -> PlantedRun:
-        """Execute one run with a key derived from its number."""
+        """Execute a single run with a key derived from its number."""
         alone = replace(config, mode="simulation", noise_key=None, accountants=(), seed=seed + number)
         plan = outline(alone, NoiseKey.from_seed(seed + number), Path("unused"))
         if per_event:
@@ -108,7 +108,7 @@ def audit(
 
 
 def _auditable(config: RunConfig) -> RunConfig:
-    """Return the configuration without post-processing."""
+    """Return the configuration with all post-processing removed."""
     steps = config.mechanism
     if any(step.guarantee.on_points and step.guarantee.amount is None for step in steps):
         raise ParameterError("mechanism", "noise that is planned from a goal", "noise with a guarantee in ε or ρ")
@@ -126,7 +126,7 @@ def _auditable(config: RunConfig) -> RunConfig:
 
 
 def _release(plan: Plan, planted: NDArray[np.int64]) -> ReleasedCounts:
-    """Release all windows, or stop when a budget is exhausted."""
+    """Release all windows, stopping early if a budget is exhausted."""
     loop = plan.release_loop()
     state, amount = loop.start(), attrgetter("rho" if plan.chain.guarantee.concentrated else "epsilon")
     values, scale = np.full(planted.shape, np.nan), np.zeros(planted.shape)
@@ -144,7 +144,9 @@ def _release(plan: Plan, planted: NDArray[np.int64]) -> ReleasedCounts:
 
 
 def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
-    """Release traces whose points each lie at one of two places, and report each point's worst-case charge."""
+    """Release traces whose points are each at one of two places, and return them with each point's worst-case
+    charge.
+    """
     spec, promised, calendar = plan.traces, plan.chain.guarantee, plan.grid.calendar
     concentrated, amount = promised.concentrated, promised.amount or 0.0
     factor = max(1.0, APART[concentrated] / amount)  # amounts go with the distance, ρ with its square

@@ -1,4 +1,4 @@
-"""Choose a mechanism for given data: try every candidate with the requested guarantee, and write the best
+"""Choose a mechanism for given data by trying every candidate with the requested guarantee and writing the best
 configuration.
 
 The candidates are an experiment whose base is the configuration given: its counts, trials, intervals, limits and page
@@ -80,7 +80,7 @@ ORDERED = 0.05
 
 @dataclass(frozen=True)
 class ReleasePurpose:
-    """The purpose of a release, with the measure for ranking settings and the default limits."""
+    """The purpose of a release, with its metric for ranking settings and its default limits."""
 
     prefer: str
     at_least: dict[str, float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ SETTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceRequest(Checked):
-    """A request to `choose`, with the unit to protect and limits on the release.
+    """A request to `choose`, including the unit to protect and limits on the release.
 
     ``at_least``, ``at_most``: limits by measure; without any those of the purpose, which a release of nothing does not
     keep.
@@ -156,26 +156,26 @@ class ChoiceRequest(Checked):
 
     @property
     def preferred(self) -> str:
-        """The measure for ranking the settings within the limits."""
+        """The metric for ranking the settings that are within the limits."""
         return self.prefer or PURPOSES[self.purpose].prefer
 
     @property
     def limits(self) -> dict[str, dict[str, float]]:
-        """The limits from ``at_least`` and ``at_most``, or else the purpose's defaults."""
+        """The limits from ``at_least`` and ``at_most``, or the purpose's defaults if neither is given."""
         limits = self if self.at_least or self.at_most else PURPOSES[self.purpose]
         return {"at_least": limits.at_least, "at_most": limits.at_most}
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures for limits and ranking."""
+        """The metrics required for limits and ranking."""
         return tuple(dict.fromkeys((*self.limits["at_least"], *self.limits["at_most"], self.preferred)))
 
 
 def candidates(
     w: int | None, asked: ChoiceRequest, bounds: Iterable[int] = (), configured: dict[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Return, by name, the configuration changes of each candidate: every mechanism of counts with such a budget, as
-    it was published, and followed by `filter` where the noise of its windows is independent.
+    """Return each candidate's configuration changes by name. The candidates are all mechanisms of counts that support
+    the budget, both as published and, if the noise is independent across windows, followed by `filter`.
 
     `w`: protected are any ``w`` successive windows; None: a budget period. ``bounds``: numbers of a person's
     memberships in a period that are tried beside no bound. ``configured``: a filter with parameters, tried too.
@@ -207,7 +207,7 @@ def candidates(
 
 
 def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
-    """Return a sweep that attacks each distinct release of the candidates once, before post-processing.
+    """Return a sweep that attacks each distinct release among the candidates once, before post-processing.
 
     Who sees the noisy counts themselves can tell at least as much as who sees what was made of them.
     """
@@ -220,7 +220,7 @@ def attack_on(experiment: Sweep, path: str | Path, maximum: float) -> Sweep:
 
 
 def noisy(title: str, changes: dict[str, Any]) -> str:
-    """Return a candidate's name without the post-processing listed at the end of its title."""
+    """Return the part of a candidate's name that precedes the post-processing."""
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
@@ -233,7 +233,7 @@ def cost_in_words(attack: Sweep) -> str:
 
 
 def event_size(experiment: Sweep) -> int:
-    """Return the size of an injected event: `EVENT` standard deviations of the smallest constant noise."""
+    """Return the size of an injected event, which is `EVENT` times the smallest constant noise's standard deviation."""
     minimum = np.inf
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
@@ -245,7 +245,7 @@ def event_size(experiment: Sweep) -> int:
 
 
 def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, int]:
-    """Suggest values of ``bounding.max_per_period`` for the first windows of a simulation, if possible.
+    """Suggest values of ``bounding.max_per_period`` based on the first windows of a simulation, if the data allow it.
 
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
     ``for_noise``: `most_for_noise` under its noise.
@@ -262,7 +262,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
         schedules = step.candidates
 
         def deviation(n: int) -> float:
-            """Return the standard deviation of the noise at a bound of n memberships."""
+            """Return the standard deviation of the noise if n memberships are allowed."""
             moved = Sensitivity(n, n)
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
@@ -272,7 +272,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
 
 
 def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
-    """Yield the configuration changes for each grid, from the configured to the coarsest."""
+    """Yield the configuration changes for each grid, from the configured grid to the coarsest."""
     yield {}
     if isinstance(config.space, Grid):
         rows, columns = config.space.rows, config.space.columns
@@ -284,7 +284,7 @@ def grids(config: RunConfig, n: int) -> Iterator[dict[str, int]]:
 
 
 def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceRequest, changes: dict[str, int]) -> Sweep:
-    """Return the experiment that tries all candidates on one grid."""
+    """Return the experiment that tries all candidates on a single grid."""
     config = load(path, overrides)
     if config.mode == "deployment":
         text = "mode: 'deployment' is not allowed; it must be simulation, for choosing looks at the exact counts"
@@ -333,14 +333,16 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """Return an experiment document with the given variants, with paths relative to the configuration's folder."""
+    """Return an experiment document extended by the given variants, with paths relative to the configuration's
+    folder.
+    """
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
 
 
 def n_windows(config: RunConfig, protect: str) -> int:
-    """Return the number of windows in the protected stretch (at least one).
+    """Return the number of windows (at least one) in the period to protect.
 
     Raises `ParameterError` if it is no duration, or not a whole number of windows.
     """
@@ -373,12 +375,12 @@ class Choice:
 
     @property
     def best(self) -> Path:
-        """The best candidate's configuration file, which does not exist if no candidate meets all limits."""
+        """The configuration file of the best candidate, which does not exist if no candidate meets all limits."""
         return self.folder / f"best{self.suffix}.yaml"
 
     @property
     def report(self) -> Path:
-        """The report page of the last grid."""
+        """The report page for the last grid."""
         return self.folder / f"grid-{len(self.tried)}{self.suffix}" / "report.html"
 
 
@@ -391,7 +393,7 @@ def choose(
     begun: Callable[[str, int], None] = lambda what, n_trials: None,
     listener: Callable[[int, int, int], None] = lambda done, failed, n_read: None,
 ) -> Choice:
-    """Rank all candidates on a configuration's data, and write the best as a configuration file.
+    """Rank all candidates on a configuration's data and write the best one as a configuration file.
 
     ``path``, ``overrides``: the configuration, whose mechanism is replaced. ``folder``: where to write an experiment's
     folder for each grid, ``choice.json`` and, if a candidate keeps all limits, ``best.yaml``; a second question leaves
@@ -464,7 +466,9 @@ def _frontier(folder: Path) -> pl.DataFrame:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return the result for each attacked release, and whether the result (or a failed trial) disqualifies it."""
+    """Return the result for each attacked release, marking it as refused if the result (or a failed trial)
+    disqualifies it.
+    """
     rows = {row["variant"]: row for row in _frontier(folder).iter_rows(named=True)}
     names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
     return tuple(
@@ -476,7 +480,7 @@ def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
 
 
 def _rank(outcome: ExperimentResult | None, asked: ChoiceRequest) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """Return the table of candidates, best first (empty if nothing was run), and the manifest's choice."""
+    """Return the table of candidates, best first (empty if nothing was run), and the choice for the manifest."""
     if outcome is None:
         return pl.DataFrame(), {**asked.limits, "prefer": asked.preferred, "settings": 0, "best": None, "binding": None}
     choice, table = outcome.manifest.get("choice") or {}, _frontier(outcome.folder)

@@ -1,4 +1,4 @@
-"""Configuration of an experiment: measures, figures, expectations and advice (`load.py` reads the grid)."""
+"""Configuration of an experiment: metrics, figures, expectations and advice (`load.py` reads the grid)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """A figure of the results; axes are measures or varied parameters (key paths as in the grid, ``variant``,
+    """A figure of the results. Its axes are metrics or varied parameters (key paths as in the grid, ``variant``,
     ``seed``).
     """
 
@@ -36,7 +36,7 @@ class FigureSpec(Checked):
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The axes that are measures."""
+        """The axes that are metrics."""
         return (self.x, self.y) if self.type == "scatter" else (self.y,)
 
     @property
@@ -48,7 +48,7 @@ class FigureSpec(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation(Checked):
-    """An expected result, given as limits that confirm or refute a number.
+    """An expected result: limits for a number, which either confirm or refute a claim.
 
     The number is the measure's mean over the settings of ``where``; with ``over``, its ratio to the mean over the
     settings of ``over`` (the other keys of ``where`` apply to both sides).
@@ -70,7 +70,9 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """The limits that a setting's whole interval over seeds must meet, and the measure for ranking settings."""
+    """Limits that a setting's entire confidence interval across seeds must meet, and the metric for ranking
+    settings.
+    """
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")
@@ -89,27 +91,27 @@ class Choose(Checked):
 
     @property
     def limited(self) -> tuple[str, ...]:
-        """The measures with a limit."""
+        """The metrics that have a limit."""
         return tuple(dict.fromkeys((*self.at_least, *self.at_most)))
 
     @property
     def measures(self) -> tuple[str, ...]:
-        """The measures with a limit, plus the preferred measure."""
+        """The metrics that have a limit, along with the preferred metric."""
         return tuple(dict.fromkeys((*self.limited, self.preferred)))
 
     @property
     def preferred(self) -> str:
-        """The measure for choosing among the allowed settings."""
+        """The metric for choosing among the allowed settings."""
         return self.prefer or self.limited[0]
 
     def is_higher_better(self, name: str) -> bool:
-        """Return whether a larger value of a measure is better."""
+        """Return whether higher values of a metric are better."""
         return name in self.at_least or (name not in self.at_most and bool(measure(name).higher_is_better))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentHeader(Checked):
-    """Fields common to all kinds of experiments."""
+    """Fields that all kinds of experiments have in common."""
 
     name: str = parameter(doc="name of the experiment and of its saved results")
     question: str = parameter(doc="question, in a sentence or two")
@@ -122,7 +124,7 @@ class ExperimentHeader(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentConfig(ExperimentHeader):
-    """Configuration of a sweep, excluding its base configuration and grid."""
+    """A sweep's configuration, excluding its base configuration and grid."""
 
     seeds: int = parameter(1, at_least=1, doc="number of seeds: 1, 2, …; every setting runs with each")
     group_size: int | None = parameter(
@@ -157,17 +159,17 @@ class ExperimentConfig(ExperimentHeader):
 
     @property
     def played(self) -> Game | None:
-        """The game to play if any attack is measured, or None."""
+        """The game to play if the results of an attack are measured, or None otherwise."""
         attacked = any(map(plays_membership, self.measures))
         return (self.attack or Game()) if attacked else None
 
     def label(self, name: str) -> str:
-        """Return the label of a measure or varied parameter in tables and figures."""
+        """Return the label for a metric or varied parameter in tables and figures."""
         return self.labels.get(name, name)
 
 
 def wrong_names(root: Mapping, config: ExperimentConfig, columns: tuple[str, ...]) -> list[Problem]:
-    """Report unknown measures, and names in figures and claims that are neither measured nor varied."""
+    """Report unknown metrics, as well as names in figures and claims that are neither measured nor varied."""
     problems: list[Problem] = []
 
     def refuse(path: tuple[str | int, ...], name: str, expected: str) -> None:

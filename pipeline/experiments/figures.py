@@ -1,4 +1,4 @@
-"""Draw the figures of an experiment as SVG or PNG. Matplotlib, an optional extra, is imported only here."""
+"""Draw an experiment's figures as SVG or PNG. Matplotlib, an optional extra, is only imported here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def installed() -> bool:
 def write_figures(
     config: ExperimentConfig, results: pl.DataFrame, summary: pl.DataFrame, folder: Path
 ) -> list[dict[str, Any]]:
-    """Draw every figure, write its data to ``figures/`` as CSV, and return files and titles.
+    """Draw every figure, write its data to ``figures/`` as CSV, and return the files and titles.
 
     The data of a box plot are the values of each seed, those of other figures means with intervals.
     """
@@ -83,7 +83,7 @@ def _draw(figure: FigureSpec, config: ExperimentConfig, data: pl.DataFrame, summ
 
 
 def _logarithmic(axis: Any) -> None:
-    """Make an axis logarithmic, with plain tick labels 1, 2, 5, 10, …"""
+    """Make an axis logarithmic with the plain tick labels 1, 2, 5, 10, …"""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
@@ -101,7 +101,7 @@ def _axis_label(name: str, config: ExperimentConfig, summary: pl.DataFrame) -> s
 def _groups(
     figure: FigureSpec, config: ExperimentConfig, frame: pl.DataFrame
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """Return the label, colour, marker and rows of each group, in grid order."""
+    """Return each group's label, colour, marker and rows in grid order."""
     values = [None] if figure.by is None else frame[figure.by].unique(maintain_order=True).to_list()
     groups = []
     for value, colour, marker in zip(values, cycle(COLOURS), cycle(MARKERS)):
@@ -114,14 +114,13 @@ def _groups(
 
 
 def _means(axes: Any, figure: FigureSpec, config: ExperimentConfig, data: pl.DataFrame) -> None:
-    """Draw means with intervals: a line over the varied parameter, or one point per setting with intervals on both
-    axes.
+    """Draw means with confidence intervals, either as a line over the varied parameter or as one point per setting.
 
     If the horizontal axis shows words, they keep the order of the grid.
     """
 
     def ends(group: pl.DataFrame, name: str) -> tuple[Any, Any]:
-        """Return a measure's mean in each setting, and the distances to both ends of its interval."""
+        """Return a metric's mean in each setting, along with the distances to both ends of its confidence interval."""
         mean, low, high = (group[f"{side} {name}"].fill_null(group[f"mean {name}"]) for side in ("mean", "low", "high"))
         return mean.to_numpy(), np.maximum([(mean - low).to_numpy(), (high - mean).to_numpy()], 0)
 
@@ -138,7 +137,7 @@ def _means(axes: Any, figure: FigureSpec, config: ExperimentConfig, data: pl.Dat
 
 
 def _box(axes: Any, figure: FigureSpec, config: ExperimentConfig, data: pl.DataFrame) -> None:
-    """Draw the spread over seeds as a box plot: quartiles, whiskers of 1.5 interquartile ranges, and outliers."""
+    """Draw the spread across seeds as a box plot with quartiles, whiskers of 1.5 interquartile ranges and outliers."""
     places = data[figure.x].unique(maintain_order=True).to_list()
     groups = _groups(figure, config, data)
     width = 0.8 / len(groups)

@@ -1,4 +1,4 @@
-"""Load an experiment file into a grid and one checked configuration per trial, reporting every problem with its
+"""Load an experiment file into a grid and one validated configuration per trial. Every problem is reported with its
 line.
 """
 
@@ -69,14 +69,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of a grid or of one of its axes: a value for each table column, and the ordered changes."""
+    """A point in a grid or on one of its axes, with a value for each table column and the changes in order."""
 
     values: dict[str, Any]
     changes: tuple[Change, ...]
 
 
 class ParameterGrid:
-    """The axes from an experiment's ``set``, ``variants`` and ``grid``. ``problems`` collects all errors.
+    """The axes defined by an experiment's ``set``, ``variants`` and ``grid``. Errors are collected in ``problems``.
 
     >>> from penstock.pipeline.config.yaml import parse
     >>> root, _ = parse("grid: {a: [1, 2], b.c: [x, y]}", "e.yaml")
@@ -106,7 +106,7 @@ class ParameterGrid:
         self.problems += [Problem(root.place, (), text) for text in wrong]
 
     def settings(self) -> Iterator[Setting]:
-        """Yield every combination of settings, varying the last axis fastest."""
+        """Yield every combination of settings. The last axis varies fastest."""
         for point in itertools.product(*self.axes):
             values = {column: value for choice in point for column, value in choice.values.items()}
             yield Setting(values, self.fixed + tuple(change for choice in point for change in choice.changes))
@@ -119,7 +119,7 @@ class ParameterGrid:
         return None
 
     def _changes(self, node: Mapping, path: yaml.Path) -> list[Change]:
-        """Parse a section into changes, recording a problem for every malformed key path."""
+        """Parse a section into changes and record a problem for each malformed key path."""
         changes = []
         for key, item in node.items.items():
             steps = key_path(key)
@@ -143,7 +143,7 @@ class ParameterGrid:
         return settings
 
     def _values(self, change: Change) -> list[Setting]:
-        """Return the settings of a varied key. In tables, scalar values appear unchanged and sections as JSON."""
+        """Return the settings of a varied key. Tables show scalar values unchanged and sections as JSON."""
         if not isinstance(change.node, Sequence) or not change.node.items:
             expected = "a list of all values, such as [0.5, 1, 2]"
             self.problems.append(_refused(change.node, change.path, expected))
@@ -163,7 +163,7 @@ def _refused(node: Node, path: yaml.Path, expected: str) -> Problem:
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned trial of a sweep: one setting with one seed."""
+    """A planned trial in a sweep: one setting with one seed."""
 
     #: Position in the order of the grid, from 0.
     number: int
@@ -174,14 +174,14 @@ class Planned:
 
 
 def raise_all(problems: list[Problem]) -> None:
-    """Raise a `ConfigError` with all problems in line order, if any."""
+    """Raise a `ConfigError` that lists all problems in line order, if there are any."""
     if problems:
         in_order = sorted(problems, key=lambda p: float("inf") if p.place.line is None else p.place.line)
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
 
 
 def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None) -> tuple[Planned, ...]:
-    """Expand a sweep into trials with checked configurations."""
+    """Expand a sweep into trials with validated configurations."""
     base, measures, settings = root.items[BASE], [measure(name) for name in config.measures], list(grid.settings())
     problems, texts, trials, configs = list[Problem](), list[str](), list[Planned](), list[RunConfig]()
     for setting in settings:
@@ -217,7 +217,7 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
 
 
 def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
-    """Report keys that are set by the base or a change but read by no trial."""
+    """Report keys that are set by the base or by a change but never read by any trial."""
     by_config = [(config, set(unread_keys(config))) for config in configs]
     unread = set[str]().union(*(keys for _, keys in by_config))
     unread -= {
@@ -236,7 +236,7 @@ def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -
 
 
 def _run_obstacles(root: Mapping, config: RunConfig, measures: list[TrialMeasure]) -> list[Problem]:
-    """Return the reasons why a valid configuration cannot run as a trial."""
+    """Return the reasons that prevent a valid configuration from running as a trial."""
     wrong: list[tuple[int, str]] = []
     names = [ACCOUNTANTS.name_of(type(accountant)) for accountant in config.accountants]
     for i, entry in enumerate(measures):
@@ -268,7 +268,7 @@ class Sweep:
 
 
 def load_experiment(path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> Sweep:
-    """Load an experiment file, or raise `ConfigError` with one line per problem.
+    """Load an experiment file. Raises `ConfigError` with one line per problem.
 
     ``overrides``: ``key.path=value`` texts, applied last: ``base.source.path=…``, ``seeds=3``. ``reduced``: whether the
     section ``reduced`` replaces the full size.
@@ -283,7 +283,7 @@ def loads_experiment(
     overrides: Iterable[str] = (),
     reduced: bool = False,
 ) -> Sweep:
-    """Load an experiment from YAML text. The other arguments are those of `load_experiment`.
+    """Load an experiment from YAML text. The other arguments are the same as for `load_experiment`.
 
     >>> loads_experiment("name: x\\nmeasures: [mea]\\ngrid: {a: 3}", "e.yaml")
     Traceback (most recent call last):
@@ -321,7 +321,7 @@ CHANGED = "The conditions were changed on the command line; the configuration be
 
 
 def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) -> Path | None:
-    """Replace the file name under ``base`` with the file's content, and return the folder for relative paths."""
+    """Replace the file name under ``base`` with the file's contents and return the folder for relative paths."""
     node = root.items.get(BASE)
     if isinstance(node, Mapping):
         return folder
@@ -342,7 +342,7 @@ def include_base(root: Mapping, folder: Path | None, problems: list[Problem]) ->
 
 
 def reduce(root: Mapping, problems: list[Problem]) -> None:
-    """Apply the ``reduced`` keys to the experiment, merging sections key by key."""
+    """Apply the keys under ``reduced`` to the experiment, merging sections key by key."""
     changes = root.items.get(REDUCED)
     if not isinstance(changes, Mapping):
         text = "missing; it must be a section with what a reduced run changes"

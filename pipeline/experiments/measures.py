@@ -1,4 +1,4 @@
-"""Measures of a trial: utility metrics, account values, fractions of actions, and arbitrary named functions."""
+"""Metrics of a trial (``measures``): utility metrics, account values, fractions of actions, and any named function."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SUMMARIES: dict[str, Callable[[NDArray[np.float64]], Any]] = {"max": np.max, "mi
 
 @dataclass(frozen=True)
 class TrialMeasure:
-    """A measure of a completed trial."""
+    """A metric of a completed trial."""
 
     name: str  # its name in the experiment's file
     compute: Callable[[Trial], float]
@@ -65,7 +65,7 @@ def _require_counts(trial: Trial) -> Trial:
 
 
 def _utility(metric: Metric, is_guess: bool, trial: Trial) -> float:
-    """Return a metric of the release, or of a random guess."""
+    """Return a utility metric of the release or of a random guess."""
     if trial.view == "points" and metric.name == "mae" and not is_guess:
         return float(distance(trial.truth, trial.released).mean())
     truth, values = _require_counts(trial).truth, trial.released
@@ -80,13 +80,13 @@ def _utility(metric: Metric, is_guess: bool, trial: Trial) -> float:
 
 
 def _of_intervals(name: str, trial: Trial) -> float:
-    """Return a score of the stated 95 % intervals, or NaN if there are none."""
+    """Return a score of the 95 % intervals published with the release, or NaN if there are none."""
     figures = interval_coverage(_require_counts(trial).truth, trial.released, trial.deviations)
     return figures.get(name, math.nan)
 
 
 def _epsilon_in(n_windows: int, trial: Trial) -> float:
-    """Return the largest ε spent in ``n_windows`` consecutive windows, a w-event sum that needs no accountant."""
+    """Return the largest ε spent in any ``n_windows`` consecutive windows. This w-event sum requires no accountant."""
     charges = _require_counts(trial).charges
     if any(isinstance(event, Block) for charge in charges for event in charge):
         text = "charges of blocks have no place in single windows; use composition"
@@ -97,7 +97,7 @@ def _epsilon_in(n_windows: int, trial: Trial) -> float:
 
 
 def _epsilon_stated(trial: Trial) -> float:
-    """Return the ε that a schedule guarantees for its unit regardless of the course of the run."""
+    """Return the ε that a schedule guarantees for its unit, whatever happens during the run."""
     schedules = [step for step in trial.plan.config.mechanism if isinstance(step, BudgetSchedule)]
     if len(schedules) != 1:
         raise DataError("measure epsilon_stated: needs a landmark or w-event mechanism; use accountant/name")
@@ -106,7 +106,7 @@ def _epsilon_stated(trial: Trial) -> float:
 
 
 def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> float:
-    """Return an account value: a summary over all windows and subjects, or the largest value in the last window."""
+    """Return an account value, either summarised over all windows and subjects or as the largest in the last window."""
     rows = [row for row in trial.accounts[accountant] if row.name == name]
     if not rows:
         known = ", ".join(sorted({row.name for row in trial.accounts[accountant]})) or "none"
@@ -129,7 +129,7 @@ def _attack_figure(attack: str, figure: str, trial: Trial) -> float:
 
 
 def recovery_figure(trial: Trial, figure: str) -> float:
-    """Return one of `RECOVERY_FIGURES`. Distances require cells with coordinates."""
+    """Return one of the values in `RECOVERY_FIGURES`. Distances require cells with coordinates."""
     if figure == "distance" and positions_of(trial.plan.space) is None:
         expected = "one whose cells have a place, for attack/recovery/distance"
         raise ParameterError("space", type(trial.plan.space).__name__.lower(), expected)
@@ -164,7 +164,7 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def measure(text: str) -> TrialMeasure:
-    """Return the measure with a given name, or raise `ParameterError` if it does not exist.
+    """Return the metric with a given name. Raises `ParameterError` if it does not exist.
 
     It is a metric, or ``guess_`` and a metric; a name out of `MEASURES`; ``epsilon_in_24``: the most spent in any 24
     successive windows; ``event_recall_200`` (``alarms``, ``error``): injected events of 200 people that are shown (with
@@ -233,7 +233,7 @@ def _account(text: str) -> TrialMeasure:
 
 
 def unit_of(measure: TrialMeasure, trial: Trial) -> str:
-    """Return the unit of a measure, consulting the account rows if necessary."""
+    """Return a metric's unit, looking it up in the account rows if necessary."""
     if measure.name == "mae" and trial.view == "points":
         return "metres"
     if measure.unit is not None or measure.accountant is None:
@@ -249,7 +249,7 @@ def trial_record(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Record:
-    """Return all measures of a trial with units and provenance, ready to store as JSON."""
+    """Return all metrics of a trial with their units and provenance, ready to be stored as JSON."""
     wanted = [measure(name) for name in names]
     # Accounts cost more than releases; only a function may read some that no measure names.
     read = None if any(":" in name for name in names) else {one.accountant for one in wanted if one.accountant}

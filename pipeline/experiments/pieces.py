@@ -1,4 +1,4 @@
-"""Independent pieces of work, computed in worker processes and cached by a digest of their inputs."""
+"""Run independent units of work in worker processes and cache the results under a digest of their inputs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def digest_of(value: Any) -> str:
 
 @dataclass(frozen=True)
 class RecordFolder:
-    """A folder of records, each named by a digest of its inputs."""
+    """A folder of records, each named after a digest of its inputs."""
 
     folder: Path
 
     def path(self, decides: Any) -> Path:
-        """Return the file path of a record."""
+        """Return a record's file path."""
         return self.folder / f"{digest_of(decides)}.json"
 
     def read(self, decides: Any) -> Record | None:
-        """Read a record, or return None if it is missing or truncated."""
+        """Read a record. Returns None if it is missing or truncated."""
         try:
             record = json.loads(self.path(decides).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -52,7 +52,7 @@ class RecordFolder:
         return record if isinstance(record, dict) else None
 
     def write(self, decides: Any, record: Record) -> None:
-        """Write a record atomically to an owner-only file."""
+        """Write a record atomically to a file that only its owner can read."""
         atomic.write_json(self.path(decides), record, private=True)
 
 
@@ -69,7 +69,7 @@ class Piece:
 
 @dataclass
 class Made:
-    """The records and failure reasons, each keyed by piece number."""
+    """The records and the reasons for failures, each keyed by the number of the piece."""
 
     records: dict[int, Record] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Made:
 def run_pieces(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
-    """Run every piece without a stored result. Failures are isolated, and a repeated call resumes the work."""
+    """Run every piece that has no stored result. Failures are isolated, and calling this again resumes the work."""
     kept, made = RecordFolder(folder), Made()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
@@ -104,8 +104,8 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Run tasks (module-level functions with arguments), and yield each one's number as it finishes, with the reason
-    for any failure.
+    """Run tasks (module-level functions with arguments) and yield each task's number when it finishes, with the reason
+    if it failed.
 
     With one job tasks run in this process; else in worker processes, which register ``plugins`` first. Where a process
     dies, the tasks that were not done run each in a process of its own, so that the one that kills it affects no other.
@@ -141,11 +141,11 @@ def _pool(n_jobs: int, plugins: Sequence[str]) -> ProcessPoolExecutor:
 
 
 def prepare(plugins: Sequence[str]) -> None:
-    """Initialise a worker process: register the plug-ins in extra folders."""
+    """Initialise a worker process by registering the plug-ins in extra folders."""
     from penstock.pipeline.config.sections import add_folder
 
     def end_with_parent() -> None:
-        """Exit when the parent process exits, since killing a parent does not kill its children."""
+        """Exit when the parent process exits, because children survive when their parent is killed."""
         if (parent := multiprocessing.parent_process()) is not None:
             parent.join()
             signal.raise_signal(signal.SIGKILL)
@@ -156,7 +156,7 @@ def prepare(plugins: Sequence[str]) -> None:
 
 
 def attempt(task: Task) -> str | None:
-    """Run a task, and return the reason if it fails."""
+    """Run a task. Returns the reason if it fails."""
     function, arguments = task
     try:
         function(*arguments)

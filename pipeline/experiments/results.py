@@ -1,4 +1,4 @@
-"""Results of an experiment: tables with intervals over seeds, verdicts on expectations, and advice."""
+"""An experiment's results: tables with confidence intervals across seeds, verdicts on expectations, and advice."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _results(experiment: Sweep, records: Mapping[int, Mapping[str, Any]]) -> pl.
 
 
 def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
-    """Return the `interval` over seeds for each setting and measure."""
+    """Return the `interval` across seeds for each setting and metric."""
     provenance = ("configuration", "inputs", "versions")
     rows = []
     for key, group in results.group_by(*varied, "measure", maintain_order=True):
@@ -93,12 +93,12 @@ def _summary(results: pl.DataFrame, varied: Sequence[str]) -> pl.DataFrame:
 
 
 def limits_of(name: str, unit: str) -> tuple[float, float] | None:
-    """Return a measure's smallest and largest possible values, or None unless both are finite."""
+    """Return a metric's smallest and largest possible values, or None unless both are finite."""
     return measure(name).limits or LIMITS.get(unit)
 
 
 def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-    """Return the mean, Student's t interval and spread of independent numbers.
+    """Return the mean, Student's t confidence interval and spread of independent numbers.
 
     With ``limits``, between which every number must be, the interval is Student's on the logit scale (delta method):
     it does not leave them, and is Student's where the spread is small.
@@ -130,7 +130,9 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows with the given column values. In columns of mixed types, a number also matches its text."""
+    """Return the rows with the given column values. In columns of mixed types, a number also matches its string
+    form.
+    """
     for name, value in where.items():
         column = pl.col(name)
         frame = frame.filter(column == (str(value) if frame.schema[name] == pl.String else value))
@@ -138,7 +140,7 @@ def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFrame:
-    """Pivot the summary to one row per setting, with columns like ``mean mae``."""
+    """Pivot the summary to one row per setting, with columns such as ``mean mae``."""
     statistics = {"measure", "unit", "n", "mean", "low", "high", "standard_deviation", "minimum", "maximum"}
     varied = [name for name in summary.columns if name not in statistics | {"configuration", "inputs", "versions"}]
     rows = summary.filter(pl.col("measure").is_in(measures)).with_columns(pl.lit(0).alias("of"))
@@ -150,7 +152,7 @@ def wide_summary(summary: pl.DataFrame, measures: tuple[str, ...]) -> pl.DataFra
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
-    """Write a data frame as Parquet, or as CSV with digits for readers."""
+    """Write a data frame as Parquet, or as CSV with numbers rounded for readers."""
     with atomic.replacing(path) as temporary:
         if path.suffix == ".csv":
             frame.with_columns(cs.float().round_sig_figs(CSV_DIGITS)).write_csv(temporary)
@@ -162,7 +164,7 @@ AGREES, UNCERTAIN, DIFFERS, MISSING = "agrees", "too close to tell", "differs", 
 
 
 def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path) -> list[dict[str, Any]]:
-    """Write ``expected.csv`` with each claim, measured number and verdict."""
+    """Write each claim with its measured number and verdict to ``expected.csv``."""
     rows = []
     for claim in config.expected:
         values, units = per_seed(claim, results), results.filter(pl.col("measure") == claim.measure)["unit"]
@@ -180,7 +182,7 @@ def write_expected(config: ExperimentConfig, results: pl.DataFrame, folder: Path
 
 
 def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
-    """Compute the number in a claim for each seed: a mean over settings, or a ratio of two means.
+    """Compute a claim's number for each seed. It is either a mean over settings or a ratio of two means.
 
     Seeds are paired: both sides of a ratio use the same seed, so that what they share does not widen the interval.
     """
@@ -196,13 +198,13 @@ def per_seed(claim: Expectation, results: pl.DataFrame) -> Any:
 
 
 def _means(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean for each seed with a complete set of settings; failed trials may leave gaps."""
+    """Return the mean for each seed that has a complete set of settings. Failed trials may leave gaps."""
     means = frame.group_by("seed").agg(pl.col("value").mean(), pl.len().alias("n"))
     return means.filter(pl.col("n") == pl.col("n").max()).sort("seed")
 
 
 def verdict(claim: Expectation, mean: float | None, low: float | None, high: float | None) -> str:
-    """Return whether all, part or none of a number's interval agrees with a claim.
+    """Return whether all, part or none of a number's confidence interval agrees with a claim.
 
     >>> claim = Expectation(says="less", source="A. Author", measure="mae", at_most=1.0)
     >>> verdict(claim, 0.5, 0.4, 0.6), verdict(claim, 1.1, 0.9, 1.3), verdict(claim, 2.0, None, None)
@@ -219,7 +221,7 @@ def verdict(claim: Expectation, mean: float | None, low: float | None, high: flo
 
 
 def _number(claim: Expectation) -> str:
-    """Describe the number in a claim."""
+    """Describe a claim's number."""
 
     def settings(where: dict[str, Any]) -> str:
         return ", ".join(str(v) if k == "variant" else f"{k} {v}" for k, v in where.items()) or "all settings"
@@ -237,7 +239,7 @@ BEST_HEADER = """\
 
 
 def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict[str, Any]:
-    """Write ``frontier.parquet``, ``frontier.csv`` and, if a setting meets all limits, ``best.yaml``.
+    """Write ``frontier.parquet`` and ``frontier.csv``, as well as ``best.yaml`` if a setting meets all limits.
 
     Returns the choice for the manifest.
     """
@@ -277,8 +279,8 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
-    """Return the settings with columns ``allowed`` (meets all limits), ``frontier`` (not Pareto-dominated) and ``best``
-    (best allowed setting by preferred measure).
+    """Return the settings with the columns ``allowed`` (meets all limits), ``frontier`` (Pareto-optimal) and ``best``
+    (the allowed setting with the best value of the preferred metric).
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
@@ -299,8 +301,8 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return by how much each setting exceeds each limit, relative to the limit. Positive means that the limit is
-    missed.
+    """Return the amount by which each setting exceeds each limit, relative to the limit. It is positive if the limit is
+    not met.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -318,8 +320,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the ``limit`` (a measure) that alone excludes the best of the excluded settings; if no setting meets all
-    limits, the one that the nearest setting misses by most; None where no limit makes a difference.
+    """Return the ``limit`` (a metric) that alone excludes the best of the excluded settings, or None if no limit makes
+    a difference. If no setting meets all limits, return the limit that the nearest setting misses by the widest margin.
 
     ``row`` is that of the setting, ``keeping`` that of the nearest setting that keeps this limit, if any.
 
@@ -354,13 +356,13 @@ def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
 
 
 def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a measure's values, negated if smaller is better."""
+    """Return a metric's values, negated if lower is better."""
     gain = np.where(np.isnan(values), -np.inf, values if choose.is_higher_better(name) else -values)
     return np.asarray(gain, np.float64)
 
 
 def best_in_words(best: dict[str, Any]) -> str:
-    """Describe the best setting's measures, with their intervals over seeds.
+    """Describe the metrics of the best setting with their confidence intervals across seeds.
 
     >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
     'mae 2.5 (2.25 to 2.75), f1 0.75'
@@ -372,5 +374,5 @@ def best_in_words(best: dict[str, Any]) -> str:
 
 
 def _shown(values: dict[str, Any]) -> dict[str, str]:
-    """Return values in the form used by both the grid and the tables."""
+    """Format values as strings in the form used by both the grid and the tables."""
     return {k: f"{v:.12g}" if isinstance(v, int | float) else str(v) for k, v in values.items()}

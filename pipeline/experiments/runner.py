@@ -35,7 +35,7 @@ Listener = Callable[[int, int, int], None]
 
 
 def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
-    """Run every trial without a stored result, reading shared people only once.
+    """Run every trial that has no stored result. People shared by several trials are read only once.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
     resumes. Trials whose people cannot be read fail with them.
@@ -86,12 +86,12 @@ def run_one(
     game: Game | None,
     provenance: Mapping[str, str],
 ) -> Record:
-    """Run one trial, reading people from a file."""
+    """Run a single trial with people read from a file."""
     return trial_record(config, read_people(path), measures, group_size, game) | dict(provenance)
 
 
 def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the SHA-256 digest of every file that a configuration names, reusing the digests in ``known``."""
+    """Return the SHA-256 digest of every file named in a configuration, reusing the digests in ``known``."""
     source = json.dumps(resolved(config)["source"], sort_keys=True)
     if source not in known:
         known[source] = config.source.digests()
@@ -102,7 +102,7 @@ def _input_digests(config: RunConfig, known: dict[str, dict[str, str]]) -> dict[
 
 @dataclass(frozen=True)
 class ExperimentResult:
-    """The result of an experiment: its output folder and the contents of ``experiment.json``."""
+    """An experiment's result: its output folder and the contents of ``experiment.json``."""
 
     #: 0 done; 1 if any trial failed.
     exit_code: int
@@ -117,7 +117,7 @@ def run_experiment(
     listener: Listener = lambda done, failed, n_read: None,
     kept: Path | None = None,
 ) -> ExperimentResult:
-    """Run every trial without a stored result, then write tables, figures, advice and the report.
+    """Run every trial that has no stored result, then write tables, figures, advice and the report.
 
     ``folder``: where to write; None: the file's ``output``, or runs/experiments/<name>. ``n_jobs``: processes at a
     time; None: one for each processor. ``kept``: folder of the trials' results; None: the same. Raises `ConfigError` if
@@ -132,7 +132,7 @@ def run_experiment(
 
 
 def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
-    """Create and return the output folder of an experiment."""
+    """Create an experiment's output folder and return its path."""
     target = Path(folder or config.output or Path("runs") / "experiments" / config.name)
     if target.exists() and any(target.iterdir()) and not (target / RECORDS).is_dir():
         raise ConfigError((f"output: {target} holds files that no experiment wrote; choose another folder",))
@@ -141,13 +141,13 @@ def begin(config: ExperimentHeader, folder: str | Path | None) -> Path:
 
 
 def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) -> dict[str, Any]:
-    """Return the leading keys of the manifest. ``written`` is the whole experiment file as plain values."""
+    """Return the manifest's leading keys. ``written`` is the whole experiment file as plain values."""
     words = {"name": config.name, "question": config.question, "notice": SIMULATION_NOTICE}
     return words | {"configuration": written, "reduced": reduced, "versions": versions()}
 
 
 def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
-    """Write the completed trials' tables, figures, claims and advice, and return the manifest."""
+    """Write the tables, figures, claims and advice for the completed trials, and return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)
     manifest: dict[str, Any] = heading(config, experiment.written, experiment.reduced) | {

@@ -1,4 +1,4 @@
-"""Trials of a sweep: people read once and shared, and the releases of each configuration."""
+"""Trials in a sweep: people who are read once and shared, and the releases of each configuration."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return the part of a configuration that determines trajectories. Trials with equal parts share one pass over
-    the data.
+    """Return the part of a configuration that determines trajectories. Trials with equal parts share a single pass
+    over the data.
     """
     return replace(
         config,
@@ -61,7 +61,7 @@ def reading_config(config: RunConfig) -> RunConfig:
 
 
 def write_people(config: RunConfig, path: Path) -> Record:
-    """Write a source's people atomically to one private file, and return the number of rows."""
+    """Write a source's people atomically to a private file, and return the number of rows."""
     atomic.make_folder(path.parent, private=True)
     source = config.source
     if config.windows.per_event:
@@ -81,7 +81,7 @@ def write_people(config: RunConfig, path: Path) -> Record:
 
 
 def read_people(path: Path) -> People:
-    """Read a file written by `write_people`."""
+    """Read people from a file written by `write_people`."""
     frame = pl.read_parquet(path)
     if "time" in frame.columns:
         return frame
@@ -91,14 +91,14 @@ def read_people(path: Path) -> People:
 
 @dataclass(frozen=True)
 class TrialCounts:
-    """Distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
+    """Counts of distinct users before and after contribution bounding, shape (n_windows, n_cells)."""
 
     truth: NDArray[np.int64]
     bounded: NDArray[np.int64]
 
 
 def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = None) -> TrialCounts:
-    """Count everybody, or a random group drawn uniformly from all users using the run's seed."""
+    """Count everyone, or a random group drawn uniformly from all users with the run's seed."""
     if group_size is not None:
         users, number = np.unique(people.user, axis=0, return_inverse=True)
         if len(users) < group_size:
@@ -113,7 +113,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
-    """Release a whole run in batches that are byte-identical to the pipeline's."""
+    """Release a whole run in batches. The result is byte-identical to the pipeline's."""
     loop, seen = plan.release_loop(), no_target_cells()
     if plan.targets.n_targets:
         pieces: dict[tuple[int, int], list[Contributions]] = {}
@@ -132,7 +132,7 @@ COUNTS_PER_EVENT, MAX_EVENTS = 500, 100
 
 @dataclass(frozen=True)
 class EventFigures:
-    """Measures of the visibility of injected events in their windows."""
+    """Metrics of how visible injected events are in their windows."""
 
     recall: float  # share of events of which at least half is shown: nearer to the count with the event than without
     alarms: float  # share of events whose value has an alarm
@@ -140,7 +140,7 @@ class EventFigures:
 
 
 def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
-    """Release the counts again with injected events, each consisting of `size` people in one cell and window.
+    """Release the counts again with injected events, each of which adds `size` people to one cell in one window.
 
     Each is in a random cell and a window of its own, drawn by the seed of the run, after the first day (or third of a
     shorter run), so that there is a usual count to differ from.
@@ -162,7 +162,7 @@ def events_shown(plan: Plan, counts: TrialCounts, size: int) -> EventFigures:
 
 @dataclass(frozen=True)
 class Trial:
-    """A completed trial, the basis for its measures."""
+    """A completed trial, from which metrics are computed."""
 
     #: The run.
     plan: Plan
@@ -194,22 +194,22 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """The seed of the run, from which attacks derive theirs."""
+        """The run's seed, from which attacks derive their own seeds."""
         return self.plan.config.seed or 0
 
     @cached_property
     def days(self) -> NDArray[np.datetime64]:
-        """The local date of each released window, or NaT unless all windows of the date were released."""
+        """The local date of each released window, or NaT unless all windows of that date were released."""
         return self.plan.grid.calendar.whole_days(self.windows)
 
     @cached_property
     def attacked(self) -> MembershipAttack:
-        """Membership attacks on the trial's releases, sharing one pass over the people."""
+        """Membership attacks on the trial's releases, all based on a single pass over the people."""
         observation, _ = self.game.periods(self.plan.grid.n_windows)
         return MembershipAttack(attacked_run(self.plan, observation[1]), self.game)
 
     def with_events(self, size: int) -> EventFigures:
-        """Return the figures of injected events of ``size`` people, based on a second release of the counts."""
+        """Return the metrics of injected events of ``size`` people, computed from a second release of the counts."""
         assert self.counts is not None
         if size not in self.events:
             self.events[size] = events_shown(self.plan, self.counts, size)
@@ -217,7 +217,7 @@ class Trial:
 
     @cached_property
     def recovered(self) -> Recovery:
-        """Trajectories recovered from the trial's releases."""
+        """The trajectories recovered from the trial's releases."""
         return recovered(self.plan, self.released, self.windows.tolist())
 
 
@@ -228,7 +228,8 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account for a configuration, given people read earlier, using all or the named accountants.
+    """Release a configuration and account for it, using people read earlier and either all accountants or only the
+    named ones.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.
@@ -272,7 +273,7 @@ def run_trial(
 
 
 def _of_traces(plan: Plan, events: pl.DataFrame) -> Trial:
-    """Release traces and account for them, using a single shard."""
+    """Release traces and account for them in a single shard."""
     block, terms, grid, space = EventBlock(events, len(events), ()), plan.traces, plan.grid, plan.space
     pieces = [piece for _, piece in points_of(block, grid, space, plan.keys, 1)[1]]
     if not pieces:

@@ -1,4 +1,4 @@
-"""Structured logs of a run, one event per line as JSON or text.
+"""Structured logs of a run, with one event per line as JSON or text.
 
 An event has a name and facts, which are public or identify no one. Messages of other libraries may quote a row of the
 input; a deployment redacts them to their place in the code.
@@ -21,12 +21,12 @@ _logger = logging.getLogger(NAME)
 
 
 def event(name: str, /, **facts: Any) -> None:
-    """Log an event of a run."""
+    """Log an event during a run."""
     _logger.info(name, extra={"facts": facts})
 
 
 def caution(text: str) -> None:
-    """Log a warning for the operator, falling back to standard error if logging is not set up."""
+    """Log a warning for the operator. If logging is not set up, it is written to standard error."""
     _logger.warning(text)
 
 
@@ -37,7 +37,7 @@ def problem(name: str, /, **facts: Any) -> None:
 
 @contextmanager
 def logging_to(stream: TextIO | None = None, style: Style | None = "json", deployment: bool = False) -> Iterator[None]:
-    """Log the events of a run, and the warnings of other libraries, while the block runs.
+    """Log the run's events and the warnings of other libraries for the duration of the block.
 
     ``stream``: None for standard error; ``style``: None for nothing but cautions; ``deployment``: redact the messages
     of others. To be entered before Beam is imported, which adds a handler of its own where the root logger has none.
@@ -72,7 +72,7 @@ class _Formatter(logging.Formatter):
         self.as_json, self.deployment = style == "json", deployment
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record as one line. In a deployment, the messages of other libraries are omitted."""
+        """Format a record as one line. In a deployment, messages from other libraries are omitted."""
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         level = record.levelname.lower()
         facts: dict[str, Any] = getattr(record, "facts", {})

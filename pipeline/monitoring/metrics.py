@@ -1,4 +1,4 @@
-"""Metrics and health of a run: definitions, visibility and recording.
+"""A run's metrics and health: their definitions, visibility and recording.
 
 A measure is *public* if it is a function of the configuration and of the releases; otherwise it is the operator's. Rows
 by outcome are exact counts of private events: repeated readings would subtract the noise of a window. They are never
@@ -47,7 +47,7 @@ class MetricDefinition:
     values: tuple[str, ...] = ()  # all values of the label
 
     def beam_name(self, value: str = "") -> str:
-        """Return the Beam name for one value of the label, such as ``rows_used``."""
+        """Return the metric's name in Beam for one label value, such as ``rows_used``."""
         return "_".join(filter(None, (self.beam, value)))
 
 
@@ -109,19 +109,19 @@ MEASURES = (
 
 
 class Listener:
-    """Base class for listeners to the events of a run. As with `logging`, instrumented code does not refer to them."""
+    """Base class for listeners to a run's events. As with `logging`, instrumented code does not refer to them."""
 
     def record(self, measure: MetricDefinition, amount: float, value: str = "") -> None:
-        """Record a counter increment, a gauge level or a histogram observation."""
+        """Record a counter increment, a gauge value or a histogram observation."""
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Record the level of a counter or gauge maintained by the workers of a cluster."""
+        """Record the value of a counter or gauge that a cluster's workers maintain."""
 
     def enter(self, state: str) -> None:
-        """Record the state of the run: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
+        """Record the run's state: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
 
     def beat(self) -> None:
-        """Record a heartbeat of a stream."""
+        """Record a stream's heartbeat."""
 
 
 #: Listeners of this process while their blocks run (`listening`); none of the run's figures is here.
@@ -130,7 +130,7 @@ _LISTENERS: list[Listener] = []
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners while the block runs. Equal listeners are notified only once."""
+    """Register listeners for the duration of the block. Listeners that are equal are notified only once."""
     _LISTENERS.extend(listeners)
     try:
         yield
@@ -140,7 +140,7 @@ def listening(*listeners: Listener) -> Iterator[None]:
 
 
 class RunMetrics(Listener):
-    """The metrics of a run in two Prometheus registries, ``everything`` and ``public``.
+    """A run's metrics in two Prometheus registries, ``everything`` and ``public``.
 
     A metric is registered with its first value, so that a gauge is absent until it is set; counters begin at 0.
 
@@ -171,7 +171,7 @@ class RunMetrics(Listener):
             metric.observe(amount)
 
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
-        """Set a counter or gauge to the value reported by the workers of a cluster."""
+        """Set a counter or gauge to the value reported by a cluster's workers."""
         if measure.kind == "counter":
             before = self.value(measure, value) or 0.0
             if level < before:  # the engine went back to an earlier checkpoint
@@ -181,16 +181,16 @@ class RunMetrics(Listener):
         self.record(measure, level, value)
 
     def value(self, measure: MetricDefinition, value: str = "") -> float | None:
-        """Return a counter or gauge value for one label value, or None if unset."""
+        """Return the value of a counter or gauge for one label value, or None if it has not been set."""
         labels = {measure.label: value} if measure.label else {}
         return self.everything.get_sample_value(f"penstock_{measure.name}", labels)
 
     def total(self, measure: MetricDefinition) -> float:
-        """Return the sum of a metric over all values of its label."""
+        """Return the sum of a metric over all label values."""
         return sum(self.value(measure, value) or 0.0 for value in measure.values or ("",))
 
     def _metric(self, measure: MetricDefinition, value: str = "") -> Any:
-        """Return the counter, gauge or histogram of a measure for one label value."""
+        """Return the Prometheus counter, gauge or histogram for one label value."""
         with self._lock:
             if (metric := self._metrics.get(measure)) is None:
                 from prometheus_client import Counter, Gauge, Histogram
@@ -211,8 +211,8 @@ class RunMetrics(Listener):
 
 
 class Health(Listener):
-    """The liveness and readiness of a run: ``starting``, ``running``, ``draining`` (stop requested), ``ended`` or
-    ``failed``.
+    """A run's liveness and readiness, and its state: ``starting``, ``running``, ``draining`` (stop requested),
+    ``ended`` or ``failed``.
 
     >>> health = Health()
     >>> with listening(health), running():
@@ -228,13 +228,13 @@ class Health(Listener):
         self._beat: float | None = None
 
     def enter(self, state: str) -> None:
-        """Record the state of the run. A run that has ended needs no heartbeat."""
+        """Record the run's state. A run that has ended needs no heartbeat."""
         self.state = state
         if state == "ended":
             self._beat = None
 
     def beat(self) -> None:
-        """Record a heartbeat. After the first, each is expected within `PATIENCE` of the previous one."""
+        """Record a heartbeat. After the first one, another is expected within `PATIENCE`."""
         self._beat = self._clock()
 
     @property
@@ -253,20 +253,20 @@ class Health(Listener):
 
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
-    """Report a measure to every listener."""
+    """Report a metric to every listener."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.record(measure, amount, value)
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
-    """Forward a value reported by the workers of a cluster to every listener."""
+    """Report a value maintained by a cluster's workers to every listener."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.take_over(measure, level, value)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Report the start of a run on entry to the block, and its end on exit."""
+    """Report that a run has started on entry to the block, and that it has ended on exit."""
     enter("running")
     try:
         yield
@@ -277,7 +277,7 @@ def running() -> Iterator[None]:
 
 
 def enter(state: str) -> None:
-    """Report a change in the state of the run (`Listener.enter`)."""
+    """Report a change of the run's state (`Listener.enter`)."""
     for listener in dict.fromkeys(_LISTENERS):
         listener.enter(state)
 
@@ -289,7 +289,7 @@ def beat() -> None:
 
 
 def read_rows(counts: RowCounts) -> None:
-    """Count rows by outcome; called once per block of events."""
+    """Count rows by outcome. Called once per block of events."""
     amounts = {name: getattr(counts, name) for name in ("used", "late", "out_of_area", "out_of_time")}
     for value, amount in (amounts | {"rejected": sum(counts.rejected.values())}).items():
         if amount:
@@ -297,7 +297,7 @@ def read_rows(counts: RowCounts) -> None:
 
 
 def released(batch: Batch, last_end: int) -> None:
-    """Record a batch of releases. ``last_end`` is the end of its last window in milliseconds since 1970."""
+    """Record a batch of releases. ``last_end`` is the end of the batch's last window in milliseconds since 1970."""
     if not batch.releases:
         return
     for action, n_windows in collections.Counter(str(release.action) for release in batch.releases).items():
@@ -318,7 +318,7 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record the delay between the end of the last window (in seconds since 1970) and its stream releases reaching
+    """Record how long after the end of the last window (in seconds since 1970) a stream's releases were written to
     disk.
     """
     if final_at is not None:
@@ -326,14 +326,14 @@ def written(final_at: float | None) -> None:
 
 
 def reached(time_of_event: int, watermark: int) -> None:
-    """Record a local stream's latest event time and watermark, in milliseconds since 1970."""
+    """Record the latest event time and the watermark of a local stream, both in milliseconds since 1970."""
     if time_of_event > 0:
         record(LATEST_EVENT, time_of_event / 1000)
         record(WATERMARK, watermark / 1000)
 
 
 def checkpoint_written(n_bytes: int) -> None:
-    """Record a local stream's checkpoint."""
+    """Record that a local stream wrote a checkpoint."""
     record(CHECKPOINT, time.time())
     record(CHECKPOINT_BYTES, n_bytes)
     logs.event("checkpoint written", bytes=n_bytes)

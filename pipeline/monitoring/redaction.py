@@ -1,4 +1,4 @@
-"""Redaction of unexpected errors in deployments: type and location are reported, never the message."""
+"""Redact unexpected errors in deployments by reporting their type and location but never their message."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.mechanisms.core.plugin import PenstockError
 
 
 class UnforeseenError(PenstockError):
-    """A redacted unexpected error that keeps only its type and its location in the code."""
+    """An unexpected error, redacted to its type and its location in the code."""
 
 
 @contextmanager
 def redact_errors(deployment: bool) -> Iterator[None]:
-    """Redact errors of other libraries in a deployment, since their messages may quote a row.
+    """Redact errors raised by other libraries in a deployment because their messages may quote a row.
 
     Outside a deployment nothing is done. Raises `UnforeseenError` in place of any error that is not of the project's
     own family.
@@ -48,7 +48,7 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Explain the consequences of a failed write for the run.
+    """Explain what a failed write means for the run.
 
     Raises `DiskError` in place of such an error of the operating system.
 
@@ -66,7 +66,7 @@ def explained() -> Iterator[None]:
 
 
 def _of_disk(error: OSError) -> DiskError | None:
-    """Return a failed write as a `DiskError`, or None for any other error."""
+    """Convert the error from a failed write to a `DiskError`. Returns None for any other error."""
     match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
     number = error.errno or (int(match[1]) if match else 0)
     if number not in _DISK:
@@ -78,7 +78,7 @@ def _of_disk(error: OSError) -> DiskError | None:
 
 
 def redact(error: Exception) -> Exception:
-    """Return an error unchanged if its message cannot quote a row; otherwise reduce it to type and location.
+    """Return an error unchanged if its message cannot quote a row, or reduced to its type and location otherwise.
 
     Of an error of the operating system it says what is wrong as well, without the file: it may be named after a person.
 
@@ -99,7 +99,7 @@ def redact(error: Exception) -> Exception:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the type of an error and its location in the code, based on its innermost cause."""
+    """Return an error's type and location in the code, judging by its innermost cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     frames = traceback.extract_tb(error.__traceback__)

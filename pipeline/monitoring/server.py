@@ -1,4 +1,4 @@
-"""HTTP server for the metrics, health and live page of a run."""
+"""HTTP server for a run's metrics, health checks and live page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 @dataclass(frozen=True)
 class Answer:
-    """A page as a WSGI application. With ``again``, the browser reloads it after a second."""
+    """A page as a WSGI application. If ``again`` is set, the browser reloads it after a second."""
 
     status: int
     text: str
@@ -48,7 +48,7 @@ Pages = Mapping[str, "Callable[[], WSGIApplication]"]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address is a loopback address, or raise `ParameterError` if it is not an IP address."""
+    """Return whether an IP address is a loopback address. Raises `ParameterError` if it is not an IP address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -57,10 +57,12 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages while the block runs, and yield the server's address. Raise `OSError` if the port is in use."""
+    """Serve pages for the duration of the block, and yield the server's address. Raises `OSError` if the port is in
+    use.
+    """
 
     class Server(ThreadingMixIn, WSGIServer):
-        """Server with one thread per request; its threads end with the process."""
+        """Server with one daemon thread per request."""
 
         daemon_threads = True
         address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -76,10 +78,10 @@ def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]
 
 
 def _site(pages: Pages, loopback: bool) -> WSGIApplication:
-    """Return one application for all pages, which answers only GET requests and forbids caching."""
+    """Return an application that serves all pages, answers only GET requests and forbids caching."""
 
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
+        """Respond to a request."""
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
             """Start a response that must not be cached."""
@@ -100,14 +102,16 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
 
 class _Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *arguments: object) -> None:
-        """Suppress request logging, since standard error belongs to the run."""
+        """Suppress request logging because standard error belongs to the run."""
 
 
 def health_pages(health: Health) -> Pages:
-    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (while running)."""
+    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while
+    running).
+    """
 
     def page(is_good: bool) -> Answer:
-        """Return a page that shows the state of the run."""
+        """Return a page that shows the run's state."""
         shown = {"state": health.state, "live": health.live, "ready": health.ready}
         return Answer(200 if is_good else 503, json.dumps(shown) + "\n", "application/json")
 

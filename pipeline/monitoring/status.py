@@ -1,4 +1,4 @@
-"""Status of a run, read from the files in its folder."""
+"""A run's status, read from the files in its folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.output.files import LOCK, READERS, lock_holder, read_part
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """The state and progress of a run. Unknown values are None, and times are in seconds."""
+    """A run's state and progress. Unknown values are None, and times are in seconds."""
 
     # ``running``, ``ended``, or ``stopped``: no process works on a run that has not ended; ``--resume`` continues it.
     state: str
@@ -39,8 +39,8 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Return the status of the run in a folder from its files alone, without locking, or raise `DataError` if there
-    is no run.
+    """Return the status of the run in a folder, based only on its files and without locking. Raises `DataError` if
+    there is no run.
     """
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
@@ -70,7 +70,7 @@ def of_folder(folder: Path) -> Status:
 
 
 def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
-    """Read progress from a local stream's checkpoint, or return an empty dictionary if there is none."""
+    """Read the progress from a local stream's checkpoint. Returns an empty dictionary if there is no checkpoint."""
     if not path.exists():
         return {}
     saved: Mapping[str, Any] = decode_state(path.read_bytes(), *checkpoint.FORMAT)
@@ -88,7 +88,7 @@ def _of_checkpoint(path: Path, released: int | None) -> dict[str, Any]:
 
 
 def _of_cluster(folder: Path) -> dict[str, Any]:
-    """Read any progress written by the workers of a cluster."""
+    """Read the progress written by a cluster's workers, if there is any."""
     parts, known = folder / "operator" / "parts", dict[str, Any]()
     if counted := atomic.read_json(parts / "row_counts" / "cluster.json"):
         known |= {name: counted[name] for name in ("rows", "late")}

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """The result of a check: name, outcome and detail."""
+    """The result of a check: its name, outcome and details."""
 
     name: str
     passed: bool
@@ -42,7 +42,7 @@ class Check:
 
 
 class _Run(NamedTuple):
-    """The folder of a finished run, with its manifests and their configuration."""
+    """A finished run's folder with its manifests and their configuration."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -51,7 +51,9 @@ class _Run(NamedTuple):
 
 
 def verify(folder: Path) -> list[Check]:
-    """Run all checks on the folder of a finished run of counts or traces, or raise `DataError`."""
+    """Run all checks on the folder of a finished run of counts or traces. Raises `DataError` if there is no such
+    run.
+    """
     if (manifest := atomic.read_json(folder / "operator" / "manifest.json")) is None:
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
@@ -73,7 +75,7 @@ def verify(folder: Path) -> list[Check]:
 
 
 def _rows(run: _Run) -> list[Check]:
-    """Check the row equation and, if the input has offsets, compare the counted offsets with the brokers'."""
+    """Check the row equation and, if the input has offsets, compare the counted offsets with those of the brokers."""
     rows, checks = run.manifest["rows"], list[Check]()
     try:
         check_row_equation(rows)
@@ -100,7 +102,9 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 
 def _releases(run: _Run) -> list[Check]:
-    """Check released counts: windows are in order, every cell appears once, and every charge is in the ledger."""
+    """Check that released windows are in order, that each contains every cell once, and that every charge is in the
+    ledger.
+    """
     columns = ["window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(run.folder / "public" / "releases.parquet", columns=columns)
     per_window = releases.group_by("window", maintain_order=True).agg(
@@ -127,7 +131,7 @@ def _releases(run: _Run) -> list[Check]:
 
 
 def _traces(run: _Run) -> list[Check]:
-    """Check that each point is released once and in order, and covered by charges and budgets."""
+    """Check that each point is released once, in order, and is covered by the charges and budgets."""
     plan = make_plan(run.config, run.folder)
     # What a budget in ρ has spent has no ε.
     measure = "rho" if plan.traces.mechanism.guarantee.concentrated else "epsilon"
@@ -152,7 +156,7 @@ def _traces(run: _Run) -> list[Check]:
 def _ledger(
     run: _Run, charges_due: Iterable[tuple[list[Any], float]], detail: str, measure: str = "epsilon"
 ) -> list[Check]:
-    """Check that the ledger covers all release charges, and contains the heads recorded in both manifests.
+    """Check that the ledger covers all charges for the releases and contains the heads recorded in both manifests.
 
     ``detail`` takes the number of charged windows.
     """
