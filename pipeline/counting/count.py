@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.chain import Chain
@@ -33,7 +32,7 @@ from penstock.pipeline.counting.contributions import (
 from penstock.pipeline.counting.ingest import RowCounts, located
 from penstock.pipeline.counting.spec import Batching, RunKeys
 from penstock.pipeline.counting.targets import Targets, no_target_cells, target_cells
-from penstock.pipeline.counting.users import TextTable, user_codes
+from penstock.pipeline.counting.users import CodeTable, user_codes
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import WindowGrid
@@ -80,13 +79,13 @@ def contributions_of(
     keys: RunKeys,
     closed: Integers | None = None,
     used_by_group: dict[int, int] | None = None,
-    texts: TextTable | None = None,
+    ids: CodeTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Return a block's row counts and its distinct contributions by window group and user shard.
 
     ``closed``, of shape (n_rows,): the last window that was final when each row arrived; None: all windows are still
-    open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``texts``: text ids
-    of the blocks before, to which those of this one are added; None: they are hashed block by block.
+    open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``ids``: of the
+    blocks before, to which those of this one are added; None: each block has a table of its own.
     """
     placed = located(block, grid, space, closed)
     row_counts, window, cell, used = placed.counts, placed.window, placed.cell, placed.used
@@ -96,7 +95,7 @@ def contributions_of(
     if used_by_group is not None:
         groups, n_rows = np.unique((window - 1) // batching.group, return_counts=True)
         used_by_group.update(zip(groups.tolist(), n_rows.tolist()))
-    return row_counts, _split(frame, window, cell, bounds.keep, batching, keys, texts)
+    return row_counts, _split(frame, window, cell, bounds.keep, batching, keys, ids)
 
 
 def _split(
@@ -106,7 +105,7 @@ def _split(
     keep: str,
     batching: Batching,
     keys: RunKeys,
-    texts: TextTable | None,
+    ids: CodeTable | None,
 ) -> Iterator[tuple[tuple[int, int], Contributions]]:
     """Yield the distinct contributions for each group of windows and user shard."""
     if len(window) == 0:
@@ -117,8 +116,8 @@ def _split(
     if keys.users is None and users.dtype.is_integer() and layout.holds(users.to_numpy()):
         user = users.to_numpy()
     else:
-        if texts is not None and users.dtype == pl.String and texts.has_room:
-            user, table = texts.codes(users), texts
+        if ids is not None and ids.has_room:
+            user, table = ids.codes(users), ids
         else:
             user, identities = user_codes(users, keys.users)
             if len(identities) > len(user):  # codes of a range of ids with gaps; the table is kept with contributions

@@ -5,21 +5,23 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from penstock.mechanisms.core.plugin import DataError
 from penstock.mechanisms.core.samplers.siphash import keyed_digest
-from penstock.pipeline.counting.contributions import starts_of
+from penstock.pipeline.counting.contributions import starts_of, widened
 
 Integers = NDArray[np.int64]
 
 #: Longer texts, in bytes, are hashed one by one.
 _LONG = 128
-#: Texts that a table takes: it is full with the block that reaches this.
-MAX_TEXTS = 1 << 22
+#: Ids that a table takes: it is full with the block that reaches this.
+MAX_IDS = 1 << 22
 
 
 def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, Integers]:
@@ -50,38 +52,40 @@ def user_codes(users: pl.Series, digest_key: bytes | None) -> tuple[Integers, In
             return values - low, np.arange(low, high + 1, dtype=np.int64)[:, None]
     table, codes = np.unique(values, return_inverse=True)
     codes, table = codes.astype(np.int64), table.astype(np.int64)
-    if digest_key is None:
-        return codes, table[:, None]
-    # No text ends like this, so that no number has the digest of a text.
-    last = np.full(len(table), 8 << 56 | 1, np.uint64)
-    return codes, _digests(digest_key, table.view(np.uint64)[None], last)
+    return codes, table[:, None] if digest_key is None else _digests_of_numbers(table, digest_key)
 
 
-class TextTable:
-    """Open-addressing hash table that assigns codes to string ids. Codes stay the same across blocks.
+class CodeTable:
+    """Open-addressing hash table that assigns codes to user ids. Codes stay the same across blocks.
 
-    A text is known by two hashes of 64 bits under secret seeds, so that two of n texts share a code with probability
-    below n²/2¹²⁹, as they share a digest.
+    An id is known by two hashes of 64 bits under secret seeds: the first says where the search for it begins, the
+    second whether it has been reached. Two of n ids share a code with probability below n/2⁶²: 2⁻⁴⁰ for a full table.
+    With a ``digest_key`` (deployment) ids are told apart by both hashes, or `DataError` is raised.
 
-    >>> table = TextTable()
+    >>> table = CodeTable()
     >>> first, second = table.codes(pl.Series(["b", "a"])), table.codes(pl.Series(["c", "a"]))
     >>> bool(first[1] == second[1]), sorted({*first.tolist(), *second.tolist()}), len(table)
     (True, [0, 1, 2], 3)
     """
 
-    def __init__(self, limit: int = MAX_TEXTS, hashes: Callable[[pl.Series, int], pl.Series] = pl.Series.hash) -> None:
-        self._limit, self._hash = limit, hashes
+    def __init__(
+        self,
+        digest_key: bytes | None = None,
+        limit: int = MAX_IDS,
+        hashes: Callable[[pl.Series, int], pl.Series] = pl.Series.hash,
+    ) -> None:
+        self._key, self._limit, self._hash = digest_key, limit, hashes
         self._seeds = [secrets.randbits(63) for _ in range(2)]
-        self._slots = np.full(1 << 12, -1, np.int32)  # at most half of them are taken, by the code of a text
-        self._hashes = [np.zeros(len(self._slots) // 2, np.uint64) for _ in self._seeds]  # by code
-        self._identities = np.empty((0, 2), np.int64)
+        self._n_ids = 0
+        self._hashes, self._identities = np.empty((2, 0), np.uint64), np.empty((0, 2), np.int64)  # by code
+        self._grow(1 << 12)
 
     def __len__(self) -> int:
-        return len(self._identities)
+        return self._n_ids
 
     @property
     def has_room(self) -> bool:
-        """Return whether more strings fit within the limit of a few hundred megabytes."""
+        """Return whether more ids fit within the limit of a few hundred megabytes."""
         return len(self) < self._limit
 
     def codes(self, users: pl.Series) -> Integers:
@@ -89,55 +93,64 @@ class TextTable:
         hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
         codes = self._lookup(hashes)
         while len(new := np.flatnonzero(codes < 0)):
-            first = new[np.unique(hashes[0][new], return_index=True)[1]]
+            first = new[np.unique(hashes[1][new], return_index=True)[1]]
             self._add([column[first] for column in hashes], users.gather(first))
             codes[new] = self._lookup([column[new] for column in hashes])
+        if self._key is not None and not np.array_equal(self._hashes[0].take(codes), hashes[0]):
+            raise DataError("two user ids were not told apart by random hashes, which is rare: run once more")
         return codes.astype(np.int64)
 
     def of(self, codes: Integers | slice) -> Integers:
-        """Return the identities for user codes, shape (n, 1) or (n, 2)."""
-        return self._identities[codes]
+        """Return the identities for user codes, shape (n, 2)."""
+        return self._identities[: len(self)][codes]
+
+    def _grow(self, n_slots: int) -> None:
+        """Make empty slots, of which at most half will be taken, and room for as many ids."""
+        self._codes = np.full(n_slots, -1, np.int32)  # of the id in each slot
+        self._marks = np.zeros(n_slots, np.uint64)  # and its second hash
+        # Arrays of their own: groups may be counted in other threads that ask for identities.
+        hashes, identities = np.empty((2, n_slots // 2), np.uint64), np.empty((n_slots // 2, 2), np.int64)
+        hashes[:, : len(self)] = self._hashes[:, : len(self)]
+        identities[: len(self)] = self._identities[: len(self)]
+        self._hashes, self._identities = hashes, identities
 
     def _lookup(self, hashes: list[NDArray[np.uint64]]) -> NDArray[np.int32]:
         """Return the code for each pair of hashes, or -1 if the pair is not in the table."""
-        slot = self._first_slots(hashes)
-        codes = self._slots.take(slot)
-        others = np.flatnonzero(self._is_taken(codes, hashes))
-        while len(others):
-            slot[others] = at = (slot[others] + 1) % len(self._slots)
-            codes[others] = code = self._slots[at]
-            others = others[self._is_taken(code, [column[others] for column in hashes])]
+        slot, mark = self._slots(hashes[0]), hashes[1]
+        codes = self._codes.take(slot)
+        others = np.flatnonzero(self._marks.take(slot) != mark)
+        while len(others := others[codes[others] >= 0]):
+            slot[others] = at = self._slots(slot[others] + 1)
+            codes[others] = self._codes.take(at)
+            others = others[self._marks.take(at) != mark[others]]
         return codes
 
-    def _first_slots(self, hashes: list[NDArray[np.uint64]]) -> Integers:
-        return (hashes[0] & np.uint64(len(self._slots) - 1)).astype(np.int64)
+    def _slots(self, numbers: NDArray[Any]) -> Integers:
+        return numbers.view(np.int64) & (len(self._codes) - 1)
 
-    def _is_taken(self, codes: NDArray[np.int32], hashes: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
-        """Return whether the slot found for each pair holds a different string."""
-        pairs = zip(self._hashes, hashes)
-        is_other: list[NDArray[np.bool_]] = [known.take(codes) != column for known, column in pairs]
-        return (codes >= 0) & (is_other[0] | is_other[1])
-
-    def _add(self, hashes: list[NDArray[np.uint64]], texts: pl.Series) -> None:
-        """Add strings that are not in the table yet."""
-        digests = _digests_of_text(*_bytes_of(texts.to_arrow()), None)
-        codes = np.arange(len(self), len(self) + len(texts))
-        n_texts = len(self) + len(texts)
-        if 2 * n_texts > len(self._slots):
-            self._slots = np.full(1 << (3 * n_texts).bit_length(), -1, np.int32)
-            kept = [column[: len(self)] for column in self._hashes]
-            self._hashes = [np.resize(column, len(self._slots) // 2) for column in self._hashes]
-            hashes, codes = [np.append(*pair) for pair in zip(kept, hashes)], np.arange(n_texts)
-        for known, column in zip(self._hashes, hashes):
-            known[codes] = column
-        slot = self._first_slots(hashes)
+    def _add(self, hashes: list[NDArray[np.uint64]], users: pl.Series) -> None:
+        """Add ids that are not in the table yet."""
+        codes = np.arange(len(self), len(self) + len(users))
+        n_ids = len(self) + len(users)
+        if is_full := 2 * n_ids > len(self._codes):
+            self._grow(1 << (3 * n_ids).bit_length())
+        self._hashes[:, codes] = hashes
+        if users.dtype == pl.String:
+            self._identities[codes] = _digests_of_text(*_bytes_of(users.to_arrow()), self._key)
+        elif self._key is not None:
+            self._identities[codes] = _digests_of_numbers(users.to_numpy(), self._key)
+        else:
+            self._identities[codes] = widened(users.to_numpy()[:, None], 2)
+        self._n_ids = n_ids
+        if is_full:
+            codes = np.arange(n_ids)
+        slot = self._slots(self._hashes[0, codes])
         while len(codes):
-            is_free = self._slots[slot] < 0
-            self._slots[slot[is_free]] = codes[is_free]  # of several that want one the last has it
-            others = self._slots[slot] != codes
-            codes, slot = codes[others], (slot[others] + 1) % len(self._slots)
-        # An array of their own: groups may be counted in other threads that ask for identities.
-        self._identities = np.concatenate([self._identities, digests])
+            is_free = self._codes[slot] < 0
+            self._codes[slot[is_free]] = codes[is_free]  # of several that want one the last has it
+            others = self._codes[slot] != codes
+            self._marks[slot[~others]] = self._hashes[1, codes[~others]]
+            codes, slot = codes[others], self._slots(slot[others] + 1)
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
@@ -168,6 +181,12 @@ def _digests(key: bytes | None, words: NDArray[np.uint64], last: NDArray[np.uint
     """Return each message's digest under a derived key, shape (n, 2)."""
     secret = hashlib.blake2b(b"user identity", digest_size=16, key=key or b"").digest()
     return np.ascontiguousarray(keyed_digest(secret, words, last).T).view(np.int64)
+
+
+def _digests_of_numbers(numbers: Integers, key: bytes) -> Integers:
+    """Return the digest of each number."""
+    # No text ends like this, so that no number has the digest of a text.
+    return _digests(key, numbers.view(np.uint64)[None], np.full(len(numbers), 8 << 56 | 1, np.uint64))
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:

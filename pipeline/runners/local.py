@@ -20,7 +20,7 @@ from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, union
 from penstock.pipeline.counting.count import GroupCounts, join_visits, nothing, summarise_users
 from penstock.pipeline.counting.ingest import RowCounts, closed_before
-from penstock.pipeline.counting.users import TextTable
+from penstock.pipeline.counting.users import CodeTable
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
@@ -124,10 +124,10 @@ def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work
     """Yield window groups and their contributions in order, each once the source has no more rows for the group."""
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
     order, n_passed = RowOrder(source), 0
-    # Not for a deployment, where no id is kept, nor for shards of users, which go by identities.
-    texts = TextTable() if plan.config.mode == "simulation" and plan.batching.n_shards == 1 else None
+    # Not for shards of users, which go by identities. Of a deployment's ids only keyed digests are kept.
+    ids = CodeTable(plan.keys.users) if plan.batching.n_shards == 1 else None
     try:
-        for parts in _read(plan, source, writer, partial(shared.reduced, plan, texts=texts), order):
+        for parts in _read(plan, source, writer, partial(shared.reduced, plan, ids=ids), order):
             for (group, shard), piece in parts:
                 held.add(group, shard, piece)
             n_final = plan.grid.last_final(order.watermark) // plan.batching.group

@@ -23,7 +23,7 @@ from penstock.pipeline.counting.contributions import Contributions
 from penstock.pipeline.counting.count import GroupCounts, contributions_of, count_group, nothing, visits
 from penstock.pipeline.counting.ingest import RowCounts, ingested
 from penstock.pipeline.counting.targets import PrivateFacts
-from penstock.pipeline.counting.users import TextTable
+from penstock.pipeline.counting.users import CodeTable
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.output.files import PART_ROWS, parts_folder
 from penstock.pipeline.output.writer import RunWriter
@@ -70,11 +70,11 @@ def reduced(
     block: EventBlock,
     closed: NDArray[np.int64] | None = None,
     used_by_group: dict[int, int] | None = None,
-    texts: TextTable | None = None,
+    ids: CodeTable | None = None,
 ) -> tuple[RowCounts, Iterator[tuple[tuple[int, int], Contributions]]]:
     """Reduce a block to row counts and contributions by calling `contributions_of` with the plan's settings."""
     parts = plan.grid, plan.space, plan.bounds, plan.batching, plan.keys
-    return contributions_of(block, *parts, closed, used_by_group, texts)
+    return contributions_of(block, *parts, closed, used_by_group, ids)
 
 
 def counted(

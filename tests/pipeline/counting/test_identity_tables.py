@@ -21,7 +21,7 @@ from penstock.pipeline.counting.contributions import (
     widened,
 )
 from penstock.pipeline.counting.count import summarise_users
-from penstock.pipeline.counting.users import TextTable, text_digest
+from penstock.pipeline.counting.users import CodeTable, user_codes
 from penstock.pipeline.runners.shared import counted, reduced
 from penstock.pipeline.sources.base import EventBlock
 from tests.tools.small_configuration import START, made_up_events, small_sections
@@ -94,16 +94,17 @@ def of_everybody(seen, plan):
 
 @pytest.mark.parametrize("most", [10**6, 20], ids=["one table", "full after some blocks"])
 @pytest.mark.parametrize("more", [{}, {"max_cells": 1, "keep": "first"}, {"max_cells": 1}])
-def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most):
+@pytest.mark.parametrize("users", USERS.values(), ids=USERS)
+def test_ids_by_one_code_are_counted_as_by_their_identities(tmp_path, users, more, most):
     sections = small_sections(tmp_path)
     sections["bounding"] = {**sections.get("bounding", {}), **more}
     plan = make_plan(loads(json.dumps(sections)))
-    texts, ways = TextTable(most), ({}, {})
-    for block in blocks(USERS["text"], n_blocks=9):
-        for table, pieces in zip((None, texts), ways):
-            for (group, _), piece in reduced(plan, block, texts=table)[1]:
+    ids, ways = CodeTable(limit=most), ({}, {})
+    for block in blocks(users, n_blocks=9):
+        for table, pieces in zip((None, ids), ways):
+            for (group, _), piece in reduced(plan, block, ids=table)[1]:
                 pieces.setdefault(group, []).append(piece)
-    assert len(texts) >= min(most, len(USERS["text"]))
+    assert len(ids) >= min(most, len(users))
     assert len(ways[0]) > 1
     summaries = []
     for pieces in ways:
@@ -116,9 +117,11 @@ def test_texts_by_one_code_are_counted_as_by_their_digests(tmp_path, more, most)
     assert np.sum(summaries[0][0][0][0]) > np.sum(summaries[0][0][0][1]) > 0
 
 
+@pytest.mark.parametrize("key", [None, b"k" * 32])
 @pytest.mark.parametrize("n_hashes", [1, 3, None], ids=["all equal", "three", "as they are"])
-def test_texts_of_one_hash_have_codes_of_their_own(n_hashes):
-    """One of the two hashes of a text is nearly always that of others: it takes both to be a text."""
+@pytest.mark.parametrize("make", ["user {}".format, int], ids=["texts", "numbers"])
+def test_ids_of_one_hash_have_codes_of_their_own(n_hashes, key, make):
+    """The first hash of an id is that of others: the second tells them apart."""
     seeds = []
 
     def coarse(users, seed):
@@ -126,15 +129,30 @@ def test_texts_of_one_hash_have_codes_of_their_own(n_hashes):
         hashes = users.hash(seed)
         return hashes % n_hashes if n_hashes and seed == seeds[0] else hashes
 
-    random, table, code_of = np.random.default_rng(5), TextTable(hashes=coarse), {}
-    assert table.codes(pl.Series([], dtype=pl.String)).tolist() == []
+    random, table, code_of = np.random.default_rng(5), CodeTable(key, hashes=coarse), {}
+    assert table.codes(pl.Series([], dtype=pl.String if make is not int else pl.Int64)).tolist() == []
     for n in (1, 4, 40, 400):
-        names = [f"user {number}" for number in random.integers(n, size=2 * n).tolist()]
+        names = list(map(make, random.integers(n, size=2 * n).tolist()))
         for name, code in zip(names, table.codes(pl.Series(names)).tolist()):
             assert code_of.setdefault(name, code) == code
     assert sorted(code_of.values()) == list(range(len(table)))
-    identities = table.of(np.array(list(code_of.values())))
-    assert identities.tolist() == [list(text_digest(name)) for name in code_of]
+    codes, identities = user_codes(pl.Series(list(code_of)), key)
+    assert np.array_equal(table.of(np.array(list(code_of.values()))), widened(identities[codes], 2))
+
+
+def test_a_deployment_never_takes_two_ids_for_one():
+    seeds = []
+
+    def coarse(users, seed):
+        """Return the same second hash for every id, and a first hash with the same beginning."""
+        seeds.append(seed)
+        return users.hash(seed) // 2**40 * 2**40 if seed == seeds[0] else users.hash(seed) * 0
+
+    names = pl.Series(["ann", "bob"])
+    assert len(set(CodeTable(hashes=coarse).codes(names).tolist())) == 1
+    seeds.clear()
+    with pytest.raises(DataError, match="run once more"):
+        CodeTable(b"k" * 32, hashes=coarse).codes(names)
 
 
 def test_bare_keys_are_read_as_they_are_written(plan):
