@@ -94,7 +94,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     missed = f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else ""
     lines = [f"grid {chosen.tried[-1]}{missed}"]
     if chosen.attacked:
-        head = f"{'advantage over the maximum exposed people':44}{'mean':>10}{'interval':>20}"
+        head = f"{'advantage over the most exposed people':44}{'mean':>10}{'interval':>20}"
         lines.append(f"{head}  at most {asked.advantage:g}")
     for row in chosen.attacked:
         ends = "" if row["low"] is None else f"{row['low']:.3f} to {row['high']:.3f}"

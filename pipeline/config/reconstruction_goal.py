@@ -319,6 +319,6 @@ def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[s
     while n_safe and (share_at_value := share_at(n_safe, _CHECK)) > share:
         n_safe -= 1
     if n_safe in (0, len(cells)):
-        text = "keep the goal, all of them active" if n_safe else "cannot keep the goal: one active cell tells too much"
+        text = "keep the goal, all of them active" if n_safe else "cannot keep the goal: one cell has a bound above it"
         raise ConfigError((f"sensors: counts without noise {text}",))
     return "sensors", "fixed", sorted(cells[cell] for cell in order[:n_safe]), share_at_value

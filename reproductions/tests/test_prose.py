@@ -201,9 +201,11 @@ def conditional() -> list[str]:
 
 
 def advantage() -> list[str]:
-    rows = table("choose_advantage")
-    words = f"{rows['mean'].min():.2f} to {rows['mean'].max():.2f}"
-    return [f"([all {len(rows.filter('refused'))} refused](../reproductions/results/choose_advantage.csv), {words})"]
+    strict, rows = table("choose_advantage", limit=0.2), table("choose_advantage", limit=0.4)
+    assert strict["refused"].all()
+    n_kept = len(rows) - len(rows.filter("refused"))
+    words = f"({rows['mean'].min():.2f} to {rows['mean'].max():.2f}), at 0.2 none"
+    return [f"[{n_kept} of {len(rows)}](../reproductions/results/choose_advantage.csv) {words}"]
 
 
 def spread_landmarks() -> list[str]:
