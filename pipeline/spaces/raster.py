@@ -103,9 +103,11 @@ class Bins:
     def pairs(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the indices of all pairs of a point and a box that contains it. A box contains its border."""
         column, row = self._bin(longitude, latitude)
-        first, after = self.offsets[row * self.n_bins + column], self.offsets[row * self.n_bins + column + 1]
-        n_listed = after - first
-        point = np.repeat(np.arange(len(longitude)), n_listed)
+        bins = row * self.n_bins + column
+        order = np.argsort(bins)  # one bin after another, so that what is in its boxes stays in the processor's cache
+        first = self.offsets[bins[order]]
+        n_listed = self.offsets[bins[order] + 1] - first
+        point = np.repeat(order, n_listed)
         box = self.listed[np.arange(len(point)) + np.repeat(first - np.cumsum(n_listed) + n_listed, n_listed)]
         west, south, east, north = self.boxes[box].T
         x, y = longitude[point], latitude[point]
