@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.contract import Postprocess
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 
+#: Largest size of a bound: far above any count.
+_MOST = 10**12
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clip(Postprocess):
@@ -47,6 +50,9 @@ class Clip(Postprocess):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("least", "most"):
+            if abs(getattr(self, name) or 0.0) > _MOST:
+                raise ParameterError(name, getattr(self, name), f"null, or at most {_MOST:,} in size")
         low, high = self._bounds()
         if low > high:
             raise ParameterError("most", self.most, f"at least {low:g}")

@@ -127,3 +127,6 @@ def test_clipping_bounds_and_rounds_what_is_released():
     np.testing.assert_array_equal(unbounded, [-3.0, 0.0, 0.0, 3.0, np.nan, 40.0])
     with pytest.raises(ParameterError, match="most: 1 is not allowed; it must be at least 2"):
         get("clip")(least=2, most=1)
+    for bound in (np.inf, -np.inf, 1e308):
+        with pytest.raises(ParameterError, match="it must be null, or at most 1,000,000,000,000 in size"):
+            get("clip")(least=bound)
