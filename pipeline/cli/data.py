@@ -216,6 +216,7 @@ _PARTS = {
     "date": "the day, where time is an hour of the day",
     "latitude": "degrees north",
     "longitude": "degrees east",
+    "point": "both, as WKT or WKB",
     "place": "name of the place",
 }
 

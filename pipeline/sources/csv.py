@@ -18,7 +18,6 @@ from penstock.pipeline.sources.reading.text import (
     TextBatch,
     TextSource,
     as_numbers,
-    join_date,
     numbered,
 )
 
@@ -105,14 +104,15 @@ class Csv(MappedColumns, TextSource):
         missing.
         """
         types: dict[str, type[pl.DataType]] = dict.fromkeys(("time", "arrival"), self.time.dtype)
-        types |= {"user": _USER_TYPES[self.user_type], "date": pl.String, "place": pl.String}
+        types |= {"user": _USER_TYPES[self.user_type], **dict.fromkeys(("date", "place", "point"), pl.String)}
         number = pl.String if self._has_quoted_decimals else pl.Float64
         return {name: types.get(part, number) for part, name in self.find_columns(columns, file).items()}
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Return the columns under their common names, with times parsed."""
         columns = self.find_columns(batch.format.columns, batch.segments[0].file)
-        frame = join_date(rows.raw.select(pl.col(name).alias(part) for part, name in columns.items()))
+        parts = rows.raw.select(pl.col(name).alias(part) for part, name in columns.items())
+        frame = self.joined(parts, [segment.file for segment in batch.segments], lambda: rows.segments(batch))
         if "user" not in columns:
             frame = frame.with_columns(numbered(rows, batch))
         if self._has_quoted_decimals:

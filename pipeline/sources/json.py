@@ -18,7 +18,6 @@ from penstock.pipeline.sources.reading.payload import column_of
 from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
     as_numbers,
-    join_date,
     numbered_rows,
     raw_text,
     table_blocks,
@@ -82,12 +81,13 @@ class Json(MappedColumns, PathSource):
     def _blocks(
         self, objects: list[Any], columns: dict[str, str], file: str, row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
-        events = join_date(pl.DataFrame([text_at(name, objects).alias(part) for part, name in columns.items()]))
+        parts = pl.DataFrame([text_at(name, objects).alias(part) for part, name in columns.items()])
+        events = self.joined(parts, [file])
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, row, len(objects)))
         is_object = pl.Series([isinstance(each, dict) for each in objects])
-        degrees = (name for name in ("latitude", "longitude") if name in columns)
-        events = self.timed(events.with_columns(as_numbers(pl.col(list(degrees)))))
+        degrees = [name for name in ("latitude", "longitude") if name in columns]
+        events = self.timed(events.with_columns(as_numbers(pl.col(degrees))))
         problem = pl.when(is_object).then(pl.col("problem")).otherwise(pl.lit("not a JSON object"))
 
         def raw(rows: list[int]) -> list[str]:

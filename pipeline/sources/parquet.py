@@ -19,7 +19,6 @@ from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
     as_numbers,
     is_whole,
-    join_date,
     numbered_rows,
     table_blocks,
 )
@@ -96,14 +95,14 @@ class Parquet(MappedColumns, PathSource):
         self, batch: pa.RecordBatch, columns: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
         raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
-        events = join_date(raw.select(pl.col(name).alias(part) for part, name in columns.items()))
+        events = self.joined(raw.select(pl.col(name).alias(part) for part, name in columns.items()), [file])
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, first_row, raw.height))
         events = events.with_columns(
             (user := _users(events["user"])),
-            _too_large(events["user"], user),
+            pl.coalesce(*(["problem"] if "problem" in events.columns else []), _too_large(events["user"], user)),
             *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
-            *(_degrees(events[name]) for name in ("latitude", "longitude") if name in columns),
+            *(_degrees(events[name]) for name in ("latitude", "longitude") if name in events.columns),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
         )
 
@@ -122,7 +121,8 @@ class Parquet(MappedColumns, PathSource):
         columns = self.find_columns(schema.names, file)
         for part, name in columns.items():
             kind = schema.field(name).type
-            if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or "binary" in str(kind):
+            is_binary = "binary" in str(kind) and part != "point"
+            if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType) or is_binary:
                 raise DataError(f"{file}: column {name!r} for {part}: {kind} is neither a number nor text nor a time")
         if (column := columns.get("user")) is None:
             return pl.String

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import shapely
 from numpy.typing import NDArray
 from shapely.errors import ShapelyError
@@ -26,6 +27,8 @@ _WGS84 = ("CRS84", "EPSG4326", "WGS84", "WGS1984")
 _VERSION = r"(?<=EPSG)(\.XML#|:[\d.]+:)"
 #: First bytes of files.
 _PARQUET, _SQLITE = b"PAR1", b"SQLi"
+#: A geometry in a line of a table: well-known text, or well-known binary as hexadecimal digits.
+_GEOMETRY = re.compile(r"(?i)(SRID=\d+;)?\s*(MULTI)?(POLYGON|LINESTRING)\b|0[01][0-9A-F]{40,}")
 #: Bytes of the box before a geometry in a GeoPackage, by its kind.
 _BOXES = {0: 0, 1: 32, 2: 48, 3: 48, 4: 64}
 #: How far a map goes beyond the cells, as a share of their extent.
@@ -46,8 +49,8 @@ class _Wrong(Exception):
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
-    """Read the named polygons in a GeoJSON (RFC 7946), GeoParquet (1.0 or 1.1 with well-known binary) or GeoPackage
-    file.
+    """Read the named polygons in a GeoJSON (RFC 7946), GeoParquet (1.0 or 1.1 with well-known binary), GeoPackage or
+    CSV file (well-known text or binary).
 
     Positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
@@ -140,8 +143,28 @@ def _features(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
         raise DataError(f"{path}: {error.strerror or error}") from error
     if content[:4] == _SQLITE:
         yield from _of_geopackage(path, name)
+    elif content[:4] == _PARQUET:
+        yield from _of_geoparquet(path, name)
     else:
-        yield from _of_geoparquet(path, name) if content[:4] == _PARQUET else _of_geojson(path, content, name)
+        text = content.decode("utf-8-sig", "replace")
+        is_table = text.lstrip()[:1] not in ("{", "[") and _GEOMETRY.search(text)
+        yield from _of_csv(path, text, name) if is_table else _of_geojson(path, content, name)
+
+
+def _of_csv(path: str, text: str, name: str | None) -> Iterator[tuple[Any, Any]]:
+    """Yield the name and geometry of every row in CSV."""
+    separator = max(",;\t|", key=text.partition("\n")[0].count)
+    try:
+        table = pl.read_csv(text.encode(), separator=separator, infer_schema=False)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: cannot be read as CSV ({error})") from error
+    columns = [one for one in table.columns if any(_GEOMETRY.match(value or "") for value in table[one].head(1))]
+    if not columns:
+        raise DataError(f"{path}: no column of the first row holds a polygon as well-known text or binary; {CONVERT}")
+    if name is not None and name not in table.columns:
+        known = ", ".join(one for one in table.columns if one != columns[0]) or "none"
+        raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
+    yield from zip(table[name or columns[0]], table[columns[0]])
 
 
 def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[Any, Any]]:
@@ -189,7 +212,7 @@ def _shape(geometry: Any) -> Any:
     if geometry is None:
         raise _Wrong("its geometry is missing")
     code = 0
-    if isinstance(geometry, str) and (prefix := re.match(r"SRID=(\d+);", geometry)):
+    if isinstance(geometry, str) and (prefix := re.match(r"(?i)SRID=(\d+);", geometry)):
         code, geometry = int(prefix[1]), geometry[prefix.end() :]
     try:
         if isinstance(geometry, bytes) or (isinstance(geometry, str) and re.fullmatch("[0-9A-Fa-f]+", geometry)):

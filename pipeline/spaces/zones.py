@@ -21,7 +21,7 @@ _CHUNK = 1 << 18  # rows at a time
 
 @dataclass(frozen=True, kw_only=True)
 class Zones(Space):
-    """A space with one cell per polygon or multipolygon in a GeoJSON, GeoParquet or GeoPackage file.
+    """A space with one cell per polygon or multipolygon in a GeoJSON, GeoParquet, GeoPackage or CSV file.
 
     A point on a border belongs to the zone, and a point of several zones to the first of them in the file: every point
     is in one zone or in none, and none falls between two zones that have a border in common. Sides are straight in
@@ -30,7 +30,8 @@ class Zones(Space):
     Parameters
     ----------
     path
-        GeoJSON (RFC 7946) or GeoParquet file, in longitude and latitude (WGS 84), one feature a zone.
+        GeoJSON (RFC 7946), GeoParquet, GeoPackage or CSV file (WKT or WKB), in longitude and latitude (WGS 84), one
+        feature a zone.
     name
         Property, or column, that names the zones.
 
@@ -58,7 +59,7 @@ class Zones(Space):
     [0, 0, 1, -1]
     """
 
-    path: str = parameter(doc="GeoJSON, GeoParquet or GeoPackage file of the zones", kind="path")
+    path: str = parameter(doc="GeoJSON, GeoParquet, GeoPackage or CSV (WKT) file of the zones", kind="path")
     name: str = parameter(doc="property, or column, that names the zones")
 
     @cached_property

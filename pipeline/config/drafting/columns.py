@@ -1,4 +1,4 @@
-"""Guess a file's user, time and place columns from their names, in eleven languages, and from their values."""
+"""Guess a file's user, time and place columns from their names, in sixteen languages, and from their values."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from penstock.pipeline.config.drafting.time_formats import CLOCKS, DAYS, MAJORIT
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json, lists_of, names_in, text_at
 from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.reading.columns import FILE_NAME, day_in, positions
 from penstock.pipeline.sources.reading.inputs import list_files, matches, open_inputs
 from penstock.pipeline.spaces.tables import is_number
 
@@ -32,55 +33,61 @@ KINDS = 10
 #: Stands in a draft for what is not known.
 FIXME = "FIXME"
 
-#: A part of an event, and words for it: those that tell most in the first line. English, Arabic, Chinese, Dutch,
-#: French, German, Italian, Japanese, Portuguese, Russian, Spanish.
+#: A part of an event, and words for it: those that tell most in the first line. English, Arabic, Bengali,
+#: Chinese, Dutch, French, German, Hindi, Indonesian, Italian, Japanese, Korean, Portuguese, Russian, Spanish, Urdu.
 _WORDS = {
     "time": (
         "timestamp datetime zeitstempel zeitpunkt horodatage horodate fechahora datahora dataora tijdstempel tijdstip"
-        " momento 日時 时间戳 タイムスタンプ момент ts",
-        "time uhrzeit zeit heure hora ora horario orario tijd время وقت ساعة 时间 時間 時刻 时刻",
-        "started start beginn debut inicio inizio начало بداية 开始 開始",
-        "date datum jour fecha data dia дата تاريخ 日期 日付",
+        " momento 日時 时间戳 タイムスタンプ 일시 момент टाइमस्टैम्प টাইমস্ট্যাম্প ts",
+        "time uhrzeit zeit heure hora ora horario orario tijd waktu время وقت ساعة 时间 時間 時刻 时刻 시간 시각"
+        " समय সময়",
+        "started start beginn debut inicio inizio mulai начало بداية 开始 開始",
+        "date datum jour fecha data dia tanggal дата تاريخ تاریخ 日期 日付 날짜 दिनांक तारीख तिथि তারিখ",
         "when at instant",
     ),
-    "date": ("date datum jour fecha data dia day tag giorno dag дата день تاريخ يوم 日期 日付",),
+    "date": (
+        "date datum jour fecha data dia day tag giorno dag tanggal дата день تاريخ تاریخ يوم 日期 日付 날짜 일자"
+        " दिनांक तारीख तिथि তারিখ",
+    ),
     "latitude": (
-        "latitude breitengrad latitud latitudine breedtegraad breddegrad широта 纬度 緯度 عرض",
+        "latitude breitengrad latitud latitudine breedtegraad breddegrad lintang широта 纬度 緯度 위도 عرض अक्षांश অক্ষাংশ",
         "lat breite",
         "y coordinates.1",
     ),
     "longitude": (
-        "longitude laengengrad langengrad longitud longitudine lengtegraad долгота 经度 經度 経度 طول",
+        "longitude laengengrad langengrad longitud longitudine lengtegraad bujur долгота 经度 經度 経度 경도 طول"
+        " देशांतर देशान्तर रेखांश দ্রাঘিমাংশ দ্রাঘিমা",
         "lon lng long lange laenge",
         "x coordinates.0",
     ),
     "user": (
-        "user utilisateur usager benutzer nutzer usuario utilizador utente gebruiker пользовател مستخدم 用户 用戶"
-        " ユーザー 利用者",
+        "user utilisateur usager benutzer nutzer usuario utilizador utente gebruiker pengguna пользовател مستخدم صارف"
+        " 用户 用戶 ユーザー 利用者 사용자 이용자 उपयोगकर्ता प्रयोक्ता ব্যবহারকারী",
         "rider person passenger personne passager voyageur fahrgast teilnehmer persona pasajero pessoa passageiro"
-        " passeggero viaggiatore reiziger persoon пассажир راكب شخص 乘客 乗客 旅客",
-        "customer member subscriber client abonne kunde cliente klant abonado assinante клиент абонент عميل 会员 客户"
-        " 顧客 会員",
+        " passeggero viaggiatore reiziger persoon penumpang пассажир راكب مسافر شخص 乘客 乗客 旅客 승객"
+        " यात्री व्यक्ति যাত্রী",
+        "customer member subscriber client abonne kunde cliente klant abonado assinante pelanggan клиент абонент عميل"
+        " 会员 客户 顧客 会員 고객 ग्राहक গ্রাহক",
         "msisdn imsi uid",
-        "card carte karte tarjeta cartao tessera kaart карт بطاقة 卡号 卡 カード",
-        "device phone imei appareil gerat geraet dispositivo apparaat устройство جهاز 设备 手机 端末",
+        "card carte karte tarjeta cartao tessera kaart kartu карт بطاقة کارڈ 卡号 卡 カード 카드 कार्ड কার্ড",
+        "device phone imei appareil gerat geraet dispositivo apparaat perangkat устройство جهاز 设备 手机"
+        " 端末 기기 단말기 डिवाइस उपकरण ডিভাইস",
         "cab taxi vehicle bike velo fahrrad fahrzeug vehiculo veiculo veicolo",
         "id",
     ),
     "place": (
         "place station stop venue arret gare haltestelle bahnhof estacion parada estacao paragem stazione fermata halte"
-        " станци остановк محطة موقف 站点 车站 站 駅 停留所",
+        " stasiun станци остановк محطة موقف اسٹیشن اسٹاپ 站点 车站 站 駅 停留所 정류장 정류소 स्टेशन स्टॉप স্টেশন স্টপ",
         "zone location poi site lieu commune quartier ort stadtteil lugar barrio zona local bairro luogo quartiere"
-        " plaats wijk место район مكان منطقة 地点 区 場所 エリア",
+        " plaats wijk lokasi tempat место район مكان منطقة مقام 地点 区 場所 エリア 장소 지역 स्थान क्षेत्र স্থান এলাকা",
         "cell",
     ),
 }
 #: Name of a column that says of what kind people are, or how many, and values that are a position in one.
 _KIND = re.compile(r"type|kind|class|categ|segment|vendor|provider|operator|casual|count|number of|s$", re.IGNORECASE)
-_POSITION = (
-    r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
-    r"|^(01010000[02]0|00[02]0000001)[0-9A-Fa-f]{32,}$"  # a point as PostGIS writes it
-)
+_POSITION = r"-?\d+\.\d+[,; ]\s*-?\d+\.\d+|^\s*\d+\s*°"
+#: What is tried as a point in well-known text, or in well-known binary as hexadecimal digits.
+_POINT = r"(?i)POINT|^\s*[0-9A-F]{42,}\s*$"
 #: End of a name that says that it is an identifier, and not of what.
 _ID_NAME = re.compile(r"((^|[\W_])(?i:id)|(?<=[a-z])I[Dd])$")
 #: What unreadable numbers may be, by the part of an event that they are named after: from, up to, meaning.
@@ -177,7 +184,7 @@ class Table:
         decimal = stated.decimal or ("," if commas else ".")
         if decimal == ",":
             frame = frame.with_columns(pl.col(commas).str.replace(",", ".", literal=True))
-        return cls(frame, separator, quote, decimal, encoding, has_header, notes=notes)
+        return cls(_with_day(frame, path), separator, quote, decimal, encoding, has_header, notes=notes)
 
     @classmethod
     def _of_parquet(cls, file: str) -> Table:
@@ -188,10 +195,10 @@ class Table:
             raise DataError(f"{file}: cannot be read as Parquet: {error}") from error
         if batch is None or not batch.num_rows:
             raise DataError(f"{file}: has no rows to look at")
-        frame = pl.DataFrame(batch)
-        frame = frame.select(~(selectors.nested() | selectors.binary() | selectors.duration()))
+        frame = pl.DataFrame(batch).with_columns(selectors.binary().bin.encode("hex"))
+        frame = frame.select(~(selectors.nested() | selectors.duration()))
         texts = frame.select(selectors.datetime().dt.to_string("iso"), (~selectors.datetime()).cast(pl.String))
-        return cls(texts.select(frame.columns), source=Parquet)
+        return cls(_with_day(texts.select(frame.columns), file), source=Parquet)
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
@@ -208,7 +215,7 @@ class Table:
                 # Of a trip's ends the beginning comes first, which is what is taken of two alike.
                 names = sorted(names_in(lists[records]), key=lambda name: not name.startswith("start"))
                 frame = pl.DataFrame([text_at(name, lists[records]).alias(name) for name in names])
-                return cls(frame, source=Json, records=records if len(lists) > 1 else "")
+                return cls(_with_day(frame, file), source=Json, records=records if len(lists) > 1 else "")
         raise DataError(f"{path}: has no objects in a list, or one a line, to look at (documentation: Bring data)")
 
 
@@ -259,6 +266,19 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
     return best, texts[best], (f"the text is not UTF-8 and is read as {best}: --encoding says another",)
 
 
+def _with_day(frame: pl.DataFrame, file: str) -> pl.DataFrame:
+    """Append the day in a file's name as a column, if there is one and some column holds times of day."""
+    clocks = (
+        name for name in frame.columns if share(frame[name].str.contains(r"^\s*\d\d?[:.hH時时]\s*\d\d")) >= MAJORITY
+    )
+    if FILE_NAME in frame.columns or next(clocks, None) is None:
+        return frame
+    try:
+        return frame.with_columns(pl.lit(day_in(file)).alias(FILE_NAME))
+    except DataError:
+        return frame
+
+
 def _count(line: str, separator: str) -> int:
     """Count the occurrences of a separator outside quotes in a line."""
     return re.sub(r'"[^"]*"', "", line).count(separator)
@@ -270,13 +290,13 @@ def named(part: str, names: Iterable[str]) -> list[str]:
     >>> named("user", ["Kartennummer", "nº usuário", "time"]), named("latitude", ["纬度", "startlat", "platform"])
     (['nº usuário', 'Kartennummer'], ['纬度', 'startlat'])
     """
-    words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in line.split()]
+    words = [(word, rank) for rank, line in enumerate(_WORDS[part]) for word in _plain(line).split()]
 
     def rank(name: str) -> float:
         """Return the rank of the most specific word in a name, ignoring accents. Whole words rank first."""
-        plain = unicodedata.normalize("NFKD", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name).lower())
-        plain = unicodedata.normalize("NFC", re.sub("[\u0300-\u0305\u0307-\u036f]", "", plain))  # a breve makes й of и
-        parts = [word for word in re.split(r"[\W\d_]+", plain) if word]
+        plain = _plain(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name))
+        # Vowels after a letter are marks in India's scripts.
+        parts = "".join(one if unicodedata.category(one)[0] in "LM" else " " for one in plain).split()
         parts += [word.removeprefix("ال") for word in parts]
         exact = [rank for word, rank in words if word in parts]
         ends = [rank + 0.3 for word, rank in words if len(word) > 2 and any(one.endswith(word) for one in parts)]
@@ -285,6 +305,12 @@ def named(part: str, names: Iterable[str]) -> list[str]:
 
     ranks = {name: rank(name) for name in names}
     return sorted((name for name in ranks if ranks[name] < math.inf), key=lambda name: ranks[name])
+
+
+def _plain(text: str) -> str:
+    """Return a text in lower case without accents."""
+    plain = unicodedata.normalize("NFKD", text.lower())
+    return unicodedata.normalize("NFC", re.sub("[\u0300-\u0305\u0307-\u036f]", "", plain))  # a breve makes й of и
 
 
 def guess(table: Table, zone: str, stated: Stated) -> Columns:
@@ -303,9 +329,9 @@ def guess(table: Table, zone: str, stated: Stated) -> Columns:
     rest = [name for name in _unassigned(frame, names) if name not in instants]
     if "user" not in names:
         _user(frame, rest, names, checks)
-    if "latitude" not in names and "place" not in names:
+    if not names.keys() & {"latitude", "point", "place"}:
         _place(frame, _unassigned(frame, names), names, checks)
-    order = ("user", "date", "time", "latitude", "longitude", "place")
+    order = ("user", "date", "time", "latitude", "longitude", "point", "place")
     return Columns({part: names[part] for part in order if part in names}, form, checks)
 
 
@@ -335,6 +361,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 
+    left = [name for name in left if name != FILE_NAME]
     complete = formats(left, WHOLE)
     days = formats([names["date"]] if "date" in names else _unassigned(frame, names), DAYS)
     others = [name for name in left if name not in days and name not in complete]
@@ -345,7 +372,14 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
         if len(by_name) > 1:
             checks["time"] = f"{', '.join(by_name[1:])} could be it, too: --time says which"
     elif clocks and days:
-        _choose("date", named("date", days), list(days), names, checks, "it holds days")
+        _choose(
+            "date",
+            named("date", [name for name in days if name != FILE_NAME]),
+            list(days),
+            names,
+            checks,
+            "it holds days",
+        )
         told = named("time", clocks) or [name for name in clocks if name in names.values()]
         _choose("time", told, list(clocks), names, checks, "it holds times of day")
         form = f"{days[names['date']]} {clocks[names['time']].removeprefix('%Y-%m-%d ')}"
@@ -367,8 +401,11 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
 
 
 def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:
-    """Choose the latitude and longitude columns by name, falling back to the range of their values."""
-    if "latitude" in names and "longitude" in names:
+    """Choose the latitude and longitude columns by name, or a column of points, or columns by their range of values.
+
+    Positions whose names and values do not tell which coordinate comes first are left to be stated.
+    """
+    if "point" in names or ("latitude" in names and "longitude" in names):
         return
 
     def fits(name: str, limit: float) -> bool:
@@ -383,6 +420,12 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
         latitude, longitude = north[0], east[0]
         if len(north) > 1 < len(east):
             checks["latitude"] = f"{north[1]} and {east[1]} could be it, too: --latitude and --longitude say which"
+    elif points := [] if names.keys() & {"latitude", "longitude"} else _points(frame, left):
+        names["point"] = points[0]
+        checks["point"] = "by its values, not by its name: points, longitude first"
+        if len(points) > 1:
+            checks["point"] = f"{points[1]} could be it, too: --point says which"
+        return
     else:
         known = (north or east)[:1]
         others = [name for name in degrees if share(frame[name].str.contains(r"\.\d{3}")) >= MAJORITY]
@@ -390,14 +433,29 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
         if len(known) + len(others) < 2:
             return
         latitude, longitude = (*north, *others)[:2] if north or not east else (others[0], east[0])
-        checks["latitude"] = checks["longitude"] = "by its values, not by its name"
-    if not fits(latitude, 90) and fits(longitude, 90):
+        for part in {"latitude", "longitude"} - names.keys():
+            checks[part] = "by its values, not by its name"
+    beyond = [name for name in (latitude, longitude) if numbers(frame[name]).abs().is_between(90, 180, "right").any()]
+    if not north and not east and len(beyond) != 1:
+        a, b = (float(numbers(frame[name]).median() or 0.0) for name in (latitude, longitude))  # type: ignore[arg-type]
+        names["latitude"] = names["longitude"] = FIXME
+        checks["latitude"] = (
+            f"{latitude} and {longitude} hold positions, and neither names nor values tell which is the latitude: "
+            f"--latitude {latitude} reads them as {a:.4g}° north, {b:.4g}° east; --latitude {longitude} as {b:.4g}° "
+            f"north, {a:.4g}° east"
+        )
+        return
+    if (not fits(latitude, 90) and fits(longitude, 90)) or (not north and not east and beyond == [latitude]):
         latitude, longitude = longitude, latitude
         checks["latitude"] = f"{longitude} holds values beyond 90, so the other one is the latitude"
-    elif not north and not east and fits(longitude, 90):
-        checks["latitude"] = f"it could as well be {longitude}, which the values do not tell: --latitude says which"
     if fits(latitude, 90):
         names["latitude"], names["longitude"] = latitude, longitude
+
+
+def _points(frame: pl.DataFrame, left: list[str]) -> list[str]:
+    """Return the columns of points in well-known text or binary."""
+    tried = [name for name in left if share(frame[name].str.contains(_POINT)) >= MAJORITY]
+    return [name for name in tried if share(positions(frame[name])[0].is_not_null()) >= MAJORITY]
 
 
 def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: dict[str, str]) -> None:

@@ -25,8 +25,8 @@ from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_c
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json
 from penstock.pipeline.sources.parquet import Parquet
+from penstock.pipeline.sources.reading.columns import join_date
 from penstock.pipeline.sources.reading.inputs import ARCHIVES, list_files, matches
-from penstock.pipeline.sources.reading.text import join_date
 from penstock.pipeline.spaces.base import SPACES, Space
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.spaces.places import Places
@@ -111,12 +111,13 @@ def draft(
         raise DataError(f"{path}: times are in a list of their own: write one object for each row, a line or a list")
     has_clock = columns.time_format in ("iso", *UNIX) or "%H" in columns.time_format or "%I" in columns.time_format
     has_clock &= not columns.checks.get("time", "").startswith("it holds days")
-    known = _stops(stops, events, "latitude" in columns.names) if stops else None
+    has_positions = not columns.names.keys().isdisjoint(("latitude", "point"))
+    known = _stops(stops, events, has_positions) if stops else None
     if len(events):
         facts = DraftFacts.of(events, time_zone, epsilon_per_day, HOUR if has_clock else DAY, known)
     else:
         unknown: Space = Places(list_=(FIXME,), elsewhere=True)
-        if "latitude" in columns.names:
+        if has_positions:
             unknown = Grid(south=0.0, north=1.0, west=0.0, east=1.0, rows=1, columns=1)
         facts = DraftFacts.unknown(epsilon_per_day, known or unknown)
     used = (f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from datetime import date
+from typing import Any, Self
 
+import numpy as np
 import polars as pl
+import shapely
+from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
 from penstock.pipeline.sources.reading.times import TimeFormat
 
 #: What an event consists of; coordinates or a place may be missing, not both.
 EVENT_COLUMNS = ("user", "time", "latitude", "longitude", "place", "arrival")
+#: What stands for other parts, only if it is named: a day before times of day, and both coordinates in one.
+_JOINED = ("date", "point")
+#: Stands for a column ``date`` where the names of files or of folders around them hold the day, and no column does.
+FILE_NAME = "file name"
+NO_POINT = "point is none as well-known text, such as POINT (8.54 47.37), or well-known binary"
+SWAPPED = "latitude is beyond ±90 degrees in a point: longitude comes first there"
+_DAY = re.compile(r"(?<!\d)(\d{4})([-_./]?)(\d{2})\2(\d{2})(?!\d)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +34,8 @@ class MappedColumns(Checked):
     columns: dict[str, str] = parameter(
         factory=dict,
         doc="names of the columns user (empty: each row is a person of its own), time, latitude, longitude "
-        "and place, where they differ; of arrival (time of receipt, written like time) and date (day of "
-        "a time without one) always",
+        "and place, where they differ; of arrival (time of receipt, written like time), date (day of a time without "
+        "one; file name: of a file such as 2026-11-28.csv) and point (both coordinates as WKT or WKB) always",
     )
     time_format: str = parameter(
         "iso", doc="iso, unix_s, unix_ms, unix_us, unix_ns or a strptime format such as %d/%m/%Y %H:%M:%S"
@@ -32,12 +44,14 @@ class MappedColumns(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = (*EVENT_COLUMNS, "date")
+        parts = (*EVENT_COLUMNS, *_JOINED)
         unknown = [key for key in self.columns if key not in parts]
         if unknown:
             raise ParameterError("columns", unknown[0], "one of " + ", ".join(parts))
         if self.time.is_number and self.columns.get("date"):
             raise ParameterError("columns.date", self.columns["date"], f"left out if times are {self.time_format}")
+        if (point := self.columns.get("point")) and (self.columns.get("latitude") or self.columns.get("longitude")):
+            raise ParameterError("columns.point", point, "left out if latitude and longitude have columns")
 
     @property
     def has_arrival(self) -> bool:
@@ -61,6 +75,8 @@ class MappedColumns(Checked):
             self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
         )
         problem = pl.Series("problem", [None], pl.String).new_from_index(0, events.height)
+        if "problem" in events.columns:
+            problem = events["problem"]
         if len(wrong := parsed["time"].is_null().arg_true()):
             problem = problem.scatter(wrong, self.time.explain(events["time"][wrong]))
         return parsed.with_columns(problem)
@@ -68,6 +84,7 @@ class MappedColumns(Checked):
     def reading(self, columns: Collection[str]) -> Self:
         """Return the source without unneeded columns, so that errors in them are ignored."""
         left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
+        left_out += ["point"] if "latitude" in left_out else []
         return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
 
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
@@ -77,8 +94,13 @@ class MappedColumns(Checked):
         taken under their own name if they exist. Raises `DataError`, with the columns there are, if one is missing.
         """
         listed = f"(columns: {', '.join(names) or 'none'})"
-        taken = {*self.columns, *(set(names) - {"arrival", "date"})}
-        named = {part: self.columns.get(part, part) for part in (*EVENT_COLUMNS, "date") if part in taken}
+        taken = {*self.columns, *(set(names) - {"arrival", *_JOINED})}
+        if self.columns.get("point"):
+            taken -= {"latitude", "longitude"}
+        if self.columns.get("date") == FILE_NAME and FILE_NAME not in names:
+            taken.remove("date")
+            day_in(file)
+        named = {part: self.columns.get(part, part) for part in (*EVENT_COLUMNS, *_JOINED) if part in taken}
         columns = {part: name for part, name in named.items() if name}
         for part, name in columns.items():
             if name not in names:
@@ -89,8 +111,85 @@ class MappedColumns(Checked):
         missing = [part for part in needed if part not in columns]
         if ("latitude" in columns) != ("longitude" in columns):
             missing.append("longitude" if "latitude" in columns else "latitude")
-        elif "latitude" not in columns and "place" not in columns:
+        elif not columns.keys() & {"latitude", "point", "place"}:
             missing.append("latitude and longitude, or place")
         if missing:
             raise DataError(f"{file}: no column is named as {', nor '.join(missing)}; map them in columns: {listed}")
         return columns
+
+    def joined(
+        self, parts: pl.DataFrame, files: Sequence[str], file_of: Callable[[], NDArray[np.int64]] | None = None
+    ) -> pl.DataFrame:
+        """Join the day to ``time``, and convert ``point`` to coordinates and a column ``problem``.
+
+        ``file_of``: returns each row's index in ``files``, where there may be several.
+        """
+        if "date" not in parts.columns and self.columns.get("date") == FILE_NAME:
+            days = pl.Series("date", [day_in(file) for file in files], pl.String)
+            parts = parts.with_columns(days[file_of()] if file_of else pl.lit(days[0]).alias("date"))
+        parts = join_date(parts)
+        return parts if "point" not in parts.columns else parts.drop("point").with_columns(positions(parts["point"]))
+
+
+def day_in(file: str) -> str:
+    """Return the day in the name of a file, or else of the nearest folder around it, or raise `DataError`.
+
+    >>> day_in("taps/2026-11-28.csv"), day_in("day=20261128/part-0.parquet"), day_in("2026/11/28/taps.csv")
+    ('2026-11-28', '2026-11-28', '2026-11-28')
+    """
+    days = []
+    for match in _DAY.finditer(file):
+        try:
+            days.append((match.start(), str(date(*map(int, match.group(1, 3, 4))))))
+        except ValueError:
+            continue
+    at = file.rfind("/") + 1
+    named = {day for start, day in days if start >= at} or {day for _, day in days[-1:]}
+    if len(named) != 1:
+        what = "several days" if named else "no day"
+        raise DataError(
+            f"{file}: its name holds {what}, and columns.date is '{FILE_NAME}', which takes one such as 2026-11-28.csv "
+            "or day=20261128/part-0.csv"
+        )
+    return named.pop()
+
+
+def join_date(frame: pl.DataFrame) -> pl.DataFrame:
+    """Prepend the column ``date``, if present, to ``time``, separated by a space."""
+    if "date" not in frame.columns:
+        return frame
+    day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
+    if frame.schema["time"] == pl.Time:  # as text it would lose its fraction
+        clock = pl.col("time").dt.to_string("iso")
+    return frame.with_columns(time=pl.concat_str(day, clock, separator=" ")).drop("date")
+
+
+def positions(points: pl.Series) -> list[pl.Series]:
+    """Convert points to latitudes, longitudes and problems. Points are well-known text, or well-known binary as bytes
+    or hexadecimal digits, longitude first, perhaps with the code of WGS 84.
+
+    >>> [column.to_list() for column in positions(pl.Series(["SRID=4326;POINT (8.5 47.4)", "POINT EMPTY"]))][:2]
+    [[47.4, None], [8.5, None]]
+    """
+    if points.dtype == pl.Binary:
+        shapes, stated = shapely.from_wkb(points.to_numpy(), on_invalid="ignore"), np.zeros(len(points), np.int64)
+    else:
+        text = points.cast(pl.String).str.strip_chars()
+        code = text.str.extract(r"^(?i:SRID)=(\d+);")
+        text = text.str.replace(r"^(?i:SRID)=\d+;\s*", "")
+        binary = text.str.contains("^[0-9A-Fa-f]+$").fill_null(False).to_numpy()
+        values = text.to_numpy()
+        shapes = np.empty(len(values), object)
+        shapes[binary] = shapely.from_wkb(values[binary], on_invalid="ignore")
+        shapes[~binary] = shapely.from_wkt(values[~binary], on_invalid="ignore")
+        stated = code.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
+    codes = np.maximum(stated, shapely.get_srid(shapes))
+    shapes[shapely.is_empty(shapes)] = None
+    longitude, latitude = (pl.Series(values(shapes)).fill_nan(None) for values in (shapely.get_x, shapely.get_y))
+    wrong: Any = latitude.is_null() & points.is_not_null()
+    problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(points)).set(wrong, NO_POINT)
+    problem = problem.set(latitude.abs().fill_null(0.0) > 90, SWAPPED)
+    for code_of_another in np.unique(codes[(codes > 0) & (codes != 4326)]).tolist():
+        text_of = f"point is in EPSG:{code_of_another}, not in longitude and latitude (WGS 84)"
+        problem = problem.set(pl.Series(codes == code_of_another), text_of)
+    return [latitude.alias("latitude"), longitude.alias("longitude"), problem]

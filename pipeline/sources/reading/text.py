@@ -268,14 +268,6 @@ def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
     return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
 
 
-def join_date(frame: pl.DataFrame) -> pl.DataFrame:
-    """Prepend the column ``date``, if present, to ``time``, separated by a space."""
-    if "date" not in frame.columns:
-        return frame
-    day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
-    return frame.with_columns(time=pl.concat_str(day, clock, separator=" ")).drop("date")
-
-
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
     """Parse some columns of a batch, checking only the structure of the others."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator

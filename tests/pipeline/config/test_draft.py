@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import shapely
 
 import penstock
 from penstock.mechanisms.core.plugin import ConfigError, DataError, ParameterError
@@ -177,11 +178,7 @@ def test_what_is_no_table_is_said(tmp_path, lines, expected):
             ["user,time,east,north", "ann,2024-01-01T00:00:00Z,2600000,1200000"],
             "north may be metres of a national grid",
         ),
-        (["user,time,geom", "ann,2024-01-01T00:00:00Z,POINT(8.54 47.37)"], "geom does not hold decimal degrees"),
-        (
-            ["user,time,geom", "ann,2024-01-01T00:00:00Z,0101000020E61000009A99999999192140CDCCCCCCCCAC4740"],
-            "geom does not hold decimal degrees",
-        ),
+        (["user,time,geom", "ann,2024-01-01T00:00:00Z,47.37 8.54"], "geom does not hold decimal degrees"),
         (["user,time,x,y", "ann,2024-01-01T00:00:00Z,2683000,1247000"], "y and x may be metres of a national grid"),
         (["user,time,lat,lon", "ann,2024-01-01T00:00:00Z,47°22' N,8°33' E"], "lat does not hold decimal degrees"),
         (["user,time,lat,lon", "ann,08:10:00,47.1,8.1"], "time holds times of day, and no column holds the day"),
@@ -272,8 +269,122 @@ def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
     assert "a holds values beyond 90, so the other one is the latitude" in notes
     columns, notes = drafted("lat,lon", *china)
     assert columns == {"latitude": "lon", "longitude": "lat"}
-    columns, notes = drafted("a,b", *zurich)
-    assert "it could as well be b, which the values do not tell: --latitude says which" in notes
+    # One value decides where none else does; where none does, nothing runs until it is said.
+    assert drafted("a,b", *zurich, *zurich, "103.8512,1.3123")[0] == {"latitude": "b", "longitude": "a"}
+    for order in ("a,b", "b,a"):
+        first, second = order.split(",")
+        rows = [f"u{i % 9},2024-05-01 08:{i % 60:02d},{zurich[i % 2]}" for i in range(60)]
+        path = written(tmp_path, [f"user,time,{order}", *rows])
+        actual = draft(path)
+        first_reading = f"--latitude {first} reads them as 47.38° north, 8.527° east"
+        assert f"{first_reading}; --latitude {second} as 8.527° north, 47.38° east" in " ".join(actual.notes)
+        with pytest.raises(ConfigError, match="there is no column 'FIXME' for latitude"):
+            loads(actual.text)
+        for latitude, longitude in ((first, second), (second, first)):
+            columns = loads(draft(path, stated=Stated({"latitude": latitude})).text).source.columns
+            assert (columns["latitude"], columns["longitude"]) == (latitude, longitude)
+
+
+def test_a_point_is_drafted_as_one_column_whatever_it_is_called(tmp_path):
+    points = shapely.points([[8.50 + i % 6 / 100, 47.30 + i % 10 / 100] for i in range(60)])
+    coded = shapely.set_srid(points, 4326)
+    binary = pl.Series(shapely.to_wkb(points).tolist())
+    spellings = {
+        "text": [point.wkt for point in points],
+        "height": [point.wkt.replace("POINT (", "Point Z(").replace(")", " 408)") for point in points],
+        "code": ["SRID=4326;" + point.wkt for point in points],
+        "hexadecimal": shapely.to_wkb(coded, hex=True, include_srid=True).tolist(),
+        "big_endian": [text.lower() for text in shapely.to_wkb(coded, hex=True, include_srid=True, byte_order=0)],
+    }
+    header, *rows = NAMED
+    base = pl.DataFrame([row.split(",") for row in rows], header.split(","), orient="row").drop("lat", "lon")
+    for name, values in {**spellings, "binary": binary}.items():
+        path = str(tmp_path / f"{name}.{'parquet' if name == 'binary' else 'csv'}")
+        frame = base.with_columns(pl.Series("where_it_was", values))
+        frame.write_parquet(path) if name == "binary" else frame.write_csv(path)
+        actual = draft(path)
+        source = loads(actual.text, overrides=["output.report=false"]).source
+        assert source.columns["point"] == "where_it_was"
+        assert actual.notes[2] == "point from where_it_was: by its values, not by its name: points, longitude first"
+        frames = [block.frame for span in source.spans() for block in source.read(span)]
+        assert pl.concat(frames).select("latitude", "longitude").rows() == [(p.y, p.x) for p in points]
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ("SRID=3857;POINT(9 8)", "point is in EPSG:3857, not in longitude and latitude (WGS 84)"),
+        ("POINT(47.3 108.5)", "latitude is beyond ±90 degrees in a point: longitude comes first there"),
+    ],
+)
+def test_points_that_cannot_be_read_are_told(tmp_path, point, expected):
+    path = written(tmp_path, ["user,time,geom", *(f"{name},2024-01-01T00:00:00Z,{point}" for name in ("ann", "bob"))])
+    assert f"none of 2 rows could be read as drafted ({expected})" in " ".join(draft(path).notes)
+
+
+def test_columns_of_coordinates_go_before_a_point(tmp_path):
+    rows = [NAMED[0] + ",geom", *(f"{row},POINT (1 2)" for row in NAMED[1:])]
+    assert loads(draft(written(tmp_path, rows)).text).source.columns.get("point") is None
+
+
+def test_the_day_of_a_time_may_be_in_the_names_of_files(tmp_path):
+    folder = tmp_path / "taps"
+    folder.mkdir()
+    for day in (28, 29):
+        rows = [f"r{i % 7},{i % 24}:30,{'AB'[i % 2]}" for i in range(48)]
+        written(folder, ["rider,tapped_at,stop", *rows], f"2026-11-{day}.csv")
+    actual = draft(str(folder), "Europe/Zurich")
+    config = loads(actual.text, overrides=["output.report=false"])
+    assert config.source.columns["date"] == "file name"
+    assert "date from file name: by its values, not by its name: it holds days" in actual.notes
+    result = penstock.run(config, tmp_path / "run", runner="local")
+    assert (result.manifest["rows"]["used"], result.manifest["windows"]["planned"]) == (96, 48)
+    # A day that a column holds goes before that of the name; without times of day there is none to go before.
+    rows = [f"r{i % 7},2024-05-01,{i % 24}:30,{'AB'[i % 2]}" for i in range(48)]
+    columns = loads(draft(written(folder, ["rider,day,at,stop", *rows], "2026-11-30.txt")).text).source.columns
+    assert columns["date"] == "day"
+    assert "no column holds times that can be read" in " ".join(
+        draft(written(folder, ["rider,stop", "ann,a", "bob,b"], "2026-12-01.txt")).notes
+    )
+
+
+#: Headings of a user, a day, a time of day, a latitude, a longitude; of a card and a stop.
+HEADINGS = {
+    "English": ("user,date,time,latitude,longitude", "card number,stop"),
+    "Chinese": ("用户编号,日期,时间,纬度,经度", "卡号,站点名称"),
+    "Hindi": ("उपयोगकर्ता,दिनांक,समय,अक्षांश,देशांतर", "कार्ड संख्या,स्टेशन का नाम"),
+    "Spanish": ("usuario,fecha,hora,latitud,longitud", "nº de tarjeta,parada"),
+    "French": ("utilisateur,date,heure,latitude,longitude", "n° de carte,arrêt"),
+    "Arabic": ("رقم المستخدم,التاريخ,الوقت,خط العرض,خط الطول", "رقم البطاقة,اسم المحطة"),
+    "Bengali": ("ব্যবহারকারী,তারিখ,সময়,অক্ষাংশ,দ্রাঘিমাংশ", "কার্ড নম্বর,স্টেশনের নাম"),
+    "Portuguese": ("utilizador,data,hora,latitude,longitude", "número do cartão,paragem"),
+    "Russian": ("пользователь,дата,время,широта,долгота", "номер карты,остановка"),
+    "Urdu": ("صارف,تاریخ,وقت,عرض بلد,طول بلد", "کارڈ نمبر,اسٹیشن کا نام"),
+    "Indonesian": ("pengguna,tanggal,waktu,lintang,bujur", "nomor kartu,stasiun"),
+    "German": ("Nutzer,Datum,Uhrzeit,Breitengrad,Längengrad", "Kartennummer,Haltestelle"),
+    "Japanese": ("利用者番号,日付,時刻,緯度,経度", "カード番号,駅名"),
+    "Korean": ("사용자 번호,날짜,시간,위도,경도", "카드번호,정류장명"),
+    "Italian": ("utente,data,ora,latitudine,longitudine", "tessera,fermata"),
+    "Dutch": ("gebruiker,datum,tijd,breedtegraad,lengtegraad", "kaartnummer,halte"),
+}
+
+
+@pytest.mark.parametrize("language", HEADINGS)
+def test_every_part_is_told_by_its_name_in_many_languages(tmp_path, language):
+    parts = ("user", "date", "time", "latitude", "longitude")
+    header, stops = HEADINGS[language]
+    # The other way round than usual: what is told by values takes the first column of those that fit.
+    names = header.split(",")[::-1]
+    rows = [f"{8.5 + i % 6 / 1000:.3f},{47.3 + i % 9 / 1000:.3f},8:{i % 60:02d},2024-05-01,{i % 7}" for i in range(60)]
+    actual = draft(written(tmp_path, ["n," + ",".join(names), *(f"{i % 11}," + row for i, row in enumerate(rows))]))
+    columns = {part: name for part, name in loads(actual.text).source.columns.items() if name}
+    assert columns == dict(zip(parts, names[::-1], strict=True))
+    card, stop = stops.split(",")
+    rows = [f"{i % 11},x{i % 3},2024-05-01 08:{i % 60:02d},{'AB'[i % 2]},{i % 7}" for i in range(60)]
+    actual = draft(written(tmp_path, [f"n,k,{names[2]},{stop},{card}", *rows]))
+    columns = {part: name for part, name in loads(actual.text).source.columns.items() if name}
+    assert columns == {"user": card, "time": names[2], "place": stop}
+    assert not any("by its values" in note for note in actual.notes)
 
 
 def test_who_is_not_said(tmp_path):

@@ -175,6 +175,64 @@ def test_a_day_and_an_hour_in_two_columns_are_one_time(tmp_path: Path) -> None:
         Csv(path=path, columns=columns, time_format="unix_s")
 
 
+def test_the_day_of_a_time_is_in_the_name_of_its_file_or_folder(tmp_path: Path) -> None:
+    for name in ("2024-05-01.csv", "taps_20240502.csv.gz", "day=2024-05-03/a.csv", "2024/05/04/a.csv"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = b"user,time,place\nann,8:10,x\nbob,,x\n"
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    source = Csv(path=str(tmp_path), columns={"date": "file name"}, time_zone="Europe/Zurich")
+    times = sorted(time for block in read(source) for time in block.frame["time"])
+    assert times == [1_714_543_800_000 + day * 86_400_000 for day in range(4)]
+    assert [reject.line for block in read(source) for reject in block.rejects] == [3] * 4
+    archive = tmp_path / "all.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("2024-05-01.csv", text)
+        packed.writestr("2024-05-02.csv", text)
+    zipped = replace(source, path=str(archive))
+    assert [time for block in read(zipped) for time in block.frame["time"]] == times[:2]
+    # A column of that name holds the day, as any other does.
+    named = write(tmp_path / "2024-06-01.csv", b"user,time,place,file name\nann,8:10,x,2024-05-01\n")
+    assert events(replace(source, path=named))[0][1] == times[0]
+
+
+@pytest.mark.parametrize("name", ["taps.csv", "2024-13-01.csv", "01-05-2024.csv", "2024-05-01_2024-05-02.csv"])
+def test_a_name_that_holds_no_day_is_refused_with_one_that_does(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, b"user,time,place\nann,8:10,x\n")
+    with pytest.raises(DataError, match=rf"{name}: its name holds .* day.*takes one such as 2026-11-28\.csv"):
+        read(Csv(path=path, columns={"date": "file name"}))
+
+
+def test_a_point_that_is_none_is_rejected_with_the_reason(tmp_path: Path) -> None:
+    reasons = {
+        "POINT(-122.5 37.5)": None,
+        "srid=4326; point zm (-122.5 37.5 1 2)": None,
+        "0101000020E61000000000000000A05EC00000000000C04240": None,
+        "POINT EMPTY": "point is none",
+        "LINESTRING (8 47, 9 48)": "point is none",
+        "MULTIPOINT (8 47)": "point is none",
+        "0101000020E6100000": "point is none",
+        "8.5 47.4": "point is none",
+        "": "point is none",
+        "POINT (37.5 -122.5)": "latitude is beyond ±90 degrees in a point: longitude comes first there",
+        "POINT (-222.5 37.5)": "longitude out of range",
+        "SRID=2056;POINT (2600000 1200000)": "point is in EPSG:2056",
+        "010100002011190000000000000000F03F000000000000F03F": "point is in EPSG:6417",
+    }
+    lines = [f'ann;2008-05-17T10:00:00Z;"{point}"\n' for point in reasons]
+    path = write(tmp_path / "a.csv", "user;time;where\n" + "".join(lines))
+    source = Csv(path=path, separator=";", columns={"point": "where"})
+    assert events(source) == [GOOD_EVENT[:2] + GOOD_EVENT[2:]] * 3
+    expected = [(number, reason) for number, reason in enumerate(reasons.values(), 2) if reason]
+    for (line, reason, _), (number, begin) in zip(rejects(source), expected, strict=True):
+        assert line == number
+        assert reason.startswith(begin)
+    with pytest.raises(ParameterError, match="left out if latitude and longitude have columns"):
+        Csv(path=path, columns={"point": "where", "latitude": "lat"})
+    # What a space does not look at makes no reject.
+    assert len(events(replace(source, columns={"point": "where", "place": "user"}).reading(["place"]))) == len(reasons)
+
+
 def test_without_users_each_row_is_one_of_its_own(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", b"time,place\n2024-05-01,x\n2024-05-01,x\n")
     source = Csv(path=path, columns={"user": ""})

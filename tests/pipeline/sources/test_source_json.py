@@ -40,6 +40,14 @@ def test_the_same_trips_in_every_shape(tmp_path, content):
     assert rejects == []
 
 
+def test_a_point_and_a_day_in_the_name_are_read_as_in_other_files(tmp_path):
+    content = json.dumps([{"user": 7, "time": "00:00", "geom": "POINT (-85.8 38.2)"}, {"user": 7, "time": "00:00"}])
+    columns = {"point": "geom", "date": "file name"}
+    rows, rejects = read(tmp_path / "2024-05-01.json", content, columns=columns)
+    assert rows == [("7", MOMENT, 38.2, -85.8)]
+    assert rejects == [(2, "latitude is not a finite number")]
+
+
 def test_a_path_may_lead_through_lists_from_either_end(tmp_path):
     route = {"features": [{"geometry": {"coordinates": [-85.8, 38.2 + i]}} for i in range(3)]}
     columns = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,6 +71,33 @@ def test_types_of_users(tmp_path: Path, users: pl.Series, expected: list[object]
 def test_types_of_times(tmp_path: Path, times: pl.Series, options: dict[str, Any]) -> None:
     (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(1, time=times)), **options))
     assert block.frame["time"].to_list() == [MILLISECONDS]
+
+
+@pytest.mark.parametrize("srid", [0, 4326])
+def test_points_are_binary_or_text(tmp_path: Path, srid: int) -> None:
+    points = shapely.set_srid(shapely.points([2.5, 181.0, -2.5], [1.5, 1.5, 91.0]), srid)
+    binary = [*shapely.to_wkb(points, include_srid=srid > 0).tolist(), b"none", None]
+    digits = [value and value.hex() for value in binary]
+    text = ["POINT (2.5 1.5)", "POINT (181 1.5)", "POINT (-2.5 91)", "none", None]
+    for values in (binary, digits, text):
+        path = write(
+            tmp_path / "a.parquet", frame(5).drop("latitude", "longitude").with_columns(geometry=pl.Series(values))
+        )
+        (block,) = read(Parquet(path=path, columns={"point": "geometry"}))
+        assert block.frame.rows() == [(0, MILLISECONDS, 1.5, 2.5)]
+        reasons = [reject.reason.split(" in a ")[0].split(" as ")[0] for reject in block.rejects]
+        out, missing = "latitude is beyond ±90 degrees", "latitude is not a finite number"
+        assert reasons == ["longitude out of range", out, "point is none", missing]
+    path = write(tmp_path / "a.parquet", frame(5).with_columns(geometry=pl.Series(binary)))
+    with pytest.raises(DataError, match=r"column 'geometry' for place: .* is neither a number nor text"):
+        read(Parquet(path=path, columns={"place": "geometry"}))
+
+
+def test_a_time_of_day_is_joined_to_the_day_in_the_name(tmp_path: Path) -> None:
+    clocks = [time(10), time(10, 0, 0, 250_000)]
+    path = write(tmp_path / "taps-2008-05-17.parquet", frame(time=clocks))
+    (block,) = read(Parquet(path=path, columns={"date": "file name"}))
+    assert block.frame["time"].to_list() == [MILLISECONDS, MILLISECONDS + 250]
 
 
 def test_old_timestamps_beyond_nanoseconds_do_not_wrap(tmp_path: Path) -> None:

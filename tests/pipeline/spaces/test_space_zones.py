@@ -315,6 +315,46 @@ def test_geometry_as_text_is_read_too(tmp_path, text):
     assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3))).geometry()
 
 
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_zones_in_a_table_of_text_are_those_of_geojson(tmp_path, separator):
+    hole = "(1 1, 2 1, 2 2, 1 2, 1 1)"
+    rows = [
+        ("a", f"POLYGON ((0 0, 3 0, 3 3, 0 3, 0 0), {hole})"),
+        ("b, north", "SRID=4326;MultiPolygon Z(((5 0 1, 6 0 1, 6 1 1, 5 1 1, 5 0 1)))"),
+        ("c", binary([square(7, 0)]).hex().upper()),
+    ]
+    path = tmp_path / "zones.csv"
+    lines = [f'"{name}"{separator}7{separator}"{text}"\n' for name, text in rows]
+    path.write_text(f"\ufeffzone{separator}n{separator}the_geom\n" + "".join(lines))
+    features = [
+        feature("a", square(0, 0, 3), square(1, 1)),
+        feature("b, north", square(5, 0)),
+        feature("c", square(7, 0)),
+    ]
+    read = Zones(path=str(path), name="zone")
+    assert placed(read, [(0.5, 0.5), (1.5, 1.5), (5.5, 0.5)]) == [0, -1, 1]
+    assert read.geometry() == zones(tmp_path, *features).geometry()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zone,geom\na,POLYGON ((0 0, 1 1)", "cannot be read"),
+        ('zone,geom\na,"POLYGON ((0 0, 1 0, 1 1))"\n', "feature 1: a ring is open"),
+        ('zone,geom\na,"SRID=25832;POLYGON ((0 0, 1 0, 1 1, 0 0))"\n', "feature 1: .*EPSG:25832"),
+        ('zone,geom\na,"LINESTRING (0 0, 1 0)"\n', "feature 1: its geometry is LineString"),
+        ('district,geom\na,"POLYGON ((0 0, 1 0, 1 1, 0 0))"\n', "there is no column 'zone'; it has: district"),
+        ('zone,geom\na,\nb,"POLYGON ((0 0, 1 0, 1 1, 0 0))"\n', "no column of the first row holds a polygon"),
+        ("zone,lat\na,47.3\n", "not GeoJSON"),
+    ],
+)
+def test_a_wrong_table_of_zones_is_refused(tmp_path, text, message):
+    path = tmp_path / "zones.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        _ = Zones(path=str(path), name="zone").cells
+
+
 def geopackage(path: Path, *geometries: bytes | None, srs: int = 4326) -> Zones:
     """A layer of zones a, b, … after one of other things."""
     with closing(sqlite3.connect(path)) as file, file:
