@@ -28,6 +28,8 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 #: membership advantage, and the share of the privacy loss of raw counts that the mechanism takes away.
 GAIN, ADVANTAGE = "gain", "advantage"
 FIGURES: dict[str, float | None] = {"auc": None, "tpr_1": 0.01, "tpr_01": 0.001, ADVANTAGE: None, GAIN: None}
+#: Samples of the fewest by which the time of an attack is estimated.
+TRIED = 40
 #: The attack on everybody's trajectory, and its figures with their units.
 RECOVERY = "recovery"
 RECOVERY_FIGURES = {"accuracy": "", "baseline": "", "gain": "", "distance": "metres"}
@@ -132,17 +134,14 @@ class MembershipAttack:
         """The number of values in all aggregates of one target."""
         return self.game.samples * math.prod(self.games[True][0].space.shape)
 
-    def seconds_a_target(self, n_tried: int = 8) -> float:
-        """Estimate the time to make one target's training releases, by releasing zeros."""
-        game, defense = self.games[True]
-        if defense is None:
-            return 0.0
-        taken = []
-        for n_released in (1, 1 + n_tried):
+    def seconds(self) -> float:
+        """Estimate the time to attack one target, by attacks with fewer samples."""
+        few = replace(self.game, samples=min(max(TRIED, self.game.samples // 10), self.game.samples))
+        for _ in range(2):  # the first one also loads what all need
             begin = time.monotonic()
-            defense(np.zeros((n_released, *game.space.shape), np.int64), 0)
-            taken.append(time.monotonic() - begin)
-        return max(taken[1] - taken[0], 0.0) / n_tried * self.game.samples
+            for game, defense in (self.game_of(few, released) for released in (False, True)):
+                game.attack(self.in_turn[0], defense=defense, attack=few.attack)
+        return (time.monotonic() - begin) * self.game.samples / few.samples
 
     def play(self, target: int) -> list[dict[str, Any]]:
         """Attack one target on both raw and released aggregates."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
@@ -19,10 +20,17 @@ from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, R
 from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.parameters import ReconstructionGame
-from penstock.evaluation.attacks.retracing import NotKnown, Shown, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.retracing import NotKnown, Observed, Shown, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.run import AttackedRun
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
-from penstock.evaluation.attacks.summaries import BOUND, KINDS, binomial_limits, summarize_reconstruction
+from penstock.evaluation.attacks.summaries import (
+    BOUND,
+    EXACT,
+    KINDS,
+    READERS,
+    binomial_limits,
+    summarize_reconstruction,
+)
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
@@ -33,6 +41,8 @@ from penstock.mechanisms.raw import Raw
 from penstock.mechanisms.suppress_small import SuppressSmall
 
 ACCOUNTANT = "attack_reconstruction"
+#: Milliseconds of an hour.
+HOUR = 3_600_000
 #: Values of all releases together, of which a few copies of 8 bytes are held: 1 GB.
 MAX_VALUES = 40_000_000
 #: Most visited cells that are places of their own, unless the configuration says otherwise.
@@ -153,6 +163,11 @@ class ReconstructionAttack:
         steps = step_through(run.mechanism, replicas, facts, windows, run.noise)
         shown = deterministic_output(run.chain)
         self.observed = observe([release for made, _ in steps for release in made], counts, shown)
+        # The same windows without any noise, of the sensors that publish.
+        everywhere = np.ones(n_cells, bool)
+        active = np.stack([everywhere if window.active is None else window.active for window in windows])
+        self.exact = Observed(counts, np.where(active, 0.0, np.nan)[None], np.zeros((1, *counts.shape)))
+        self.in_hours = all(window.end - window.start == HOUR for window in windows)
         self.bounds = SuccessBounds(
             known.places,
             self.observed,
@@ -172,18 +187,30 @@ class ReconstructionAttack:
         number, path = self.targets.index(target), self.trajectories[target : target + 1]
         prior, periods = known.priors[min(number, len(known.priors) - 1)], (settings.horizon, settings.training)
         crowd = _unknown_people(known, self.run, self.trajectories, number)
-        guesses = decode_trajectories(KINDS, prior, self.observed, path, known.places, *periods, crowd)
+        guesses: dict[str, NDArray[np.intp]] = {}
+        for suffix, kinds, observed in (("", KINDS, self.observed), (EXACT, READERS, self.exact)):
+            made = decode_trajectories(kinds, prior, observed, path, known.places, *periods, crowd)
+            guesses |= {f"{kind}{suffix}": guess for kind, guess in made.items()}
         guessed = path[:, settings.training :]
-        hits = {str(kind): count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
+        hits = {kind: count_correct(guess, guessed, known.places)[0] for kind, guess in guesses.items()}
         user = " ".join(map(str, self.run.users[target]))
         identity = {"target": target, "user": user, "mobility": MOBILITY_GROUPS[self.mobility[number]]}
         return _rows(identity, hits, *self.bounds.of(prior, path[0], number), known.assumption, settings)
+
+    def seconds(self) -> float:
+        """Estimate the time to attack one target, by the bounds of a segment, which take nearly all of it."""
+        begin = time.monotonic()
+        for number, target in enumerate(self.targets[:2]):  # the first one also works out what all share
+            begin, prior = time.monotonic(), self.known.priors[min(number, len(self.known.priors) - 1)]
+            self.bounds.of(prior, self.trajectories[target], number, n=1)
+        return (time.monotonic() - begin) * self.settings.n_segments
 
     def summary(self, table: pl.DataFrame) -> dict[str, Any]:
         """Return the figures by mobility group, and the parameters of the game."""
         settings = self.settings
         played = {**asdict(self.game), "horizon": settings.horizon, "tolerance": settings.tolerance}
         played |= {"stretches": settings.n_segments, "training": settings.training, "known": settings.share}
+        played |= {"guessed": "hours" if self.in_hours else "windows"}
         played |= {"n_people": len(self.run.users), "prior": self.known.assumption, "n_attacked": len(self.targets)}
         return {"game": played} | summarize_reconstruction(table)
 
@@ -276,6 +303,7 @@ def _rows(
     ``n_right``: by estimator, windows of each segment guessed right, shape (n_releases, n_segments); ``simulated``: by
     estimator, successes and trials on trajectories simulated from the prior; ``bound``: on the success of any reader.
     ``<estimator>_success`` and ``<estimator>_hits`` (share of the windows guessed right) on its true trajectory,
+    ``<estimator>_exact_success`` and ``<estimator>_exact_hits`` the same from exact counts,
     ``<estimator>_success_made_up`` on trajectories simulated from its prior, by an adversary who knows the place just
     before, and ``success_upper_bound``. Intervals (95 %, Clopper and Pearson) take segments and simulated trajectories
     as independent trials; releases of the same segment are not.

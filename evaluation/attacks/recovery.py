@@ -14,7 +14,6 @@ rounded to the number of people (`places_of`), and the baselines (`Recovery.shuf
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -110,15 +109,13 @@ def recover(
     n_present: NDArray[np.intp] | None = None,
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
-    paced: Callable[[int], None] = lambda n_done: None,
 ) -> Trajectories:
     """Reconstruct trajectories (n_people, n_windows) of cells, or `ABSENT`, that fit the counts.
 
     `positions` (n_cells, n_dimensions) of cells without a place: the identity matrix, which keeps all alike apart.
     `n_present` (n_windows,): how many are in a cell of each window; None: all. `night` (n_windows,): windows in which
     people stay where they are; None: all. `day`: windows of a day, after each of which trajectories are joined again by
-    their visits; None: one day. `paced`: called once with the number of windows done, after the first days were joined,
-    or after the only day. O(n_windows·n_people³) time, less in practice.
+    their visits; None: one day. O(n_windows·n_people³) time, less in practice.
 
     Of more trajectories than people in a window those are continued that cost least together. One that is absent is
     expected where it was last, and one not seen yet in the mean of all places.
@@ -157,8 +154,6 @@ def recover(
             together = np.stack([entropies(path + visits[1]) for path in visits[0]])
             order = linear_sum_assignment(together - (alone[0][:, None] + alone[1]) / 2)[1]
             paths = np.hstack([paths, walked[order]])
-        if begin == length or n_windows <= length:
-            paced(paths.shape[1])
     assert paths is not None
     return paths
 
@@ -185,6 +180,21 @@ def _within_a_day(
             step[lasting] = positions[paths[lasting, window]] - last_position[lasting]
         last_position[assigned] = positions[cells[number]]
     return paths
+
+
+def seconds_to_recover(
+    counts: NDArray[np.floating | np.integer], positions: Array, n_people: int, day: int | None
+) -> float:
+    """Estimate the time of `recover`, by the busiest window and the one before it, as one day and as two."""
+    n_windows = len(counts)
+    last = max(int(counts.sum(axis=1).argmax()), 1)
+    present, seconds = counts[last - 1 : last + 1], list[float]()
+    for joined in (1, None, 1):  # the first one also loads what all need
+        begin = time.monotonic()
+        recover(present, positions, n_people, n_present=n_present_of(present, n_people), day=joined)
+        seconds.append(time.monotonic() - begin)
+    n_joins = 0 if day is None else -(-n_windows // day) - 1
+    return seconds[1] / 2 * n_windows + max(seconds[2] - seconds[1], 0.0) * n_joins
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
@@ -218,7 +228,6 @@ def trajectory_recovery(
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
     seed: int = 0,
-    paced: Callable[[int], None] = lambda n_done: None,
 ) -> Recovery:
     """Recover trajectories from released counts, and compare them with the true ones.
 
@@ -230,7 +239,7 @@ def trajectory_recovery(
     n_people, n_windows, _ = presence.shape
     continued = partial(recover, positions=positions, n_people=n_people, night=night, day=day)
     zeros = np.zeros(released.shape)
-    paths = continued(released, n_present=n_present_of(released, n_people), paced=paced)
+    paths = continued(released, n_present=n_present_of(released, n_people))
     blind = continued(zeros, n_present=n_present_of(zeros, n_people))
     rng = np.random.default_rng(seed)
     shuffled = [compare(rng.permuted(paths, axis=0), presence, positions) for _ in range(N_SHUFFLES)]
@@ -259,17 +268,12 @@ def attack_recovery(
     released = np.array([np.broadcast_to(release.values, n_cells) for release in made], np.float64)
     counts = {RAW: raw.sum(axis=0), RELEASED: released}
     listener.begun(chosen.size, n_people)
+    # Two recoveries from raw, and two from released counts.
+    listener.foreseen(2 * len(counts) * seconds_to_recover(counts[RAW], positions, chosen.size, known.get("day")))
     listener.made(0, len(counts))
-    begin = time.monotonic()
-
-    def paced(n_done: int) -> None:
-        """Report the estimated duration, based on two recoveries from raw and two from released counts."""
-        if not agreement:
-            listener.foreseen((time.monotonic() - begin) * 2 * len(counts) * n_windows / n_done)
-
     agreement: dict[str, Agreement] = {}
     for done, (name, shown) in enumerate(counts.items(), 1):
-        result = trajectory_recovery(raw, shown, positions, **known, seed=run.seed, paced=paced)
+        result = trajectory_recovery(raw, shown, positions, **known, seed=run.seed)
         agreement |= {name: result.recovered, NOTHING: result.nothing, SHUFFLED: result.shuffled}
         listener.made(done, len(counts))
     rows = [{"from": name, **asdict(agreement[name])} for name in (RAW, RELEASED, NOTHING, SHUFFLED)]

@@ -39,8 +39,7 @@ class AttackListener:
 
     #: Told before the first attack: people attacked, and people seen.
     begun: Callable[[int, int], None] = lambda n_targets, n_people: None
-    #: Told before the first target of an attack on membership if its release takes long, and after the first target of
-    #: an attack or days of a recovery: seconds that the whole takes at that pace.
+    #: Told before the first target: seconds that the whole takes, by a trial of a small part.
     foreseen: Callable[[float], None] = lambda seconds: None
     #: Told after every target, and before the first: targets attacked, and all.
     made: Callable[[int, int], None] = lambda n_made, n_targets: None

@@ -43,11 +43,12 @@ class SuccessBounds:
     _bounds: dict[tuple[object, ...], float] = field(default_factory=dict, init=False)
 
     def of(
-        self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int
+        self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int, n: int | None = None
     ) -> tuple[float, dict[str, tuple[int, int]]]:
         """Compute the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
 
         ``trajectory`` (n_windows,): the target's true places. ``number`` of the target, from 0, seeds the simulation.
+        ``n``: of the first segments alone.
         """
         segments = self.planned
         if not segments:  # of a release without noise: the sensors whose values depend on the person
@@ -55,11 +56,12 @@ class SuccessBounds:
             sensors, step = [frozenset(self.places.sensors(window)) for window in revealed], self.horizon
             starts = range(0, len(sensors), step)
             segments = tuple(PlannedWindows(tuple(sensors[first : first + step])) for first in starts)
+        n_each = -(-self.simulated // max(len(segments), 1))
+        segments = segments[:n]
         bound = float(np.mean([self._bound(prior, place, coming) for place, coming in enumerate(segments)]))
         likely = not self.adaptive and all(coming.noise in (None, *ADDITIVE) for coming in segments)
         if not likely or self.simulated == 0:
             return bound, {}
-        n_each = -(-self.simulated // len(segments))
         by_noise = {}
         for place, kind in enumerate(SIMULATED):
             rng = np.random.default_rng([self.seed, number, place])

@@ -23,6 +23,9 @@ CROWD = 10
 KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
 SIMULATED = "made up"
 BOUND = "success_upper_bound"
+#: Estimators that read a release, and what follows their names where they read exact counts instead.
+READERS: Sequence[Estimator] = ("map", "posterior_marginals")
+EXACT = "_exact"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
@@ -115,22 +118,20 @@ def as_text(summary: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *near_chance(groups), *fewer_targets(game)])
 
 
-def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float | None = None) -> str:
-    """Describe how often an attack succeeds with and without the release, per 100 attempts.
+def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float) -> str:
+    """Describe how often an attack succeeds with the release, exact counts or neither, per 100 attempts.
 
     >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
     """
-    percents = [None if share is None else round(100 * share) for share in (released, raw, without)]
-    exact = "" if raw is None else f", {percents[1]} from exact counts"
+    shown, exact, neither = (round(100 * share) for share in (released, raw, without))
+    meaning = "the noise hides a part" if released < raw - 0.01 else "the noise does not help here"
     if released <= without:
         meaning = "the release adds nothing"
-    elif raw is None:
-        meaning = "the release tells more than nothing"
-    else:
-        meaning = "the noise hides a part" if released < raw - 0.01 else "the noise does not help here"
-    either = "without" if raw is None else "without either"
-    return f"{predicate} {percents[0]} of 100 {subject} with the release{exact}, {percents[2]} {either}: {meaning}"
+    return (
+        f"{predicate} {shown} of 100 {subject} with the release, {exact} from exact counts, {neither} without either: "
+        f"{meaning}"
+    )
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
@@ -210,6 +211,8 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
 
     The last group, ``made up``, are simulated trajectories, which the bound is about. Intervals (95 %) cover the choice
     of targets, by Student's t, and of trials, whichever is wider; those of simulated trajectories cover the trials.
+    ``hits``: share of the windows that the best estimator of each kind guesses right: from the release, from exact
+    counts, and without either.
     """
 
     def of_people(rows: pl.DataFrame) -> dict[str, float | None]:
@@ -233,7 +236,11 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
             "success": {kind: figure(rows) for kind, rows in rows_of.items() if len(rows)},
             "bound": float(group.filter(pl.col("name") == BOUND)["value"].to_numpy().mean()),
         }
-    return {"confidence": CONFIDENCE, "groups": groups}
+    mean_of = dict(results.group_by("name").agg(pl.col("value").mean()).iter_rows())
+    blind = [kind for kind in KINDS if kind not in READERS]
+    reads = {"released": (READERS, ""), "raw": (READERS, EXACT), "without": (blind, "")}
+    hits = {name: max(mean_of[f"{kind}{suffix}_hits"] for kind in kinds) for name, (kinds, suffix) in reads.items()}
+    return {"confidence": CONFIDENCE, "groups": groups, "hits": hits}
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
@@ -254,10 +261,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         cells = [shown(group["success"][kind]) if kind in group["success"] else "" for kind in KINDS]
         row = "  ".join(f"{cell:<20}" for cell in cells)
         lines.append(f"{name:<10} {group['n_targets']:>7}  {row}  {group['bound']:.3f}")
-    success = {kind: figure["mean"] for kind, figure in summary["groups"][EVERYBODY]["success"].items()}
-    blind = max(success["prior"], success["constant"])
-    best = max(success["map"], success["posterior_marginals"])
-    return "\n".join([*lines, attack_in_words("retraces", "trajectories", best, blind), *fewer_targets(game)])
+    return "\n".join([*lines, attack_in_words("retraces", game["guessed"], **summary["hits"]), *fewer_targets(game)])
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:

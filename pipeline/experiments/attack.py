@@ -40,8 +40,6 @@ from penstock.pipeline.windows.calendar import DAY, wall_time
 
 #: Copies of all released aggregates that one attack holds, 8 bytes a value, and bytes for those attacked at a time.
 COPIES, ROOM = 3, 4_000_000_000
-#: Seconds of an attack that are told before the first target is done.
-WORTH_TELLING = 60.0
 #: First part of a day, in which people stay where they are (Xu et al. 2017): until six.
 NIGHT = DAY // 4
 #: Columns of ``operator/accounts.parquet``, then the target, the trials behind a value, and the game.
@@ -95,23 +93,21 @@ def attack(
     targets = played.in_turn
     n_jobs = n_jobs or max(1, min(os.cpu_count() or 1, ROOM // (8 * COPIES * played.n_values)))
     listener.begun(len(targets), len(run.users))
-
-    def foreseen(seconds: float) -> None:
-        """Report the expected duration for all targets or, if there is a time limit, for as many as fit within it."""
-        fewest = seconds * len(MOBILITY_GROUPS) / len(targets)
-        listener.foreseen(seconds if minutes is None else min(seconds, max(60 * minutes, fewest)))
-
     folder = Path(folder or config.output.path)
     name, kept = game_name(config, asdict(played.game), run), RecordFolder(folder / "operator" / "attack")
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    if any(kept.read([name, target]) is None for target in targets):
-        seconds = played.seconds_a_target() * len(targets) / n_jobs
-        if seconds > WORTH_TELLING:
-            foreseen(seconds)
-    told = replace(listener, foreseen=foreseen)
-    rows, n_resumed = play_all(
-        kept, name, targets, played.play, n_jobs, told, lambda n: time.monotonic() > end and n >= len(MOBILITY_GROUPS)
-    )
+
+    def forecast(n: int) -> float:
+        """Return the expected duration for ``n`` targets or, if there is a time limit, for as many as fit within it."""
+        one = played.seconds()
+        every, fewest = (one * math.ceil(number / n_jobs) for number in (n, len(MOBILITY_GROUPS)))
+        return every if minutes is None else min(every, max(60 * minutes, fewest))
+
+    def is_over(n_made: int) -> bool:
+        """Return whether the time is up and each mobility group was attacked."""
+        return time.monotonic() > end and n_made >= len(MOBILITY_GROUPS)
+
+    rows, n_resumed = play_all(kept, name, targets, played.play, n_jobs, listener, forecast, is_over)
     table = pl.DataFrame([{"game": name} | row for row in rows], SCHEMA).sort("released", "target", maintain_order=True)
     return finish_attack(config, folder, table, played.summary(table), n_resumed, ("attack.json", "attack.parquet"))
 
@@ -146,7 +142,12 @@ def reconstruct(
     learned = content_digest(settings.known.learned) if settings.known.learned else None
     name = game_name(config, [asdict(game), asdict(settings), learned], run)
     kept, n_jobs = RecordFolder(folder / "operator" / "attack"), n_jobs or os.cpu_count() or 1
-    rows, n_resumed = play_all(kept, name, played.targets, played.play, n_jobs, listener)
+
+    def forecast(n: int) -> float:
+        """Return the expected duration for ``n`` targets."""
+        return played.seconds() * math.ceil(n / n_jobs)
+
+    rows, n_resumed = play_all(kept, name, played.targets, played.play, n_jobs, listener, forecast)
     named = [{"game": name, "stream": STREAM} | row for row in rows]
     table = pl.DataFrame(named, RECONSTRUCTION_SCHEMA).sort("target", maintain_order=True)
     files = ("attack_reconstruction.json", "attack_reconstruction.parquet")
@@ -267,22 +268,20 @@ def play_all(
     play: Callable[[int], list[Record]],
     n_jobs: int,
     listener: AttackListener,
+    forecast: Callable[[int], float],
     is_over: Callable[[int], bool] = lambda n_made: False,
 ) -> tuple[list[Record], int]:
-    """Return the rows for all of a game's targets in order, and the number of targets attacked by earlier calls."""
+    """Return the rows for all of a game's targets in order, and the number of targets attacked by earlier calls.
+
+    ``forecast`` is asked for the time of those that are left before the first of them.
+    """
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
-    listener.made(n_resumed, len(targets))
     waiting = [target for target in targets if target not in records]
-
-    def timed(target: int) -> tuple[int, list[Record], float]:
-        """Attack a target and return its rows along with the elapsed time in seconds."""
-        begin = time.monotonic()
-        return target, play(target), time.monotonic() - begin
-
-    for number, (target, rows, seconds) in enumerate(in_threads(timed, waiting, n_jobs)):
-        if number == 0:
-            listener.foreseen(seconds * math.ceil(len(waiting) / n_jobs))
+    if waiting:
+        listener.foreseen(forecast(len(waiting)))
+    listener.made(n_resumed, len(targets))
+    for target, rows in in_threads(lambda target: (target, play(target)), waiting, n_jobs):
         kept.write([game, target], {"rows": rows})
         records[target] = rows
         listener.made(len(records), len(targets))

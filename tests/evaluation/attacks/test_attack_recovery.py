@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from itertools import permutations
 
 import numpy as np
 import pytest
 
+from penstock.evaluation.attacks import recovery
 from penstock.evaluation.attacks.recovery import (
     ABSENT,
     compare,
     n_present_of,
     places_of,
     recover,
+    seconds_to_recover,
     trajectory_recovery,
 )
 from penstock.mechanisms.core.plugin import ParameterError
@@ -179,8 +182,16 @@ def test_wrong_shapes_are_refused(walkers):
         compare(walkers, np.zeros((20, 30, 36), bool), GRID)
 
 
-@pytest.mark.parametrize(("day", "expected"), [(2, [4]), (4, [5]), (None, [5]), (9, [5])])
-def test_the_pace_is_that_of_days_that_were_joined(day, expected):
-    windows = []
-    recover(np.ones((5, 3)), np.eye(3), 3, day=day, paced=windows.append)
-    assert windows == expected
+def test_the_time_of_a_recovery_is_estimated_from_two_windows(monkeypatch):
+    read = []
+
+    def recover_and_wait(counts, *_, day, **__):
+        read.append(counts.tolist())
+        time.sleep(0.02 if day is None else 0.05)
+
+    monkeypatch.setattr(recovery, "recover", recover_and_wait)
+    counts = np.array([[1.0], [2.0], [5.0], [4.0]])
+    # Two windows take 20 ms, and to join two days takes 30 ms.
+    assert 0.04 + 0.03 <= seconds_to_recover(counts, np.eye(1), 5, day=2) < 0.2
+    assert 0.04 <= seconds_to_recover(counts, np.eye(1), 5, day=None) < 0.06
+    assert read == [[[2.0], [5.0]]] * 6

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import time
 from dataclasses import fields, replace
 
 import numpy as np
@@ -383,15 +382,28 @@ def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_pa
     assert "--minutes: 0.0 is not allowed" in capsys.readouterr().err
 
 
-def test_the_time_of_all_is_foreseen_from_the_first_target(tmp_path):
-    foreseen = []
+def test_the_time_of_what_is_left_is_foreseen_before_the_first_target(tmp_path):
+    told = list[float]()
+    listener = AttackListener(foreseen=told.append, made=lambda n_made, n_targets: told.append(-n_made))
+    for is_over, expected in ((2, [40.0, 0, -1, -2]), (4, [20.0, -2, -3, -4]), (4, [-4])):
+        told.clear()
+        play_all(
+            *(RecordFolder(tmp_path), "game", range(4), lambda target: [{"target": target}], 1, listener),
+            forecast=lambda n: 10.0 * n,
+            is_over=lambda n, last=is_over: n >= last,
+        )
+        assert told == expected
 
-    def play(target):
-        assert len(foreseen) == (target > 0)
-        time.sleep(0.02)
-        return [{"target": target}]
 
-    for _ in range(2):  # the second call has nothing left to do
-        play_all(RecordFolder(tmp_path), "game", range(4), play, 1, AttackListener(foreseen=foreseen.append))
-        assert len(foreseen) == 1
-    assert foreseen[0] >= 4 * 0.02
+@pytest.mark.parametrize("kind", ["membership", "reconstruction", "recovery"])
+def test_every_attack_tells_its_time_before_it_starts(tmp_path, capsys, kind):
+    path = tmp_path / "run.yaml"
+    path.write_text(CITY + "bounding: {max_cells: 1}\nmechanism: {type: laplace, epsilon: 1.0}")
+    few = [] if kind == "recovery" else ["--targets", "3"]
+    few += ["--samples", "40"] if kind == "membership" else []
+    assert main(["attack", str(path), *few[:2], kind, *few[2:], "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    printed = capsys.readouterr()
+    assert re.match(rf"penstock: {kind}: .* (attacked|counted)\npenstock: {kind}: about \d+ s\n0 of \d", printed.err)
+    assert re.search(
+        r"\d+ of 100 (pairs .*|hours|visits) with the release, \d+ from exact counts, \d+ without either: ", printed.out
+    )

@@ -85,6 +85,21 @@ def test_nothing_is_retraced_from_nothing(tmp_path):
     np.testing.assert_array_equal(success(outcome, "map_success"), success(outcome, "prior_success"))
     np.testing.assert_array_equal(success(outcome, "map_hits"), success(outcome, "prior_hits"))
     assert (success(outcome, "success_upper_bound") < 1).all()
+    assert (success(outcome, "map_exact_hits") == 1).all()
+    said = r"retraces (\d+) of 100 hours with the release, 100 from exact counts, \1 without either: "
+    assert re.search(f"{said}the release adds nothing", reconstruction_text(outcome.summary))
+
+
+def test_what_is_retraced_with_noise_lies_between_nothing_and_exact_counts(tmp_path):
+    game = replace(SMALL, known=0.9)
+    outcome = reconstruct(configuration("{type: laplace, epsilon: 4.0}"), game, folder=tmp_path)
+    hits = outcome.summary["hits"]
+    assert hits["without"] < hits["released"] < hits["raw"] < 1  # a tenth of the others are not known
+    best = max(success(outcome, f"{kind}_exact_hits").mean() for kind in ("map", "posterior_marginals"))
+    assert hits["raw"] == pytest.approx(best)
+    # Without noise the release and exact counts are the same to her.
+    raw = reconstruct(configuration("{type: raw}"), game, folder=tmp_path / "raw").summary["hits"]
+    assert raw["released"] == raw["raw"] == pytest.approx(hits["raw"])
 
 
 def test_a_gaussian_release_of_two_cells_is_read_as_often_as_it_can_be():
