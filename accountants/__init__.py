@@ -1,4 +1,4 @@
-"""Accountants: the privacy cost of releases, one accountant per file, in pure NumPy without Beam."""
+"""Accountants: compute the privacy cost of releases, one accountant per file, in pure NumPy without Beam."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["get", "names"]
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all accountants, sorted."""
+    """Return the sorted names of all accountants."""
     from penstock.accountants.core.accountant import ACCOUNTANTS
 
     return ACCOUNTANTS.names()
 
 
 def get(name: str) -> type[Accountant]:
-    """Return the class of an accountant by its YAML name, or raise `UnknownPlugin` with near misses.
+    """Return an accountant's class by its YAML name. Raise `UnknownPlugin`, which lists similar names, if unknown.
 
     >>> get("landmark_budget").__name__
     'LandmarkBudget'

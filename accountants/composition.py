@@ -1,4 +1,4 @@
-"""Composition: the privacy cost of one window, of any w successive windows, and of a person's entire data."""
+"""Composition: the privacy cost of one window, of any w successive windows and of a person's entire data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOGETHER = "; one Gaussian release of all windows, whose noise is correlated (Bu
 
 @dataclass(frozen=True, kw_only=True)
 class Composition(Accountant):
-    """Account for event-level, w-event and user-level privacy loss, pure and (ε, δ); rows state unit and assumption.
+    """Account for event-level, w-event and user-level privacy loss, as pure ε and as (ε, δ).
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ class Composition(Accountant):
         return self._rows(window.index, model, state), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """Return the run's final figures, including those from privacy loss distributions."""
+        """Return the run's final values, including those computed from privacy loss distributions."""
         rows = self._rows(None, model, state)
         if model["adaptive"]:
             return rows
@@ -155,11 +155,11 @@ class Composition(Accountant):
         return [*rows, self._row(None, "user_epsilon_pld", minimum, _unit("user"), self._approximate)]
 
     def summary(self, model: Mapping[str, Any], state: State) -> dict[str, Any]:
-        """Return the whole run's figures so far, by name."""
+        """Return the whole run's values so far, by name."""
         return {row.name: row.value for row in self._rows(None, model, state)} | {"delta": self.delta}
 
     def _price(self, total: NDArray[np.float64]) -> tuple[float, float, float]:
-        """Convert summed figures to pure ε, ε at δ, and ρ."""
+        """Convert summed costs to pure ε, ε at δ and ρ."""
         epsilon, rho, gaussian = total[:3].tolist()
         exact = epsilon_of_gaussian(gaussian, self.delta)
         return epsilon, min(epsilon, exact, from_renyi(total[3:], self.delta)), rho
@@ -207,12 +207,12 @@ class Composition(Accountant):
 
 
 def _figures(charge: tuple[Event, ...]) -> NDArray[np.float64]:
-    """Return a charge's ε, ρ, μ²/2 and Rényi curve, all additive under composition."""
+    """Return a charge's ε, ρ, μ²/2 and Rényi curve, all of which are additive under composition."""
     return np.concatenate([[price(charge) for price in PRICES.values()], renyi(charge)])
 
 
 def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
-    """Return, by level, the ρ that the mechanism guarantees for any w successive windows or a budget period, if any."""
+    """Return any ρ that the mechanism guarantees for w successive windows or for a budget period, by level."""
     mechanism, coarse = facts.mechanism, any(isinstance(step, TemporalGeneralization) for step in facts.steps)
     if mechanism is None or coarse:
         return {}
@@ -225,7 +225,7 @@ def _filter_bounds(facts: AccountingFacts, w: int | None) -> dict[str, float]:
 
 
 def _unit(level: str, w: int | None = None) -> str:
-    """Describe the unit of a figure in words."""
+    """Describe the unit of privacy that a value refers to."""
     events = {
         "event": WINDOW.words() + ", or one of them",
         "w_event": Unit.stretch(w or 1).words(),

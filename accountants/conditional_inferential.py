@@ -1,4 +1,4 @@
-"""Conditional inferential privacy: the privacy loss about secret points of a released trace with correlated points.
+"""Conditional inferential privacy: the privacy loss about secret points in a released trace of correlated points.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021. The trace is a Gaussian process on each
 axis, the release adds Gaussian noise, and the adversary, who knows the process, compares two hypotheses about some
@@ -51,7 +51,7 @@ ADJACENCY = "two hypotheses `radius` metres apart at each secret point; the adve
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionalInferential(TracePrior, Accountant):
-    """Account for the privacy loss about secret points of a trace with correlated points.
+    """Account for the privacy loss about secret points in a trace of correlated points.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ class ConditionalInferential(TracePrior, Accountant):
         )
 
     def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
-        """Return the initial state. No bound is known for counts."""
+        """Return the initial state. For counts, no bound is known."""
         promised = None if facts.mechanism is None else facts.mechanism.guarantee
         trace = self._trace()
         return trace, trace.start(promised is not None and promised.on_points and promised.independent)
@@ -114,7 +114,7 @@ class ConditionalInferential(TracePrior, Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
     ) -> tuple[Rows, State]:
-        """Account for one release in a stream of a single trace."""
+        """Account for one release in a single-trace stream."""
         state = model.after(state, window.start / 1000, _sigma(release, self.radius))
         return self._rows("everybody", window.index, model, state), state
 
@@ -135,7 +135,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return rows
 
     def trace_rows(self, subject: str, times: Any, sigma: Any, factor: Any = None) -> Rows:
-        """Return the figures along a single trace with points at ``times``, in seconds.
+        """Return the values along a single trace whose points are at ``times``, in seconds.
 
         ``sigma``: standard deviation of each point's noise in metres, infinite for a repetition, 0 where no bound is
         known. ``factor``: Cholesky factor of the correlated noise of the first points; none then leaves the block.
@@ -158,7 +158,7 @@ class ConditionalInferential(TracePrior, Accountant):
         return TraceLossState(GaussianProcess.of(self), self.block, self.length_scales.at_most is not None)
 
     def finish(self, model: TraceLossState, state: State) -> Rows:
-        """Return the final figures."""
+        """Return the final values."""
         return self._rows("everybody", None, model, state, ended=True)
 
     def _rows(self, subject: str, index: int | None, model: TraceLossState, state: State, ended: bool = False) -> Rows:
@@ -193,7 +193,7 @@ class ConditionalInferential(TracePrior, Accountant):
 
 
 def _sigma(release: Release, radius: float) -> float:
-    """Return the σ of the noise on a released point: infinite for a repeat, and 0 if the loss has no known bound."""
+    """Return the noise's σ for a released point: infinite for a repeat, or 0 if the loss has no known bound."""
     sigma = np.inf
     for event in release.charge:
         if type(event) not in events.EVENTS:

@@ -1,4 +1,4 @@
-"""Crowd-blending: suppression or perturbation of small counts, and its amplification by sampling."""
+"""Crowd-blending: suppress or perturb small counts, amplified by sampling."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
 
 
 def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: float) -> float:
-    """Return the δ of one count at a given ε, for crowd-blending on a sample of people.
+    """Return one count's δ at a given ε, for crowd-blending on a sample of people.
 
     Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
     equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
@@ -83,7 +83,7 @@ def _largest_sum(threshold: int, rate: float, ratio: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class CrowdBlending(Accountant):
-    """Account for crowd-blending and its amplification by sampling, including where no guarantee holds.
+    """Account for crowd-blending and its amplification by sampling, even if no guarantee holds.
 
     **Privacy.** Rows of each window: ``window_epsilon`` and ``window_delta``, of all of one user's events in it. For
     crowd-blending alone ε is infinite: it is no differential privacy. After sampling the two are C·ε and C·δ for a user
@@ -97,7 +97,7 @@ class CrowdBlending(Accountant):
     reads: ClassVar[tuple[str, ...]] = ()
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Compute the figures of one window."""
+        """Compute one window's values."""
         # Counts as they are may be released through post-processing that hides small ones.
         shown = (step for step in facts.steps if not isinstance(step, EventStep | Raw))
         first = next(shown, facts.mechanism)
@@ -126,7 +126,7 @@ class CrowdBlending(Accountant):
         return _rows(window.index, "window", epsilon, delta), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:
-        """Return the largest figures over windows, the run's total, and the crowd size."""
+        """Return the largest values over all windows, the run's total and the crowd size."""
         total = float(state["total"])
         rows = _rows(None, "event", *state["largest"].tolist())
         rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_unit_in_words(RUN, total)))

@@ -31,7 +31,7 @@ TRACES = "positions `radius` metres apart at all landmarks of a budget period an
 
 
 def landmark_loss(epsilons: ArrayLike, landmarks: ArrayLike) -> NDArray[np.float64]:
-    """Return the joint privacy loss of each timestamp t and all landmarks: the sum of ε over L ∪ {t}.
+    """Return each timestamp t's joint privacy loss with all landmarks, which is the sum of ε over L ∪ {t}.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 
 @dataclass(frozen=True, order=True)
 class Budget:
-    """The budget of a period in a measure of `guarantee.Guarantee`, with ``delta`` to convert ρ to (ε, δ).
+    """A period's budget in one of the measures in `guarantee.Guarantee`, with ``delta`` to convert ρ to (ε, δ).
 
     ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
     priced as a replacement.
@@ -92,29 +92,29 @@ class Budget:
     replaces_in_blocks: bool = field(default=False, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
-        """Return the cost of a charge in the budget's unit."""
+        """Return a charge's cost in the budget's unit."""
         if self.replaces_in_blocks:
             charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
         return PRICES[self.measure](charge)
 
     @property
     def concentrated(self) -> bool:
-        """Return whether amounts are in ρ or μ²/2 rather than in ε."""
+        """Return whether amounts are in ρ or μ²/2 rather than ε."""
         return self.measure != EPSILON
 
     @property
     def unit(self) -> str:
-        """The unit of the amounts."""
+        """The unit in which amounts are given."""
         return UNITS[self.measure]
 
     def epsilon(self, amount: float) -> float:
-        """Return the ε of an amount at δ."""
+        """Return an amount's ε at δ."""
         return epsilon_at(self.measure, amount, self.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LandmarkBudget(Accountant):
-    """Keep the sum of ε over L ∪ {t} within each period's budget, and report the remainder.
+    """Keep the sum of ε over L ∪ {t} within each period's budget and report the remainder.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class LandmarkBudget(Accountant):
         return replace(self._budget(facts.mechanism), replaces_in_blocks=facts.replaces_in_blocks), state | amounts
 
     def _budget(self, mechanism: Mechanism | None) -> Budget:
-        """Return the accountant's configured budget, or by default the budget that the mechanism guarantees."""
+        """Return the accountant's configured budget. By default, this is the budget that the mechanism guarantees."""
         promised = Guarantee() if mechanism is None else mechanism.guarantee
         delta = self.delta or promised.delta or DELTA
         if self.budget is not None or self.rho is not None:
@@ -173,13 +173,13 @@ class LandmarkBudget(Accountant):
         return Budget(np.inf if amount is None else float(amount), promised.measure or EPSILON, delta)
 
     def check(self, window: Window, charge: tuple[Event, ...], model: Budget, state: State) -> None:
-        """Raise `BudgetExceeded` if ``charge`` would exceed the period's budget in this window; change nothing."""
+        """Raise `BudgetExceeded` if ``charge`` would exceed the period's budget in this window. Nothing is changed."""
         self._spend(window, charge, model, state)
 
     def _spend(
         self, window: Window, charge: tuple[Event, ...], model: Budget, state: State
     ) -> tuple[float, float, float]:
-        """Return a charge's cost, with the period's total on landmarks and on the costliest other window after it."""
+        """Return a charge's cost and the period's resulting totals on landmarks and on the costliest other window."""
         cost = model.price(charge)
         if int(state["period"]) == window.period:
             landmarks, other = float(state["landmarks"]), float(state["other"])
@@ -244,7 +244,7 @@ class LandmarkBudget(Accountant):
         ]
 
     def finish(self, model: Budget, state: State) -> Rows:
-        """Return the completed period's final figures."""
+        """Return the completed period's final values."""
         if int(state["period"]) < 0:
             return []
         landmarks, last = float(state["landmarks"]), int(state["window"])
@@ -259,7 +259,7 @@ class LandmarkBudget(Accountant):
         return rows
 
     def summary(self, model: Budget, state: State) -> dict[str, Any]:
-        """Return the largest spending in any period, and the budget."""
+        """Return the largest spending in any period and the budget."""
         budget: dict[str, Any] = {"budget": model.amount} if np.isfinite(model.amount) else {}
         if model.concentrated:
             budget |= {"unit": model.unit, "epsilon": model.epsilon(model.amount), "delta": model.delta}

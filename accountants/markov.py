@@ -1,4 +1,4 @@
-"""Markov chains of a person's places: transition matrices, estimation, reversal, stationary behaviour and priors.
+"""Markov chains over a person's places: transition matrices, estimation, reversal, stationarity and priors.
 
 A matrix is (n, n), its rows sum to 1: row x is the distribution of the next place given x (backward: of the previous
 one). A prior is a matrix with the distribution of the first place.
@@ -29,7 +29,7 @@ _DENSE_SHARE = 0.15
 
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
-    """Validate a row-stochastic matrix, and return a dense copy with rows renormalised."""
+    """Validate a row-stochastic matrix and return a dense copy with rows renormalised."""
     checked = checked_matrix(matrix, name)
     return np.asarray(checked.toarray() if is_sparse(checked) else checked)
 
@@ -79,7 +79,7 @@ def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
 
 
 def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
-    """Build an n-state matrix with weight 1 + s for staying and s for moving; smaller s means stronger correlation.
+    """Build an n-state matrix with weight 1 + s for staying and s for moving. A smaller s means stronger correlation.
 
     Source: Cao et al. (TKDE 2019), section on synthetic data: P_ij = (1[i=j] + s) / sum over k of (1[j=k] + s).
 
@@ -94,7 +94,7 @@ def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
 
 
 def chain_matrix(n: int, tau: float) -> FloatArray:
-    """Build the matrix of a random walk on a line of n places: P[x, y] is proportional to exp(-|x - y| / (tau·n)).
+    """Build the matrix for a random walk on a line of n places, where P[x, y] ∝ exp(-|x - y| / (tau·n)).
 
     Source: Koga et al., the one-dimensional chain of the experiments.
 
@@ -111,7 +111,7 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
 
 
 def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
-    """Count transitions between consecutive windows in state series (n_series, n_windows), where -1 is unknown."""
+    """Count transitions between consecutive windows in state series (n_series, n_windows), where -1 means unknown."""
     series = np.atleast_2d(np.asarray(states))
     if series.dtype.kind not in "iu" or not ((series >= -1) & (series < n_states)).all():
         raise ParameterError("states", states, f"integers from -1 (unknown) to {n_states - 1}")
@@ -122,7 +122,7 @@ def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
 
 
 def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
-    """Estimate a transition matrix from counts, adding `smoothing` to each entry before the rows are normalised.
+    """Estimate a transition matrix from counts. Add `smoothing` to each entry before normalising the rows.
 
     The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
     """
@@ -145,7 +145,7 @@ def _check_size(field: str, n: Any) -> None:
 
 
 def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:
-    """Return the stationary distribution (long-run fraction of time in each location), accurate in every entry.
+    """Return the stationary distribution (the long-run fraction of time in each location), accurate in every entry.
 
     `start`: distribution that decides between several closed classes, which are refused without one. O(M^3) time per
     closed class of up to 512 locations, one sparse solve beyond.
@@ -183,7 +183,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
 
 
 def _irreducible(matrix: Any) -> FloatArray:
-    """Return the stationary distribution of one closed class."""
+    """Return one closed class's stationary distribution."""
     n_locations = matrix.shape[0]
     if n_locations > _DENSE_SOLVE_LIMIT:
         from scipy import sparse
@@ -219,7 +219,7 @@ def backward_matrix(forward: ArrayLike) -> FloatArray:
 
 
 def spectral_gap(transition: Any) -> float:
-    """Return 1 minus the second largest modulus of an eigenvalue.
+    """Return 1 minus the second largest absolute value of an eigenvalue.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ def spectral_gap(transition: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class MarkovPrior:
-    """A Markov prior on a target's movement: an initial distribution and one transition matrix.
+    """A Markov prior on a target's movement, with an initial distribution and one transition matrix.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ class MarkovPrior:
         return int(self.initial.size)
 
     def marginals(self, n_steps: int) -> FloatArray:
-        """Return the distribution of the location in each of the first ``n_steps`` windows, (n_steps, n_locations)."""
+        """Return the location's distribution in each of the first ``n_steps`` windows, (n_steps, n_locations)."""
         result = np.empty((n_steps, self.n_locations))
         current = self.initial
         for step in range(n_steps):
@@ -314,7 +314,7 @@ class MarkovPrior:
 
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
-        """The prior restricted to reachable locations, with these locations in ascending order."""
+        """The prior restricted to reachable locations, and these locations in ascending order."""
         # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
         # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
         reached = self.initial > 0
@@ -353,7 +353,7 @@ class MarkovPrior:
 
 
 def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
-    """Build the one-dimensional test chain: P(move over distance d) is proportional to exp(-d / (tau M)).
+    """Build the one-dimensional test chain, where P(move over distance d) is proportional to exp(-d / (tau M)).
 
     Parameters
     ----------
@@ -381,7 +381,7 @@ def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
 
 
 def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
-    """Return the Shannon entropy of the first ``n_steps`` locations in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
+    """Return the first ``n_steps`` locations' Shannon entropy in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
 
     Parameters
     ----------
@@ -419,7 +419,7 @@ def estimate_prior(
     towards: FloatArray | None = None,
     initial: Literal["stationary", "empirical"] = "stationary",
 ) -> MarkovPrior:
-    """Estimate the Markov prior of a target, or a group of people, from training trajectories.
+    """Estimate the Markov prior of a target or a group of people from training trajectories.
 
     Row x is (moves from x to x′ + smoothing · towards[x′]) / (moves from x + smoothing), the posterior mean under
     a Dirichlet prior of total weight ``smoothing``. A row without moves and without smoothing gets the share of visits

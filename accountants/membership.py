@@ -1,4 +1,4 @@
-"""Membership: the success of an online adversary at inferring a person's presence in the counts."""
+"""Membership: how well an online adversary infers a person's presence from the counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNIT = "area under the curve"
 
 @dataclass(frozen=True, eq=False)
 class GroupGame:
-    """The groups and mechanism of an attack, constant over windows."""
+    """An attack's groups and mechanism, which are the same in every window."""
 
     groups: tuple[Groups, ...]
     mechanism: Mechanism
@@ -109,12 +109,12 @@ class Membership(Accountant):
 
     @property
     def public(self) -> bool:
-        """Always False: the rows describe people."""
+        """Always False, because the rows describe people."""
         return False
 
     @property
     def training_windows(self) -> int | None:
-        """The number of windows to attack, or None for synthetic people."""
+        """The number of windows to attack, or None if people are synthetic."""
         return None if self.people else self.windows
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ class Membership(Accountant):
         return tuple({**prepared_run, "groups": (groups,)} for groups in prepared_run["groups"])
 
     def start(self, facts: AccountingFacts) -> tuple[GroupGame, State]:
-        """Return the game as the model, and the state of an untrained learner."""
+        """Return the game as the model, and an untrained learner's state."""
         if self.people is not None and self.people.n != facts.n_cells:
             raise ParameterError("people.n", self.people.n, f"{facts.n_cells}, the cells of the run")
         prepared = facts.training or self.prepare(None)
@@ -170,7 +170,7 @@ class Membership(Accountant):
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: GroupGame, state: State
     ) -> tuple[Rows, State]:
-        """Release the window for every group, train on most groups, and score the rest."""
+        """Release the window for every group, train on most groups and score the rest."""
         pure_epsilon(release.charge)  # refuses the unknown
         rows: Rows = []
         for groups in (groups for groups in model.groups if window.index <= groups.n_windows):
@@ -195,7 +195,7 @@ class Membership(Accountant):
         return rows, state
 
     def finish(self, model: GroupGame, state: State) -> Rows:
-        """Return the area under the curve of each target over the whole run."""
+        """Return each target's area under the curve over the whole run."""
         rows = []
         for groups in model.groups:
             evidence = part(f"{groups.subject}.evidence", state)
@@ -204,7 +204,7 @@ class Membership(Accountant):
         return rows
 
     def summary(self, model: GroupGame, state: State) -> dict[str, Any]:
-        """Return each target's area under the curve so far, with warnings about missing targets or groups."""
+        """Return each target's area under the curve so far, and warnings about missing targets or groups."""
         areas = {
             f"target {group.subject}": _area(group, part(f"{group.subject}.evidence", state)["sum"])
             for group in model.groups

@@ -1,4 +1,4 @@
-"""Online membership attack: labelled groups of known people, and a learner with flat state and its scores."""
+"""Online membership attack: labelled groups of known people, and a learner with its flat state and scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Groups of known people with and without one target. The first ``n_train`` groups are for training."""
+    """Groups of known people with and without one target. The first ``n_train`` groups are used for training."""
 
     # `trajectories` (n_known, n_windows): cell of every known person, -1 where not seen, the target first. `members`
     # (n_groups, n_known): who is in which group. The target is a number, from 0, since a row must not identify a
@@ -35,12 +35,12 @@ class Groups:
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """Whether the target is in each group, shape (n_groups,)."""
+        """Whether each group contains the target, shape (n_groups,)."""
         return self.members[:, 0]
 
     @property
     def n_windows(self) -> int:
-        """The number of windows for which trajectories are known."""
+        """The number of windows in which trajectories are known."""
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
@@ -50,7 +50,7 @@ class Groups:
         return np.asarray(np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64))
 
     def features(self, values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-        """Return features (n_groups, n_cells + 1): the released cells plus the target's cell again, or 0 if unseen."""
+        """Return features (n_groups, n_cells + 1): the released cells and the target's cell again, or 0 if unseen."""
         # The target's cell is another one in every window but carries the same evidence. Each feature is less its mean
         # over the training groups, which goes with the time of day.
         deviations = values - values[: self.n_train].mean(axis=0)
@@ -62,7 +62,7 @@ class Groups:
 def draw_groups(
     training: Training, *, n_targets: int, n_known: int, group_size: int | None, n_samples: int, seed: int
 ) -> tuple[Groups, ...]:
-    """Sample targets, each adversary's known people, and groups of those, half of them with the target."""
+    """Sample targets, the people each adversary knows, and groups of those people, half of which include the target."""
     # Only people who are seen become targets. Fewer targets and known people where there are fewer; `group_size` None:
     # half of the known. The choices of one target do not depend on the others.
     seen = np.flatnonzero((training.trajectories >= 0).any(axis=1))
@@ -80,14 +80,14 @@ def draw_groups(
 
 
 def n_training(n_samples: int) -> int:
-    """Return the size of the training part, even so that both parts are balanced."""
+    """Return the training set size, which is even so that both sets are balanced."""
     return 2 * round(TRAINING_SHARE * n_samples / 2)
 
 
 def random_groups(
     n_users: int, target: int, group_size: int, included: NDArray[np.bool_], rng: np.random.Generator
 ) -> NDArray[np.bool_]:
-    """Draw independent, uniformly random groups that contain the target where ``included``. O(n_groups·n_users)."""
+    """Draw independent, uniformly random groups, with the target where ``included`` is set. O(n_groups·n_users)."""
     if not 1 <= group_size < n_users:
         raise ParameterError("group_size", group_size, f"1 to {n_users - 1}, so that a group without the target exists")
     keys = rng.random((included.size, n_users))
@@ -109,7 +109,7 @@ def start_learner(n_features: int) -> State:
 
 
 def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state: State) -> State:
-    """Learn from labelled samples (n_samples, n_features) one at a time. The given ``state`` is not modified."""
+    """Learn from labelled samples (n_samples, n_features) one at a time, without modifying the given ``state``."""
     # All of them first enter the running mean and deviation of every feature; then each standardised sample makes one
     # step of stochastic gradient descent on the logarithmic loss. Equal to river's StandardScaler().learn_one on all
     # samples followed by LogisticRegression(SGD(rate), intercept_lr=rate).learn_one on each, without a dictionary for
@@ -136,7 +136,7 @@ def learn(features: NDArray[Any], labels: NDArray[np.bool_], rate: float, state:
 
 
 def logits(features: NDArray[Any], state: State) -> Array:
-    """Return the learned log-odds (n_samples,) that each sample contains the target."""
+    """Return each sample's learned log-odds (n_samples,) of containing the target."""
     return np.asarray(_standardise(np.asarray(features, np.float64), state) @ state["weights"] + state["intercept"])
 
 
@@ -161,7 +161,7 @@ def area_under_curve(labels: NDArray[np.bool_], scores: NDArray[Any]) -> float:
 
 
 def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return a confidence interval for an area under the curve, of positive width even at 0 and 1."""
+    """Return a confidence interval for an area under the curve. Its width is positive even at 0 and 1."""
     # The limits are the areas whose own standard error reaches exactly to the observed one (Newcombe, "Confidence
     # intervals for an effect size measure based on the Mann-Whitney statistic", Statistics in Medicine 2006, method 5).
     # They cover the choice of challenges for one trained adversary, not the choice of the training set.
@@ -187,7 +187,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
 
 
 def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: int = 1) -> tuple[float, float]:
-    """Return the Clopper-Pearson limits of a proportion, with the error probability divided by ``n_choices``."""
+    """Return a proportion's Clopper-Pearson limits, with the error probability divided by ``n_choices``."""
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
     from scipy.stats import binomtest

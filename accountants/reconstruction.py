@@ -117,7 +117,7 @@ class Reconstruction(Accountant):
 
     @property
     def public(self) -> bool:
-        """Always False: the rows describe people."""
+        """Always False, because the rows describe people."""
         return False
 
     @property
@@ -128,7 +128,7 @@ class Reconstruction(Accountant):
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """The targets named in the configuration."""
+        """The targets listed in the configuration."""
         return self.targets if isinstance(self.targets, tuple) else ()
 
     @classmethod
@@ -151,7 +151,7 @@ class Reconstruction(Accountant):
         return {"targets": known.watched, "known": known}
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split the targets into parts of at most ``shard``."""
+        """Split the targets into parts with at most ``shard`` targets."""
         known: KnownTargets = (prepared or self.prepare(None))["known"]
         firsts = range(0, known.n_targets, self.shard)
         parts = (known.part(first, min(first + self.shard, known.n_targets)) for first in firsts)
@@ -174,7 +174,7 @@ class Reconstruction(Accountant):
         model: tuple[TargetFilters, ReleaseForecast],
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound the leakage of the coming windows, then update the beliefs with this release."""
+        """Bound the leakage over the coming windows, then update the beliefs with this release."""
         filters, forecast = model
         pure_epsilon(release.charge)  # refuses the unknown
         missing = [name for name in self.needs if name not in private]
@@ -189,7 +189,7 @@ class Reconstruction(Accountant):
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
-        """Finalise the figures of the last windows."""
+        """Return the last windows' final values."""
         return model[0].finish(state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Reconstruction(Accountant):
 
 
 def check_one_place(facts: AccountingFacts, known: KnownTargets) -> None:
-    """Reject runs with more than one counted cell per person and window, or a prior over different cells."""
+    """Raise an error if people may count in more than one cell per window or the prior is over different cells."""
     if facts.max_cells != 1:
         raise UnsupportedEvent(
             f"reconstruction: a person may count in {facts.max_cells} cells of a window; with more than one the counts "

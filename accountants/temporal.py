@@ -1,4 +1,4 @@
-"""Temporal privacy loss: the loss about one window from releases of correlated values.
+"""Temporal privacy loss: the loss about one window caused by releases of correlated values.
 
 An adversary who knows how a person's value changes from one window to the next learns about the value at t from the
 releases before and after t as well. This module holds the exact functions; definitions, and how to read the figures,
@@ -47,7 +47,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Temporal(Accountant):
-    """Account for the privacy loss about each window from releases of correlated windows before and after it.
+    """Account for the privacy loss about each window caused by releases of correlated windows before and after it.
 
     Parameters
     ----------
@@ -100,29 +100,29 @@ class Temporal(Accountant):
 
     @classmethod
     def examples(cls) -> tuple[Temporal, ...]:
-        """Return an example with one adversary, and one with an additional class of people."""
+        """Return an example with one adversary and one with an additional class of people."""
         strong, weak = (KnownCorrelation(laplacian=SmoothedIdentity(s=s)) for s in (0.01, 1.0))
         tourists = UserClass(name="tourists", correlation=weak)
         return cls(correlation=strong, lag=12, goal=1.0), cls(correlation=strong, classes=(tourists,), lag=12)
 
     @property
     def known(self) -> tuple[tuple[str, KnownCorrelation], ...]:
-        """The adversary's known correlation for each subject."""
+        """The correlation that the adversary knows for each subject."""
         everybody = () if self.correlation is None else (("everybody", self.correlation),)
         return (*everybody, *((group.name, group.correlation) for group in self.classes))
 
     @property
     def public(self) -> bool:
-        """Return whether all correlations are public, none learned from people."""
+        """Return whether all correlations are public, which means that none is learned from people."""
         return all(correlation.is_public for _, correlation in self.known)
 
     @property
     def training_windows(self) -> int | None:
-        """The number of windows from which the correlation is estimated."""
+        """The number of windows used to estimate the correlation."""
         return self.correlation.windows if self.correlation else None
 
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
-        """Build every adversary from files or a learned estimate."""
+        """Build every adversary, from files or from a learned estimate."""
         made = (adversary(known, training, subject) for subject, known in self.known)
         return {"adversaries": tuple(made)}
 
@@ -144,7 +144,7 @@ class Temporal(Accountant):
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
-        """Bound a release's ε under replacement, with slack for rounded scales."""
+        """Bound one release's ε under replacement, with some slack for rounded scales."""
         stated = self.largest_epsilon
         promised = Guarantee() if facts.mechanism is None else facts.mechanism.guarantee
         if stated is None and promised.measure == EPSILON:
@@ -159,7 +159,7 @@ class Temporal(Accountant):
         model: tuple[TemporalLossTracker, ...],
         state: State,
     ) -> tuple[Rows, State]:
-        """Add one release to the account of every subject."""
+        """Add one release to every subject's account."""
         if is_linked(release.charge):
             raise UnsupportedEvent(f"temporal: releases of other windows read window {release.window}, too")
         epsilon = pure_epsilon(release.charge, "replacement")
@@ -188,5 +188,5 @@ class Temporal(Accountant):
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """Return each subject's largest total loss with its window, the limit of the loss, and the ε for the goal."""
+        """Return each subject's largest total loss and its window, the loss's limit and the ε that meets the goal."""
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

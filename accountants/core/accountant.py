@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """A row of ``accounts.parquet``: one figure of an accountant.
+    """A row in ``accounts.parquet``, which holds one value from an accountant.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Facts about a run that its accountants start from: contribution bounds, release and windows.
+    """Attributes of a run that its accountants need at the start: contribution bounds, release and windows.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ class AccountingFacts(Bounds):
     training: Mapping[str, Any] | None = None
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
-        """Return a mechanism's facts, for accountants that run the mechanism themselves."""
+        """Return the mechanism's `Facts`, for accountants that run the mechanism themselves."""
         return Facts(n_cells=self.n_cells, n_windows=self.n_windows, n_replicas=n_replicas, **self.limits())
 
     @property
     def replaces_in_blocks(self) -> bool:
-        """Return whether bounding may replace a person's removed events with other events of theirs in the block."""
+        """Return whether bounding may replace removed events with the same person's other events in the block."""
         # Bounding then chooses among the events of several windows: of a block, of a budget period, or of the windows
         # that are counted as one.
         coarse = any(isinstance(step, TemporalGeneralization) for step in self.steps)
@@ -136,11 +136,11 @@ class Accountant(Checked, ABC):
 
     @property
     def named_users(self) -> tuple[int | str, ...]:
-        """The user ids named in the configuration, whose rows `prepare` gets in `Training.named`."""
+        """The user ids listed in the configuration, whose rows `prepare` gets in `Training.named`."""
         return ()
 
     def prepare(self, training: Training | None) -> Mapping[str, Any] | None:
-        """Read files and learn priors, once, during planning.
+        """Read files and learn priors. This is done once, during planning.
 
         Parameters
         ----------
@@ -154,7 +154,7 @@ class Accountant(Checked, ABC):
         return None
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:
-        """Split the prepared model into independent shards: by default, a single one."""
+        """Split the prepared model into independent shards. By default, there is only one."""
         return (prepared,)
 
     @classmethod
@@ -164,24 +164,26 @@ class Accountant(Checked, ABC):
 
     @abstractmethod
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
-        """Return the model and the initial state, or raise `UnsupportedEvent` if no theorem applies."""
+        """Return the model and the initial state. Raise `UnsupportedEvent` if no theorem applies."""
 
     @abstractmethod
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
-        """Account for one release. An unknown event is rejected without side effects."""
+        """Account for one release. Unknown events are rejected without side effects."""
 
     def account_traces(self, released: ReleasedTraces) -> Rows:
-        """Account for users' released traces. Each user's figures depend only on that user's trace."""
+        """Account for users' released traces. Each user's values depend only on that user's trace."""
         raise UnsupportedEvent(f"{type(self).__name__} accounts counts, not traces")
 
     def finish(self, model: Any, state: State) -> Rows:
-        """Return the figures that become final only at the end of the run."""
+        """Return the values that become final only at the end of the run."""
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Return the figures so far for the manifest, as numbers and texts by name, public only if `public` is True."""
+        """Return the values so far for the manifest, as numbers and strings by name, public only if `public` is
+        True.
+        """
         return {}
 
 

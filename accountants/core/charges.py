@@ -1,4 +1,4 @@
-"""Privacy costs of events under each adjacency, in pure ε and zCDP."""
+"""Privacy costs of events under each neighbouring relation, in pure ε and zCDP."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _ratio(sensitivity: events.Number, scale: events.Number) -> float:
 
 
 def parts_sampled(event: events.Sampled) -> int:
-    """Return the number of independently sampled parts of an event, or 0 if it gets no amplification."""
+    """Return the number of independently sampled parts in an event, or 0 if sampling does not amplify it."""
     # A user who is sampled as a whole is one part. Memberships that are sampled one by one are as many as the noisy
     # counts that one user moves by 1: l1 of them, or l2². Where that is no whole number they are not such counts.
     if event.unit == "user":
@@ -59,14 +59,14 @@ def parts_sampled(event: events.Sampled) -> int:
 
 
 def _amplify(epsilon: float, rate: float) -> float:
-    """Return ln(1 + p·(e^ε − 1)), the ε of an ε-DP step on a sample at rate p (Li et al. 2012)."""
+    """Return ln(1 + p·(e^ε − 1)), the ε of an ε-DP step on a sample taken at rate p (Li et al. 2012)."""
     if epsilon > 30:
         return epsilon + float(np.log(rate + (1 - rate) * np.exp(-epsilon)))
     return float(np.log1p(rate * np.expm1(epsilon)))
 
 
 def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_remove") -> float:
-    """Return the pure ε of one release, in nats: infinite for Gaussian noise and exact releases.
+    """Return one release's pure ε in nats. It is infinite for Gaussian noise and for exact releases.
 
     ``replacement`` is one unit against another: an absent unit lies between the two, so the loss is at most twice that
     of ``add_remove``. Raises `UnsupportedEvent` for the unknown.
@@ -79,7 +79,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Return the event under *replacement* of a unit's contributions, which bounding causes if it selects others.
+    """Return the event under *replacement* of a unit's contributions, which occurs if bounding selects others.
 
     The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
     distance of two of them is at most the sum of their squared lengths.
@@ -103,7 +103,7 @@ def replaced(event: events.Event) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Return whether releases of several windows read the same data, so that a window costs more than one release."""
+    """Return whether several windows' releases read the same data, so that a window costs more than one release."""
     for event in charge:
         if isinstance(event, events.Linked) and event.times > 0:
             return True
@@ -113,7 +113,7 @@ def is_linked(charge: Iterable[events.Event]) -> bool:
 
 
 def gaussian_amount(charge: Iterable[events.Event]) -> float:
-    """Return μ²/2 of μ-Gaussian DP for one release under add/remove: infinite for non-Gaussian noise.
+    """Return one release's μ²/2 in μ-Gaussian DP under add/remove, which is infinite for non-Gaussian noise.
 
     >>> gaussian_amount([events.Additive("gaussian", 2.0, 4.0)]), gaussian_amount([events.PureDP(0.1)])
     (0.125, inf)
@@ -138,7 +138,7 @@ def _gaussian(event: events.Event) -> float:
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
-    """Return ρ of zero-concentrated DP for one release under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
+    """Return one release's ρ in zero-concentrated DP under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
     return float(sum(_rho(event) for event in charge))
 
@@ -164,7 +164,7 @@ PRICES = {"epsilon": pure_epsilon, "rho": concentrated_rho, "gaussian": gaussian
 
 
 def charges_shown(releases: Sequence[Release]) -> list[tuple[events.Event, ...]]:
-    """Return the charge to show with each release. A block's single charge appears in each of its windows."""
+    """Return the charge to display for each release. A block's single charge appears in each of its windows."""
     shown: list[tuple[events.Event, ...]] = []
     block: tuple[events.Event, ...] = ()
     last = 0

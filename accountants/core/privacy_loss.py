@@ -1,4 +1,4 @@
-"""Privacy loss distributions: equal events are counted during a run and composed once at the end."""
+"""Privacy loss distributions: count equal events during a run and compose them once at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TAIL = 1e-15
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count a release's events in the first ``n_kinds`` rows of ``table``, which closes beyond MAX_DISTINCT kinds."""
+    """Count a release's events in the first ``n_kinds`` rows of ``table``, which closes after MAX_DISTINCT kinds."""
     # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
     # one of another kind.
     table = table.copy()
@@ -47,7 +47,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 def from_loss_distributions(
     table: NDArray[np.float64], n_kinds: int, delta: float, *, n_parts: int = N_PARTS
 ) -> float | None:
-    """Compose all events in a table from `remember`: return ε at δ, rounded up, or None if it is closed or empty.
+    """Compose all events in a `remember` table into an ε at δ, rounded up, or None if it is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
     without the person: the smallest curve of δ that is exact at every dot and nowhere too low (Doroshenko, Ghazi,
@@ -77,7 +77,7 @@ def from_loss_distributions(
 
 
 class _Loss(NamedTuple):
-    """The privacy loss distribution of a release. `reach` bounds the loss (of Gaussian noise, but for 10⁻²²)."""
+    """One release's privacy loss distribution. `reach` bounds the loss (of Gaussian noise, but for 10⁻²²)."""
 
     #: Probability of at most a loss with the person, and of a larger one without, both exact where they are small.
     probabilities: Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -86,7 +86,7 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, family: str, sensitivity: float, scale: float) -> _Loss:
-        """Return the privacy loss distribution of one release with noise of the given family."""
+        """Return the privacy loss distribution for one release with noise from the given family."""
         if family == "gaussian":
             from scipy.special import ndtr  # a tenth of a second that other noise does without
 
@@ -97,7 +97,7 @@ class _Loss(NamedTuple):
             maximum = sensitivity / scale
 
             def laplace(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person, for Laplace noise."""
+                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person for Laplace noise."""
                 is_within = (t >= -maximum) & (t < maximum)
                 inside = np.clip(t, -maximum, maximum)
                 at_most = np.where(is_within, np.exp((inside - maximum) / 2) / 2, t >= maximum)
@@ -109,7 +109,7 @@ class _Loss(NamedTuple):
         without = np.append(np.cumsum(np.exp(log_mass - losses))[::-1], 0.0)
 
         def discrete(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person, for discrete Laplace noise."""
+            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person for discrete Laplace noise."""
             n_at_most = np.searchsorted(losses[::-1], t, "right")
             return with_person[n_at_most], without[n_at_most]
 
@@ -117,7 +117,7 @@ class _Loss(NamedTuple):
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Discretise a loss distribution: first grid index, mass per grid point, and mass at infinite privacy loss.
+    """Discretise a loss distribution into its first grid index, the mass per grid point and the mass at infinity.
 
     A person is in a sample with probability ``rate``; ``removed``: from the data with them, or else added to those
     without.
@@ -143,7 +143,7 @@ def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int,
 
 
 def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step: float, delta: float) -> float:
-    """Return ε at δ under composition, given each kind's first grid index, masses, infinite mass and count."""
+    """Return the composed ε at δ, given each kind's first grid index, masses, infinite mass and count."""
     low, high = 0, sum(n * (len(mass) - 1) for _, mass, _, n in parts)
     span = max((len(mass) for _, mass, _, _ in parts), default=1)
     for order in np.concatenate([np.arange(-20, 0), np.arange(1, 21)]) / span:  # Chernoff's bounds on both tails
@@ -169,7 +169,7 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:
-    """Return a key shared by equal events (None without a known distribution), and the number of events."""
+    """Return a key shared by equal events (None if no distribution is known) and the number of events."""
     match event:
         case events.Additive() if event.family in KINDS:
             return [KINDS.index(event.family), float(event.sensitivity), float(event.scale), 1.0], 1

@@ -15,7 +15,7 @@ ORDERS: NDArray[np.float64] = np.asarray(concentrated.ORDERS, np.float64)
 
 
 def renyi(charge: tuple[events.Event, ...]) -> NDArray[np.float64]:
-    """Return the Rényi DP of one release at `ORDERS`, shape (n_orders,), summed over its events."""
+    """Return one release's Rényi DP at `ORDERS`, shape (n_orders,), summed over its events."""
     return np.asarray(np.sum([np.zeros(len(ORDERS)), *(_renyi(event) for event in charge)], axis=0), np.float64)
 
 
@@ -67,7 +67,7 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Return the curve of a sampled Gaussian, infinite below order 2, where the library's series may diverge."""
+    """Return a sampled Gaussian's curve. It is infinite below order 2, where the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -81,7 +81,7 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _laplace(multiplier: float) -> NDArray[np.float64]:
-    """Return the curve of Laplace noise (Mironov 2017, proposition 6)."""
+    """Return Laplace noise's curve (Mironov 2017, proposition 6)."""
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)
     epsilon = 1 / multiplier
@@ -91,7 +91,7 @@ def _laplace(multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
-    """Return the exact curve for a shift of one coordinate by the full L1 sensitivity, the worst case."""
+    """Return the exact curve if one coordinate is shifted by the full L1 sensitivity, which is the worst case."""
     if shift == 0:
         return np.zeros(len(ORDERS))
     if scale == 0:
@@ -102,7 +102,7 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
 
 
 def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the log mass of each privacy loss of discrete Laplace noise under a shift, and the losses, decreasing."""
+    """Return discrete Laplace noise's log mass per privacy loss under a shift, and the losses in decreasing order."""
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])
@@ -114,7 +114,7 @@ def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float6
 
 @cache
 def _pure(epsilon: float) -> NDArray[np.float64]:
-    """Return the curve of randomised response, the worst case of all ε-DP mechanisms (Kairouz, Oh, Viswanath 2015)."""
+    """Return the curve of randomised response, the worst ε-DP mechanism (Kairouz, Oh, Viswanath 2015)."""
     if not np.isfinite(epsilon):
         return np.full(len(ORDERS), np.inf)
     log_yes, log_no = -np.log1p(np.exp(-epsilon)), -np.log1p(np.exp(epsilon))

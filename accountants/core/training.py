@@ -1,4 +1,4 @@
-"""The training part of a stream: people's cells in the windows before accounting starts, for the operator only."""
+"""The training part of a stream: people's cells before accounting starts. Only the operator may see it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """Each person's cell in each of a stream's first windows, for the operator only.
+    """Each person's cell in each of a stream's first windows. Only the operator may see it.
 
     >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
     >>> training.n_users, training.n_windows, training.with_unseen().tolist()
@@ -39,7 +39,7 @@ class Training:
         return int(self.trajectories.shape[1])
 
     def first(self, n_windows: int) -> Training:
-        """Keep only the first ``n_windows`` windows. People not seen in them remain as rows of -1."""
+        """Keep only the first ``n_windows`` windows. People not seen in them keep rows of -1."""
         return replace(self, trajectories=self.trajectories[:, :n_windows])
 
     def with_unseen(self) -> NDArray[np.integer[Any]]:

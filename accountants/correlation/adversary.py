@@ -1,4 +1,4 @@
-"""Adversaries for temporal leakage, with correlations declared in the configuration or learned from the stream."""
+"""Adversaries for temporal leakage, with correlations that are declared in the configuration or learned."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Pair = tuple[Array, Array]
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothedIdentity(Checked):
-    """A chain that mostly stays in place (Laplacian smoothing of the identity); see `laplacian_smoothing_matrix`."""
+    """A chain that mostly stays in place (the identity with Laplacian smoothing); see `laplacian_smoothing_matrix`."""
 
     n: int = parameter(2, doc="number of states", at_least=1)
     s: float = parameter(doc="strength of the smoothing: the smaller, the stronger the correlation", at_least=0)
@@ -51,7 +51,7 @@ class Walk(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCorrelation(Checked):
-    """The adversary's knowledge of how a person's successive states are correlated, declared in exactly one way.
+    """What the adversary knows about the correlation of a person's successive states, declared in exactly one way.
 
     Where one direction alone is given, the other follows from it and its stationary distribution by Bayes' rule.
 
@@ -105,7 +105,7 @@ class KnownCorrelation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class UserClass(Checked):
-    """A class of people with a common correlation: one subject of the accountant."""
+    """A class of people with a common correlation, which the accountant treats as one subject."""
 
     name: str = parameter(doc="name of the class in the rows")
     correlation: KnownCorrelation = parameter(doc="correlation of people of this class")
@@ -119,7 +119,7 @@ class UserClass(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrelationAdversary:
-    """One adversary's knowledge about a subject, small enough to send to workers."""
+    """What one adversary knows about a subject, in a form small enough to send to workers."""
 
     # `pairs` are the matrices (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows
     # one of them. It is empty where there are too many states: gaps then count in full.
@@ -130,7 +130,7 @@ class CorrelationAdversary:
     pairs: tuple[Pair, ...]
 
     def landmark_model(self) -> LandmarkModel:
-        """Return the adversary for the landmark loss. Bridges are built on first use."""
+        """Return the adversary model for the landmark loss. Bridges are built on first use."""
         model = LandmarkModel()
         model.head, model.tail = self.leakage
         known = tuple(steps for pair in self.pairs for steps in LandmarkModel(*pair).adversaries)
@@ -141,7 +141,7 @@ class CorrelationAdversary:
 def adversary(
     correlation: KnownCorrelation, training: Training | None, subject: str = "everybody"
 ) -> CorrelationAdversary:
-    """Build the adversary for a declared correlation from files or a learned estimate."""
+    """Build the adversary for a declared correlation, from files or from a learned estimate."""
     pairs, assumption = _pairs(correlation, training)
     backward, forward = (
         LeakageFunction.of_vertices(np.concatenate([LeakageFunction(matrix).vertices for matrix in matrices]))
@@ -152,7 +152,7 @@ def adversary(
 
 
 def _pairs(correlation: KnownCorrelation, training: Training | None) -> tuple[tuple[Pair, ...], str]:
-    """Return the (backward, forward) matrices of a correlation, and its description."""
+    """Return a correlation's (backward, forward) matrices and its description."""
     if correlation.estimate is not None:
         return _estimate(correlation, training)
     if correlation.learned is not None:
@@ -201,7 +201,7 @@ def _estimate(correlation: KnownCorrelation, training: Training | None) -> tuple
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Learned:
-    """Transitions learned from the training part of a stream."""
+    """Transitions learned from a stream's training part."""
 
     transitions: Array  # steps from state i to state j between neighbouring windows, shape (n, n), counts
     visits: Array  # windows spent in each state, shape (n,), counts
@@ -216,13 +216,13 @@ class Learned:
     facts: dict[str, Any]
 
     def write(self, path: str | Path) -> None:
-        """Write all arrays and facts to a ``.npz`` file."""
+        """Write all arrays and metadata to a ``.npz`` file."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         np.savez_compressed(path, **arrays, facts=np.array(json.dumps(self.facts)))
 
     @classmethod
     def read(cls, path: str | Path) -> Learned:
-        """Read a file written by `write`; raise `DataError` for any other file."""
+        """Read a file written by `write`. Raise `DataError` if it is anything else."""
         source = Path(path)
         try:
             with np.load(source, allow_pickle=False) as arrays:
@@ -237,7 +237,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from all training windows. Unless ``unseen`` is set, count only steps between two sightings.
+    """Learn transitions from all training windows, counting only steps between two sightings unless ``unseen`` is set.
 
     >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
     >>> learn(training, ("a", "b"), smoothing=0.5).forward
@@ -263,7 +263,7 @@ def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: 
 
 
 def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]:
-    """Estimate the forward matrix from counts, and return it with the matrix of the reversed chain."""
+    """Estimate the forward matrix from counts and return it with the reversed chain's matrix."""
     # By the stationary distribution; by the counts read backwards where there is none (smoothing 0, and places that
     # no one returns to).
     forward = estimated_matrix(transitions, smoothing)
@@ -274,7 +274,7 @@ def both_directions(transitions: Array, smoothing: float) -> tuple[Array, Array]
 
 
 def presence_counts(transitions: Array) -> Array:
-    """Count the transitions of each state's presence chain, outside (0) or inside (1): shape (n, 2, 2)."""
+    """Count the transitions of each state's presence chain between outside (0) and inside (1), shape (n, 2, 2)."""
     stays = np.diag(transitions)
     leaves, enters = transitions.sum(axis=1) - stays, transitions.sum(axis=0) - stays
     outside = transitions.sum() - stays - leaves - enters
@@ -282,7 +282,7 @@ def presence_counts(transitions: Array) -> Array:
 
 
 def check_size(n_states: int) -> None:
-    """Reject a number of states too large for dense matrices."""
+    """Raise an error if there are too many states for dense matrices."""
     if n_states > MAX_STATES:
         expected = f"at most {MAX_STATES} states to learn transitions of; use larger cells"
         raise ParameterError("cells", n_states, expected)

@@ -1,4 +1,4 @@
-"""Geometry of temporal leakage: the concave hull of the ROC curves of all row pairs of a matrix.
+"""Geometry of temporal leakage: the concave hull of the ROC curves of all row pairs in a matrix.
 
 A pair of distributions (q, d) and a set of states S give the point (d(S), q(S) - d(S)), here called (miss, gain).
 Seen in these coordinates the upper-left hull of the usual ROC plane, down to slope 1, is the increasing part of an
@@ -37,7 +37,7 @@ _MAX_SLOPES = 24
 
 
 def leakage_hull(rows: Array) -> Array:
-    """Return the hull vertices (miss, gain) over all ordered pairs of rows, by increasing miss."""
+    """Return the hull vertices (miss, gain) over all ordered row pairs, by increasing miss."""
     # Memory O(n_rows² + n_vertices). Time: a few passes over all pairs at O(n_rows² n_states), and O(n_states log
     # n_states) for each pair that survives `candidate_pairs`.
     rows = np.where(rows < SMALLEST_PROBABILITY, 0.0, rows)
@@ -52,7 +52,7 @@ def leakage_hull(rows: Array) -> Array:
 
 
 def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
-    """Return a preliminary hull, and the ordered row pairs (first, second) whose ROC curves may exceed it."""
+    """Return a preliminary hull and the ordered row pairs (first, second) whose ROC curves may exceed it."""
     # The support h(r) = max over S of q(S) - r·d(S) = sum of max(q - r·d, 0) costs no sort. Supports at slopes 1 = r_0
     # < ... < r_m, the last at least every likelihood ratio, enclose a pair's curve in a polygon with the corners where
     # neighbouring support lines meet. A pair is dropped only if *every* corner lies under the hull of some exact
@@ -88,7 +88,7 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Return the supports of all ordered row pairs at slope 1 and at the largest ratio, each (n_rows, n_rows)."""
+    """Return all ordered row pairs' supports at slope 1 and at the largest ratio, each (n_rows, n_rows)."""
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
@@ -115,7 +115,7 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 
 
 def roc_points(q: Array, d: Array) -> Array:
-    """Return the ROC points (miss, gain) of pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
+    """Return the pairs' (q[i], d[i]) ROC points (miss, gain) down to slope 1, shape (n_points, 2)."""
     # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
     # d add nothing, so those are not sorted.
     gain = np.maximum(q - d, 0.0)
@@ -127,7 +127,7 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """Return the height of points (miss, gain) above a hull that extends horizontally beyond its last vertex."""
+    """Return the points' (miss, gain) height above a hull that extends horizontally beyond its last vertex."""
     return np.asarray(points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1]))
 
 
@@ -150,7 +150,7 @@ def upper_hull(points: Array) -> Array:
 
 
 def extend_hull(hull: Array, points: Array) -> Array:
-    """Extend a hull with further points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
+    """Extend a hull with more points in a few rounds of O(n_points) each (like Quickhull, Barber et al. 1996)."""
     # Each round keeps the points above the hull and takes the highest over each edge into it, so that almost no point
     # ever reaches the sequential `upper_hull`.
     if len(points) <= _FEW_POINTS:

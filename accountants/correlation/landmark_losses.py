@@ -1,4 +1,4 @@
-"""Temporal privacy loss about all landmarks and one other release: the published figure and a sound bound.
+"""Temporal privacy loss about all landmarks and one other release: the published formula and a sound bound.
 
 Between landmarks i < j the adversary compares trajectories that differ at both. Given the value x_j, the steps from
 i towards j are again a Markov chain, the bridge, with rows proportional to P[x, x'] · P^r[x', x_j] when r steps
@@ -104,7 +104,7 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """The public, immutable adversary for the landmark loss, with bridges built lazily.
+    """The public, immutable adversary model for the landmark loss. Bridges are built lazily.
 
     Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
     those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a
@@ -137,22 +137,22 @@ class LandmarkModel:
         return losses
 
     def segment(self, charges: Array, has_left: bool, has_right: bool) -> tuple[float, Array]:
-        """Return a segment's share of the privacy loss about the landmarks alone, and jointly with each release."""
+        """Return a segment's part of the privacy loss about the landmarks, alone and jointly with each release."""
         left = self._gaps(charges, self.adversaries) if has_left else leaked(np.append(charges, 0.0), self.head)
         right = self.gaps_back(charges) if has_right else self.after(charges)
         without = left[-1] if has_right else right[0] if has_left else 0.0
         return float(without), left[:-1] + charges + right[1:]
 
     def after(self, charges: Array) -> Array:
-        """Return, for each p, the privacy loss of charges[p:] about the preceding moment, with nothing known later."""
+        """Return charges[p:]'s privacy loss about the preceding moment for each p, assuming nothing is known later."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps_back(self, charges: Array) -> Array:
-        """Return, for each p, the privacy loss of charges[p:] about the moments on either side, shape (n + 1,)."""
+        """Return charges[p:]'s privacy loss about the moments on either side for each p, shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
-        """Return, for each p, the privacy loss of charges[:p] about the moments on either side, shape (n + 1,)."""
+        """Return charges[:p]'s privacy loss about the moments on either side for each p, shape (n + 1,)."""
         n, terms = len(charges), np.zeros(len(charges) + 1)
         for ahead, back in adversaries:
             # the leakage about the moment before the gap with the anchor at each p: n passes over all anchors
@@ -165,7 +165,7 @@ class LandmarkModel:
 
 
 def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
-    """Return the steps (towards a later end, towards an earlier end) for each known matrix."""
+    """Return each known matrix's steps, as pairs (towards a later end, towards an earlier end)."""
     for name, matrix in (("backward", backward), ("forward", forward)):
         if isinstance(matrix, LeakageFunction):
             raise ParameterError(name, matrix, "a transition matrix (the sound method needs more than its leakage)")
@@ -188,7 +188,7 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
 
 
 class Steps:
-    """One-step leakage towards an anchor, for each of its `n_ends` possible values. The base class bounds nothing.
+    """One-step leakage towards an anchor, for each of its `n_ends` possible values. The base class gives no bound.
 
     With it the releases between two anchors count in full: sound for any chain.
     """
@@ -196,22 +196,22 @@ class Steps:
     n_ends = 1
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Propagate losses (..., n_ends) by one step, at `remaining` steps from the anchor."""
+        """Propagate losses (..., n_ends) by one step, when `remaining` steps are left to the anchor."""
         return np.zeros_like(loss)
 
     def capped(self, term: float, charges: Array) -> float:
-        """Bound the loss over a gap with these charges, given the sum of the runs from both ends."""
+        """Bound the loss over a gap with these charges, given the sum of the losses from both ends."""
         return float(charges.sum())
 
 
 class PlainSteps(Steps):
-    """Steps that ignore the anchor, as the published landmark figure does."""
+    """Steps that ignore the anchor, as the published landmark formula does."""
 
     def __init__(self, leakage: LeakageFunction) -> None:
         self.leakage = leakage
 
     def step(self, remaining: int, loss: Array) -> Array:
-        """Return the leakage of the chain itself (see `Steps`)."""
+        """Return the chain's leakage (see `Steps`)."""
         return self.leakage(loss)
 
     def capped(self, term: float, charges: Array) -> float:
@@ -220,7 +220,7 @@ class PlainSteps(Steps):
 
 
 class BridgedSteps(Steps):
-    """Steps of a chain conditioned on its value at the anchor."""
+    """Steps in a chain conditioned on its value at the anchor."""
 
     # `kernel` holds the weight of each step x to x', shape (n, n): a transition matrix towards the anchor, or the
     # transpose of one in the other direction of time (a bridge does not depend on the distribution at its start).
@@ -242,7 +242,7 @@ class BridgedSteps(Steps):
         return np.stack([function(loss[..., end]) for end, function in enumerate(functions)], axis=-1)
 
     def capped(self, term: float, charges: Array) -> float:
-        """Return the smaller of both bounds if values at the two ends may be changed one at a time (see `Steps`)."""
+        """Return the smaller of the two bounds if the end values may be changed one at a time (see `Steps`)."""
         # That is, of any two possible pairs (x, y) and (x', y'), (x, y') or (x', y) is also possible: the supports of
         # the rows of P^n_steps are nested. Not where a positive probability is too small for a double.
         n_steps, total = len(charges) + 1, float(charges.sum())
@@ -268,7 +268,7 @@ class BridgedSteps(Steps):
 
 
 def to_end(charges: Array, steps: Steps) -> Array:
-    """Return, for each p, the leakage of charges[p:] about the moment before p, with the anchor at the end."""
+    """Return charges[p:]'s leakage about the moment before p for each p, with the anchor at the end."""
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
     for p in range(n - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The leakage function L_P(alpha) of a Markov chain, and the temporal privacy loss of a finite series of releases."""
+"""A Markov chain's leakage function L_P(alpha), and the temporal privacy loss of a finite series of releases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Correlation: TypeAlias = "LeakageFunction | ArrayLike | None"
 
 
 class LeakageFunction:
-    """The privacy loss that carries over from a loss alpha about one time step to the adjacent step of a Markov chain.
+    """The privacy loss carried over from a loss alpha about one time step to the adjacent step in a Markov chain.
 
     L_P(alpha) = max over rows q, d of P and subsets S of states of ln((k·q(S) + 1) / (k·d(S) + 1)) with
     k = exp(alpha) - 1. It is increasing, at most alpha, and 0 at 0.
@@ -68,12 +68,12 @@ class LeakageFunction:
 
     @classmethod
     def of_rows(cls, rows: Array) -> LeakageFunction:
-        """Build the leakage function of conditional distributions, unchecked and not necessarily square."""
+        """Build the leakage function from conditional distributions, which are not checked and need not be square."""
         return cls._from_hull(leakage_hull(rows))
 
     @classmethod
     def of_vertices(cls, vertices: ArrayLike) -> LeakageFunction:
-        """Build a leakage function from the hull vertices (d, q) of an earlier function."""
+        """Build a leakage function from an earlier function's hull vertices (d, q)."""
         points = np.asarray(vertices, dtype=float).reshape(-1, 2)
         if not ((points >= 0) & (points <= 1)).all():
             raise ParameterError("vertices", vertices, "pairs (d, q) of probabilities")
@@ -99,7 +99,7 @@ class LeakageFunction:
 
     @property
     def vertices(self) -> Array:
-        """The hull vertices (d, q) by increasing d, shape (m, 2), empty if all rows of the matrix are equal."""
+        """The hull vertices (d, q) by increasing d, shape (m, 2). Empty if all rows of the matrix are equal."""
         return np.asarray(np.column_stack((self._miss, self._miss + self._gain))[::-1])
 
     @overload
@@ -107,7 +107,7 @@ class LeakageFunction:
     @overload
     def __call__(self, alpha: Array) -> Array: ...
     def __call__(self, alpha: float | Array) -> float | Array:
-        """Evaluate L_P(alpha), in nats, for a number or array, where infinity is allowed but not negatives or NaN."""
+        """Evaluate L_P(alpha), in nats, for a number or an array of numbers from 0 to infinity."""
         if isinstance(alpha, float | int):
             return self._evaluate_one(alpha)
         values = np.asarray(alpha, dtype=float)
@@ -145,7 +145,7 @@ class LeakageFunction:
         return leakage
 
     def supremum(self, epsilon: float) -> float:
-        """Return the limit of alpha <- L_P(alpha) + epsilon: the loss of an infinite stream at this epsilon.
+        """Return the limit of alpha <- L_P(alpha) + epsilon, which is an infinite stream's loss at this epsilon.
 
         `epsilon`: constant privacy budget of one release, at least 0, in nats.
 
@@ -175,7 +175,7 @@ class LeakageFunction:
 
 
 def leakage_function(correlation: Correlation) -> LeakageFunction:
-    """Return the leakage function of a correlation; `None` means no correlation and no leakage."""
+    """Return a correlation's leakage function. `None` means no correlation and no leakage."""
     if correlation is None:
         return LeakageFunction.of_vertices(np.empty((0, 2)))
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)
@@ -184,7 +184,7 @@ def leakage_function(correlation: Correlation) -> LeakageFunction:
 def temporal_privacy_loss(
     epsilons: ArrayLike, backward: Correlation = None, forward: Correlation = None
 ) -> tuple[Array, Array, Array]:
-    """Compute the privacy loss of all releases about the value at each, under correlation over time.
+    """Compute the privacy loss of all releases about the value at each one, given correlation over time.
 
     BPL_1 = eps_1, BPL_t = L_B(BPL_{t-1}) + eps_t; FPL_T = eps_T, FPL_t = L_F(FPL_{t+1}) + eps_t;
     TPL_t = BPL_t + FPL_t - eps_t.
@@ -225,7 +225,7 @@ def temporal_privacy_loss(
 
 
 def checked_epsilons(epsilons: ArrayLike) -> Array:
-    """Return the charges as an array with at least one axis; raise `ParameterError` if any is negative or NaN."""
+    """Return the charges as an array with at least one axis. Raise `ParameterError` if any is negative or NaN."""
     charges = np.atleast_1d(np.asarray(epsilons, dtype=float))
     if not (charges >= 0).all():
         raise ParameterError("epsilons", float(charges[~(charges >= 0)].flat[0]), "losses of at least 0 nats")
@@ -233,7 +233,7 @@ def checked_epsilons(epsilons: ArrayLike) -> Array:
 
 
 def leaked(charges: Array, leakage: LeakageFunction) -> Array:
-    """Return the privacy loss that each release inherits from its predecessor, in the shape of the charges."""
+    """Return the privacy loss that each release inherits from its predecessor, in the same shape as the charges."""
     # This is what earlier releases tell about the value at the time of a release; its loss is this plus its charge.
     result = np.zeros_like(charges)
     if charges.ndim > 1:

@@ -1,4 +1,4 @@
-"""Calibration of epsilon to a goal for the total temporal privacy loss."""
+"""Calibrate epsilon to a goal for the total temporal privacy loss."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def largest_epsilon(
     before, after = leakage_function(backward), leakage_function(forward)
 
     def loss(epsilon: float) -> float:
-        """Return the largest total loss at a constant epsilon, an increasing function."""
+        """Return the largest total loss at a constant epsilon. It increases with epsilon."""
         if horizon is None:
             return before.supremum(epsilon) + after.supremum(epsilon) - epsilon
         leak_on, leak_back = (_constant_leak(epsilon, horizon, leakage) for leakage in (before, after))

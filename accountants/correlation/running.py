@@ -1,4 +1,4 @@
-"""Temporal and landmark loss, updated with every release in bounded memory.
+"""Temporal and landmark loss, updated after every release in bounded memory.
 
 The backward loss is one number. The forward loss of a release grows with every later one, so each open release keeps
 two figures: `low`, the leakage from later releases so far, and `high`, their leakage as long as none costs more than
@@ -34,7 +34,7 @@ LONGEST_GAP = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LossRows:
-    """The losses of consecutive releases as of the latest release: arrays of equal length, in nats."""
+    """Losses of consecutive releases, as of the latest one, in nats. All arrays have equal length."""
 
     first: int  # 1-based index of the first of these releases
     backward: Array  # backward loss; never revised
@@ -53,7 +53,7 @@ class LossRows:
 
 
 class RunningTemporalLoss:
-    """The backward, forward and total loss of an infinite series, updated one release at a time.
+    """An infinite series' backward, forward and total loss, updated one release at a time.
 
     A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
     `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
@@ -73,7 +73,7 @@ class RunningTemporalLoss:
         self._future = self.forward(self.forward.supremum(self.largest_epsilon))
 
     def start(self) -> State:
-        """Return the state before the first release."""
+        """Return the initial state."""
         empty = np.empty(0)
         return {
             "releases": np.zeros(1, dtype=np.int64),
@@ -85,7 +85,7 @@ class RunningTemporalLoss:
         }
 
     def step(self, state: State, epsilon: float) -> tuple[State, LossRows]:
-        """Add one release, and return the new state and the updated open rows."""
+        """Add one release and return the new state and the updated open rows."""
         if not 0 <= epsilon <= self.largest_epsilon:
             raise ParameterError("epsilon", epsilon, f"between 0 and the declared largest {self.largest_epsilon:g}")
         n_releases = int(state["releases"][0]) + 1
@@ -142,14 +142,14 @@ def _rows(first: int, n_closed: int, charges: Array, leaked_in: Array, low: Arra
 
 
 class LandmarkFigures(NamedTuple):
-    """The landmark losses from the releases so far, in nats."""
+    """The landmark losses caused by the releases so far, in nats."""
 
     now: float  # loss about all landmarks and the release just made
     largest: float  # the overall loss: the largest over every release so far
 
 
 class RunningLandmarkLoss:
-    """The landmark loss of a growing series, equal to `landmark_temporal_privacy_loss` after every release.
+    """A growing series' landmark loss, which equals `landmark_temporal_privacy_loss` after every release.
 
     With m the open gap's length and n the number of states, a step takes O(m·n) evaluations; the landmark that ends a
     gap O(m²·n), vectorised. State: O(m + n) numbers.
@@ -159,7 +159,7 @@ class RunningLandmarkLoss:
         self.model, self.longest_gap = model, longest_gap
 
     def start(self) -> State:
-        """Return the state before the first release."""
+        """Return the initial state."""
         n_ends = max((back.n_ends for _, back in self.model.adversaries), default=1)
         return {
             "releases": np.zeros(1, dtype=np.int64),
@@ -172,7 +172,7 @@ class RunningLandmarkLoss:
         }
 
     def step(self, state: State, epsilon: float, landmark: bool) -> tuple[State, LandmarkFigures]:
-        """Add one release, and return the new state and the losses so far."""
+        """Add one release and return the new state and the losses so far."""
         if landmark or len(state["charges"]) >= self.longest_gap:
             return self._close(state, epsilon)
         return self._extend(state, epsilon)
@@ -225,7 +225,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """A tracker of the temporal and landmark loss for one adversary, public except for its state of flat arrays.
+    """A tracker for one adversary's temporal and landmark loss. All but its state, which is flat arrays, is public.
 
     `landmarks`: whether the run has any. `goal`: total loss that is not to be passed. `horizon`: releases of the run;
     None: endless. Epsilons are those of replacement.
@@ -254,7 +254,7 @@ class TemporalLossTracker:
         self.planned = None if goal is None else planned_epsilon(goal, backward, forward, horizon)
 
     def start(self) -> State:
-        """Return the initial state, without open or closed rows."""
+        """Return the initial state, with no open or closed rows."""
         state = nested(STREAM, self.running.start())
         if self.landmarks is not None:
             state |= nested(LANDMARK, self.landmarks.start())
@@ -267,7 +267,7 @@ class TemporalLossTracker:
         return state | arrays
 
     def step(self, window: int, epsilon: float, landmark: bool, state: State) -> tuple[Rows, State]:
-        """Record one release by its pure epsilon under replacement. A block with a possible landmark counts as one."""
+        """Record one release's pure epsilon under replacement. A block that may contain a landmark counts as one."""
         inner, losses = self.running.step(part(STREAM, state), epsilon)
         windows = np.append(state["windows"], window)
         rows = [self._row(window, "backward_loss", float(losses.backward[-1]))]
@@ -288,7 +288,7 @@ class TemporalLossTracker:
         return rows, new
 
     def finish(self, state: State) -> Rows:
-        """Close the open rows, and return the run's figures."""
+        """Close the open rows and return the run's final values."""
         losses = self.running.finish(part(STREAM, state))
         rows = self._revise(losses, state["windows"], range(len(state["windows"])), is_last=True)
         total, _ = self._largest(state)
@@ -300,7 +300,7 @@ class TemporalLossTracker:
         return rows
 
     def summary(self, state: State) -> dict[str, Any]:
-        """Return the figures to write to the manifest."""
+        """Return the values to write to the manifest."""
         total, window = self._largest(state)
         figures: dict[str, Any] = {
             "largest_total_loss": total,
@@ -320,14 +320,14 @@ class TemporalLossTracker:
         return float(total), int(window)
 
     def _supremum(self, state: State) -> float:
-        """Return the total loss of an infinite stream in which every release costs as much as the costliest so far."""
+        """Return an infinite stream's total loss if every release costs as much as the costliest one so far."""
         epsilon = float(state["costliest"][0])
         if math.isinf(epsilon):
             return math.inf
         return self.backward.supremum(epsilon) + self.forward.supremum(epsilon) - epsilon
 
     def _revise(self, losses: LossRows, windows: Any, positions: Iterable[int], is_last: bool = False) -> Rows:
-        """Return updated rows of forward and total loss for the open releases at these positions."""
+        """Return updated rows with the forward and total loss for open releases at the given positions."""
         rows = []
         for at in positions:
             is_final = is_last or bool(losses.final[at])
@@ -354,7 +354,7 @@ class TemporalLossTracker:
 
 
 def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:
-    """Return the largest total loss so far and its window."""
+    """Return the largest total loss so far and the window in which it occurs."""
     if n_rows == 0:
         return largest
     at = int(losses.total[:n_rows].argmax())

@@ -1,4 +1,4 @@
-"""Design of noise covariances by exponentiated gradient, for the same guarantee with less noise.
+"""Design noise covariances by exponentiated gradient, to give the same guarantee with less noise.
 
 `designed_covariance` solves the joint convex problem over all secrets. Meehan and Chaudhuri (2021) design the best
 noise for each secret alone and take the least noise that dominates all of them, which needs more.
@@ -48,7 +48,7 @@ def designed_covariance(
     nugget: float = 0.0,
     tolerance: float = 1e-2,
 ) -> Array:
-    """Design the noise covariance of one axis that minimises the largest loss of any secret at a given total variance.
+    """Design the noise covariance for one axis that minimises the largest loss of any secret at a given total variance.
 
     Minimises γ subject to trace Σ_g = ``total_variance`` and, for every secret S, w_S·λ_max(M_Sᵀ(Σ_g + D_S)⁻¹M_S) ≤ γ,
     w_S = (λ/2)·|S|·r². Give the result as ``noise_covariance`` to `conditional_inferential_loss`.
@@ -93,7 +93,7 @@ def designed_covariance(
 
 
 class Case(NamedTuple):
-    """All secrets of one size under one prior: prior covariance (n, n) and secret indices (n_secrets, size)."""
+    """All secrets of one size under one prior, as a prior covariance (n, n) and secret indices (n_secrets, size)."""
 
     weight: float
     covariance: Array
@@ -123,7 +123,7 @@ def cases(
 
 
 class Design(NamedTuple):
-    """A noise covariance, its largest loss, and a certified lower bound on that of any other covariance.
+    """A noise covariance, its largest loss and a certified lower bound on any other covariance's largest loss.
 
     ``smooth`` is the maximum as it was smoothed, and ``descent`` the direction of the next step.
     """
@@ -138,7 +138,7 @@ class Design(NamedTuple):
 def minimise_worst_loss(
     cases: Sequence[Case], total_variance: float, tolerance: float = 1e-2, n_iterations: int = 5_000
 ) -> Design:
-    """Minimise the largest loss over all secrets among noise covariances of a given trace."""
+    """Minimise the largest loss over all secrets, among noise covariances with a given trace."""
     # Stops once the largest loss is proved to be within the relative `tolerance` of the optimum, or after
     # `n_iterations`: then the covariance is a valid design all the same, and `lower_bound` says how good. Seldom above
     # a thousand iterations.

@@ -1,4 +1,4 @@
-"""Calibration of noise to a goal for the loss about every secret, over a class of priors."""
+"""Calibrate noise to a goal for the loss about every secret, over a class of priors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Planned = TypeVar("Planned")
 
 
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
-    """Return each trace's smallest standard deviation that meets the goal, (n_users,), in metres per axis.
+    """Return the smallest standard deviation that meets the goal for each trace, (n_users,), in metres per axis.
 
     Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
     precision (a nugget ends that).
@@ -52,7 +52,7 @@ def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> 
 
 
 def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tuple[Array, list[Array]]:
-    """Return the noise designed by `planned_covariance` for the first ``n_points`` points of each trace.
+    """Return the noise designed by `planned_covariance` for each trace's first ``n_points`` points.
 
     Returns the standard deviation of each trace in the direction of least noise, √λ_min of its covariance Σ, and the
     Cholesky factor of Σ, both in metres; where no noise is enough, infinite and undefined. A point that costs
@@ -61,7 +61,7 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
     """
 
     def factor_of(times: Array) -> tuple[float, Array]:
-        """Return the smallest standard deviation and the factor for one trace."""
+        """Return one trace's smallest standard deviation and its factor."""
         covariance = planned_covariance(goal, radius, times)
         if not np.isfinite(covariance).all():
             return math.inf, np.full_like(covariance, np.nan)
@@ -73,7 +73,7 @@ def planned_factors(goal: ConditionalGoal, radius: float, traces: Traces) -> tup
 
 
 def _of_each_trace(plan: Callable[[Array], Planned], n_points: int, traces: Traces) -> list[Planned]:
-    """Apply a planner to the first points of each trace, once per distinct sequence of time gaps."""
+    """Apply a planner to each trace's first points, once per distinct sequence of time gaps."""
     planned: dict[bytes, Planned] = {}
     of_users = []
     for times in np.split(traces.times, traces.starts[1:]):
@@ -93,7 +93,7 @@ def planned_sigma(goal: ConditionalGoal, radius: float, times: ArrayLike) -> flo
 
 
 def planned_for_worst(goal: ConditionalGoal, radius: float, times: ArrayLike) -> tuple[float, float]:
-    """Return `planned_sigma` with the length scale of the class that attains the largest loss."""
+    """Return `planned_sigma` and the length scale in the class that attains the largest loss."""
     sigma, _, worst = _sigma_and_scales(goal, radius, checked_times(times), None)
     return sigma, worst
 
@@ -131,7 +131,7 @@ def planned_covariance(goal: ConditionalGoal, radius: float, times: ArrayLike) -
 def _sigma_and_scales(
     goal: ConditionalGoal, radius: float, points: Array, shape: Array | None
 ) -> tuple[float, set[float], float]:
-    """Return the smallest σ for noise of covariance σ²·shape (None: white), the binding length scales and the worst."""
+    """Return the smallest σ for covariance σ²·shape (white by default), the binding length scales and the worst one."""
     prior, scales = GaussianProcess.of(goal), set[float]()
     secrets, is_class = promised_secrets(goal, len(points)), goal.length_scales.at_most is not None
     aim = goal.goal / (1 + 2 * TOLERANCE) if is_class else goal.goal
@@ -157,7 +157,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Return the secrets that a goal protects: its family's in the whole trace and in each prefix."""
+    """Return the secrets that a goal protects: its family's, in the whole trace and in each prefix."""
     if goal.secrets == "every_other":
         return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
     complete = list(named_family(goal.secrets, n_points, goal.width))
@@ -185,7 +185,7 @@ def smallest_sigma(
     *,
     nugget: float = 0.0,
 ) -> float:
-    """Find the smallest σ at which `conditional_inferential_loss` is at most ``goal`` for every secret.
+    """Find the smallest σ for which `conditional_inferential_loss` is at most ``goal`` for every secret.
 
     Noise of variance σ² at every point, or σ²·``noise_covariance``: more of it never raises the loss, so the root is
     unique; it is bracketed in closed form and rounded up.
@@ -252,7 +252,7 @@ def smallest_scale(
 
 def _smallest_variance(goal: float, weight: float, response: Response, shape: Array) -> float:
     def excess(log_variance: float) -> float:
-        """Return the log ratio of the loss to the goal, which decreases in the variance."""
+        """Return the log ratio of the loss to the goal. It decreases as the variance grows."""
         matrix = loss_matrix(response, math.exp(log_variance) * shape)
         return math.log(weight * largest_eigenvalue(matrix) / goal)
 
@@ -278,7 +278,7 @@ MAX_EVALUATIONS = 10_000
 def worst_length_scale(
     quantity: Callable[[Array], Array], prior: GaussianProcess, times: ArrayLike
 ) -> tuple[float, float]:
-    """Maximise a positive function over length scales up to the prior's; return the maximum and its argument.
+    """Maximise a positive function over length scales up to the prior's. Return the maximum and where it occurs.
 
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as

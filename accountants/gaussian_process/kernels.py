@@ -1,4 +1,4 @@
-"""Gaussian-process priors of traces, noise covariances, and families of secret points.
+"""Gaussian-process priors for traces, noise covariances and families of secret points.
 
 Rasmussen and Williams, *Gaussian Processes for Machine Learning*, 2006, chapter 4.
 """
@@ -58,12 +58,12 @@ class GaussianProcess(Checked):
 
     @classmethod
     def of(cls, prior: TracePrior) -> GaussianProcess:
-        """Build the process declared by a configuration, with the longest of its length scales."""
+        """Build the process declared in a configuration, using the longest of its length scales."""
         given = {field.name: getattr(prior, field.name) for field in fields(cls)}
         return cls(**given | {"length_scale": prior.length_scales.longest})
 
     def covariance(self, times: Array, length_scales: ArrayLike | None = None) -> Array:
-        """Return the prior covariance (n, n) of the points at ``times``, with the nugget on its diagonal."""
+        """Return the prior covariance (n, n) at ``times``, with the nugget on the diagonal."""
         scales = np.asarray(self.length_scale if length_scales is None else length_scales, dtype=np.float64)
         lags = np.abs(np.subtract.outer(times, times))
         covariance = self.variance * CORRELATIONS[self.kernel](lags, scales, self.period or 1.0)
@@ -80,7 +80,7 @@ class GaussianProcess(Checked):
 
 
 def checked_times(times: ArrayLike) -> Array:
-    """Return the times as a float array of shape (n,), n ≥ 1; raise `ParameterError` for any other input."""
+    """Return the times as a float array of shape (n,), n ≥ 1. Raise `ParameterError` for any other input."""
     checked = np.asarray(times, dtype=np.float64)
     if checked.ndim != 1 or checked.size == 0 or not np.isfinite(checked).all():
         raise ParameterError("times", times, "finite numbers, one for each point")
@@ -88,7 +88,7 @@ def checked_times(times: ArrayLike) -> Array:
 
 
 def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance: ArrayLike | None = None) -> Array:
-    """Return a positive definite noise covariance (n, n): σ as one number or (n_points,), or ``noise_covariance``."""
+    """Return a positive definite noise covariance (n, n), from one σ, one per point, or ``noise_covariance``."""
     if (sigma is None) == (noise_covariance is None):
         raise ParameterError("sigma", sigma, "given, unless noise_covariance is given in its place (then None)")
     if noise_covariance is None:
@@ -110,7 +110,7 @@ def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
-    """Return the family of secrets named by a configuration. ``width`` applies only to ``sliding_blocks``.
+    """Return the family of secrets that a configuration names. ``width`` applies only to ``sliding_blocks``.
 
     >>> named_family("every_other", 4), named_family("sliding_blocks", 4, 3)
     ([array([0, 2]), array([1, 3])], [array([0, 1, 2]), array([1, 2, 3])])
@@ -132,7 +132,7 @@ def secret_family(secrets: Any, n_points: int, field: str = "secrets") -> list[I
 
 
 def secret_indices(secret: ArrayLike, n_points: int, field: str = "secret") -> Indices:
-    """Return the sorted indices of a non-empty secret, given as a mask or distinct, possibly negative indices."""
+    """Return a non-empty secret's sorted indices, given as a mask or as distinct, possibly negative indices."""
     given = np.atleast_1d(np.asarray(secret))
     if given.dtype == np.bool_ and given.shape == (n_points,):
         given = np.flatnonzero(given)

@@ -1,4 +1,4 @@
-"""Conditional inferential privacy loss of a released trace.
+"""Conditional inferential privacy loss for a released trace.
 
 Meehan and Chaudhuri, *Location Trace Privacy Under Conditional Priors*, 2021, equations 3 and 4, extended from white
 noise to any Gaussian noise: a release z = x + g with g ~ N(0, Σ_g) has, given the secret points x_S,
@@ -31,7 +31,7 @@ LARGEST_RELATIVE_ERROR = 1e-3
 
 
 class Response(NamedTuple):
-    """The conditional distribution of a trace given its secret points.
+    """A trace's conditional distribution given its secret points.
 
     ``mean`` is M_S, shape (n_points, n_secret); ``residual`` is D_S, shape (n_points, n_points), zero at the secrets.
     """
@@ -41,7 +41,7 @@ class Response(NamedTuple):
 
 
 def conditional_response(covariance: Array, secret: Indices) -> Response:
-    """Return the mean map and residual covariance of a Gaussian trace given its secret points."""
+    """Return a Gaussian trace's mean map and residual covariance given its secret points."""
     # Refused if the prior determines one secret point from the others to machine precision, so that the answer would be
     # rounding noise; a nugget makes the model well posed.
     n_points = len(covariance)
@@ -58,7 +58,7 @@ def conditional_response(covariance: Array, secret: Indices) -> Response:
 
 
 def well_conditioned(covariance: Array) -> tuple[Array, bool]:
-    """Return the Cholesky factor of a secret's prior covariance; raise `ParameterError` if it is nearly singular."""
+    """Return the Cholesky factor of a secret's prior covariance. Raise `ParameterError` if it is nearly singular."""
     try:
         factor = linalg.cholesky(covariance, lower=True)
         reciprocal_condition, _ = linalg.lapack.dpocon(factor, np.abs(covariance).sum(axis=0).max(), uplo="L")
@@ -81,7 +81,7 @@ def loss_matrix(response: Response, noise: Array) -> Array:
 
 
 def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
-    """Return (λ/2)·|S|·r², the loss of the worst pair in the enclosing ball divided by the largest eigenvalue."""
+    """Return (λ/2)·|S|·r², the worst pair's loss in the enclosing ball divided by the largest eigenvalue."""
     if not (math.isfinite(radius) and radius > 0):
         raise ParameterError("radius", radius, "a finite number above 0")
     if not (math.isfinite(order) and order >= 1):
@@ -90,7 +90,7 @@ def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
 
 
 def largest_eigenvalue(matrix: Array) -> float:
-    """Return the largest eigenvalue of a symmetric matrix."""
+    """Return a symmetric matrix's largest eigenvalue."""
     # NumPy's driver: the one for a single eigenvalue fails on entries that differ by hundreds of powers of ten.
     return float(np.linalg.eigvalsh(matrix)[-1])
 

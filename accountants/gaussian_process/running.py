@@ -1,4 +1,4 @@
-"""The loss along an infinite trace, in bounded memory.
+"""Compute the loss along an infinite trace in bounded memory.
 
 State holds the times and noise of the points in a block of the last ones, and one number for each of some length scales
 that bounds all points that have left it. It grows with the length scale, so that of the next longer one bounds those in
@@ -46,7 +46,7 @@ LARGEST_ERROR = 1e-9
 
 
 class RunningLoss(NamedTuple):
-    """Figures after a release: one loss per secret, and one interval per point of the block.
+    """Values after a release: one loss per secret and one interval per point in the block.
 
     ``loss`` and ``independent_loss`` are in nats, shape (n_secrets,); ``interval`` is 2·sqrt(posterior variance), shape
     (n_points,), in the unit of sigma.
@@ -58,12 +58,12 @@ class RunningLoss(NamedTuple):
 
 
 def start_trace(n_scales: int = 1) -> State:
-    """Return the initial state, for the longest length scale and any shorter ones."""
+    """Return the initial state for the longest length scale and any shorter ones."""
     return {"times": np.zeros(0), "noise_variance": np.zeros(0), "past": np.zeros(n_scales)}
 
 
 def add_release(state: State, time: float, sigma: float, prior: GaussianProcess, block: int) -> State:
-    """Return the state after another release with noise of standard deviation ``sigma``."""
+    """Return the state after another release with noise whose standard deviation is ``sigma``."""
     times, variances, past = state["times"], state["noise_variance"], state["past"]
     if not (math.isfinite(sigma) and sigma > 0):
         raise ParameterError("sigma", sigma, "a finite number above 0")
@@ -80,7 +80,7 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
 def running_losses(
     state: State, prior: GaussianProcess, secrets: Sequence[Indices], radius: float, order: float
 ) -> RunningLoss:
-    """Return the loss about each secret after all releases so far, which never decreases.
+    """Return the loss about each secret after all releases so far. It never decreases.
 
     Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for each
     secret, whatever the length of the trace.
@@ -102,7 +102,7 @@ def largest_losses(
 
 
 class TraceBlock:
-    """The posterior of a block's points for each length scale, with a bound on the effect of points outside it."""
+    """The posterior of a block's points for each length scale, and a bound on the influence of points outside it."""
 
     def __init__(self, prior: GaussianProcess, state: State, length_scales: Array) -> None:
         times, noise, past = state["times"], state["noise_variance"], state["past"]
@@ -132,7 +132,7 @@ class TraceBlock:
             self.outside = prior.variance**2 * before[:, None] * (gain @ envelope)[:, :, 0] ** 2
 
     def largest_eigenvalues(self, family: Sequence[Indices]) -> Array:
-        """Return each secret's largest loss-matrix eigenvalue, (n_scales, n_secrets), or inf."""
+        """Return the largest eigenvalue of each secret's loss matrix, (n_scales, n_secrets), or inf."""
         # Infinite where the block is too short.
         # With P the posterior covariance of the secret points less what is outside, and K = Σ_SS − P, the matrix is
         # P⁻¹ − Σ_SS⁻¹ = P⁻¹ K Σ_SS⁻¹, without cancellation. Secrets of one size are worked out at once where they are
@@ -179,7 +179,7 @@ class TraceBlock:
 
 @dataclass(frozen=True)
 class TraceLossState:
-    """The prior and block of a trace. Once a release has noise without a known bound, the loss stays infinite."""
+    """A trace's prior and block. The loss stays infinite after any release whose noise has no known bound."""
 
     # `is_class`: all length scales up to that of the prior are meant.
 
@@ -188,11 +188,11 @@ class TraceLossState:
     is_class: bool
 
     def start(self, is_bounded: bool = True) -> State:
-        """Return the state before the first release."""
+        """Return the initial state."""
         return start_trace(N_SCALES if self.is_class else 1) | {"broken": np.asarray(not is_bounded)}
 
     def after(self, state: State, time: float, sigma: float) -> State:
-        """Add one release with noise of σ metres: infinite for a repeat, 0 without a known bound."""
+        """Add one release with noise of σ metres, which is infinite for a repeat and 0 if no bound is known."""
         if bool(state["broken"]) or np.isinf(sigma):
             return state
         if sigma == 0:

@@ -1,4 +1,4 @@
-"""Likelihood of releases for an adversary with partial knowledge of the crowd and priors on the rest.
+"""Likelihood of releases for an adversary who knows part of the crowd and has priors on the rest.
 
 A released count is known people, the target if there, unknown people and noise. The number of unknown people in a cell
 has a Poisson-binomial distribution: each is there independently of the others, with a probability of their own.
@@ -22,7 +22,7 @@ _MARGIN_DEVIATIONS, _MARGIN_PEOPLE = 12, 30
 
 
 def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatArray:
-    """Return the distribution of people per cell, (n_cells, most + 1), exact for up to ``maximum`` people."""
+    """Return the distribution of the number of people per cell, (n_cells, most + 1), exact up to ``maximum`` people."""
     n_people, n_cells = presence.shape
     mass = np.zeros((n_cells, (n_people if maximum is None else min(maximum, n_people)) + 1))
     mass[:, 0] = 1.0
@@ -34,7 +34,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return the log-likelihood ratio of each cell's reading with the target there or elsewhere; 0: both impossible.
+    """Return each reading's log-likelihood ratio with the target there or elsewhere, or 0 if both are impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -57,7 +57,7 @@ def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray])
 
 
 def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
-    """Convert `log_evidence` (..., n_cells) to log-likelihoods of the places, (..., n_locations), up to a constant."""
+    """Convert `log_evidence` (..., n_cells) to log-likelihoods by place, (..., n_locations), up to a constant."""
     impossible = np.isposinf(evidence).any(axis=-1, keepdims=True)
     certain = np.where(np.isposinf(evidence), 0.0, -np.inf)
     unseen = np.zeros((*evidence.shape[:-1], 1))
@@ -73,7 +73,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """The people about whom adversaries know only a probability for each cell.
+    """The people for whom adversaries know only each cell's probability.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they
@@ -95,7 +95,7 @@ class UnknownCrowd:
 
     @cached_property
     def log_mass(self) -> FloatArray:
-        """The log-probability of each number of unknown people in a cell other than the target, (targets, cells, n)."""
+        """The log-probability of each number of unknown people besides the target in a cell, (targets, cells, n)."""
         variance = (self.presence * (1 - self.presence)).sum(axis=0)
         reach = self.presence.sum(axis=0) + _MARGIN_DEVIATIONS * np.sqrt(variance)
         maximum = int(reach.max(initial=0)) + _MARGIN_PEOPLE
@@ -109,7 +109,7 @@ class UnknownCrowd:
             return np.log(mass)
 
     def not_known(self, cells: IntArray, unknown: IntArray, n_cells: int) -> IntArray:
-        """Count the people unknown to each target's adversary per cell, including the target: (targets, cells)."""
+        """Count the people per cell unknown to each target's adversary, including the target: (targets, cells)."""
         crowd = np.bincount(unknown, minlength=n_cells + 1)[:n_cells]
         is_here = np.arange(n_cells) == cells[:, None]
         return np.asarray(crowd + (is_here & (self.itself < 0)[:, None]), np.intp)
@@ -125,7 +125,7 @@ class UnknownCrowd:
 
 
 def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:
-    """Return the log-density or log-probability of noise values, up to a constant that depends on the scale."""
+    """Return the noise values' log-density or log-probability, up to a constant that depends on the scale."""
     if noise in ("gaussian", "discrete_gaussian"):
         return np.asarray(-((values / scale) ** 2) / 2)
     return np.asarray(-np.abs(values) / scale)

@@ -1,4 +1,4 @@
-"""Trajectory estimators and their success rates by Monte Carlo."""
+"""Trajectory estimators and their success rates, estimated by Monte Carlo simulation."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def attack_success(
     trajectories: Any = None,
     confidence: float = 0.9999,
 ) -> tuple[float, float, float]:
-    """Estimate the fraction of trajectories reconstructed by an attack, with an exact binomial interval.
+    """Estimate the fraction of trajectories that an attack reconstructs, with an exact binomial interval.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def _informed_guesses(
     scales: FloatArray,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Simulate releases of each trajectory, and return the estimates of map or posterior_marginals."""
+    """Simulate each trajectory's releases and return the estimates by map or posterior_marginals."""
     back = np.arange(len(paths))
     if noise is None:
         # without noise the release is a function of what the sensors see of the trajectory
@@ -197,7 +197,7 @@ def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
 
 
 def guess_success(prior: MarkovPrior, guessed: IntArray, tolerance: int) -> float:
-    """Return the probability that a fixed guess (n_steps,) has at most ``tolerance`` wrong locations. O(T s M²)."""
+    """Return the probability that a fixed guess (n_steps,) gets at most ``tolerance`` locations wrong. O(T s M²)."""
     reached = np.zeros((tolerance + 1, prior.n_locations))  # by wrong guesses so far and the location now
     reached[0] = prior.initial
     for step, location in enumerate(guessed):

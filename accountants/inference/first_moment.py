@@ -1,4 +1,4 @@
-"""Markov's inequality on the number of correct guesses, averaged over the adversary's observations.
+"""Apply Markov's inequality to the number of correct guesses, averaged over the adversary's observations.
 
 *Success ≤ E_y min(1, Σ_t max_x Pr(X_t = x | y) / r, G(y))*, r the right guesses that a success needs and G(y) the
 genie ball of the posterior. *Proof.* Given y, the expected number of right guesses is Σ_t Pr(X_t = x̂_t | y) ≤ Σ_t
@@ -37,7 +37,7 @@ _GENIE_OPERATIONS = 2e9
 
 
 def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return the mean over observations y of the minimum of 1, Markov's inequality, and the posterior's genie ball."""
+    """Return the average over observations of the smallest of 1, Markov's bound and the posterior's genie ball."""
     # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
     # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
     # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
@@ -52,7 +52,7 @@ def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed:
 
 
 def noisy_first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
-    """Return an upper confidence limit on the first-moment bound, from simulated observations with additive noise."""
+    """Return an upper confidence limit on the first-moment bound, by simulating observations with additive noise."""
     kernel = Kernel(model.prior.transition)
     rng = np.random.default_rng(seed)
     with_genie = n_samples <= _affordable_genies(model, tolerance)
@@ -73,7 +73,7 @@ def _affordable_genies(model: HiddenMarkovModel, tolerance: int) -> int:
 def _from_raw_counts(
     model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float, may_sample: bool
 ) -> float:
-    """Return the first-moment bound for raw counts, or 1 if histories are too many to enumerate and sampling is off."""
+    """Return the first-moment bound for raw counts, or 1 if histories can be neither enumerated nor sampled."""
     histories, weights = _all_histories(model)
     is_exact = len(histories) > 0
     if not is_exact and not may_sample:
@@ -111,7 +111,7 @@ def _conditional(
 
 
 def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T), −1 for elsewhere, with their probabilities; empty if there are too many."""
+    """Enumerate raw readings (n, T) with their probabilities, −1 for elsewhere. Return none if there are too many."""
     beliefs = np.empty((1, model.prior.n_locations))
     beliefs[0] = model.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)
@@ -133,7 +133,7 @@ def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
 
 
 def _raw_likelihood(model: HiddenMarkovModel, readings: IntArray) -> FloatArray:
-    """Return the 0/1 likelihood of each location given exact readings, shape (n, T, M)."""
+    """Return each location's 0/1 likelihood given exact readings, shape (n, T, M)."""
     result = np.zeros((*readings.shape, model.prior.n_locations))
     for step, hidden in enumerate(model.hidden):
         seen = np.flatnonzero(readings[:, step] >= 0)
@@ -144,7 +144,7 @@ def _raw_likelihood(model: HiddenMarkovModel, readings: IntArray) -> FloatArray:
 
 
 def upper_mean(values: FloatArray, confidence: float) -> float:
-    """Return an upper confidence limit on the mean of independent values in [0, 1], valid at every sample size."""
+    """Return an upper confidence limit on the mean of independent values in [0, 1], valid for any sample size."""
     # The smaller of Hoeffding's limit in its Kullback-Leibler form (1963, theorem 1) and the empirical Bernstein limit
     # (Maurer, Pontil 2009, theorem 4), each at half the remaining error probability.
     n, mean = values.size, float(values.mean())

@@ -32,7 +32,7 @@ def is_stationary(prior: MarkovPrior) -> bool:
 def success_after_releases(
     before: MarkovPrior, coming: PlannedWindows, tolerance: int, n_samples: int = 0, seed: int = 0
 ) -> float:
-    """Bound the success of any attack on the coming windows, averaged over all earlier releases.
+    """Bound any attack's success on the coming windows, averaged over all earlier releases.
 
     `before`: the prior from the window before the coming ones on.
 

@@ -30,7 +30,7 @@ _PAIRED_SENSORS = 8
 
 @dataclass(frozen=True, eq=False)
 class GenieAhead:
-    """The genie's success after the first window of a horizon, (n_targets, tolerance + 1, n_places)."""
+    """The genie's success after a horizon's first window, (n_targets, tolerance + 1, n_places)."""
 
     # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
 
@@ -39,7 +39,7 @@ class GenieAhead:
 
 
 def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Solve the genie's recursion backward from the end of the horizon. O(n_targets n_steps tolerance n_places²)."""
+    """Solve the genie's recursion backward from the horizon's end. O(n_targets n_steps tolerance n_places²)."""
     values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
     return GenieAhead(*genie_back(targets, values, n_steps - 1))
 
@@ -51,7 +51,7 @@ def horizon_bounds(
     tolerance: int,
     ahead: GenieAhead | None = None,
 ) -> dict[str, FloatArray]:
-    """Bound the success of any attack on the coming windows, for every target.
+    """Bound any attack's success on the coming windows for every target.
 
     `start`: (n_targets, n_places) belief about the first coming window. Returns ``loose``, ``tight``, ``leakage`` and
     ``best``, and what they are made of: ``ball``, ``information`` and ``entropy`` (nats); each (n_targets,).
@@ -120,7 +120,7 @@ def _places(targets: TargetPriors, window: IntArray) -> tuple[IntArray, NDArray[
 def _raw_information(
     targets: TargetPriors, places: list[tuple[IntArray, NDArray[np.bool_]]], visible: list[FloatArray]
 ) -> FloatArray:
-    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if many sensors make the former slow."""
+    """Return Σ_t H(Y_t given Y_{t−1}), or Σ_t H(Y_t) if there are too many sensors for the former."""
     total = np.zeros(targets.n_targets)
     owner = np.arange(targets.n_targets) if len(targets.transition) > 1 else np.zeros(targets.n_targets, dtype=np.intp)
     for step, seen in enumerate(visible):

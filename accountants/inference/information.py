@@ -66,7 +66,7 @@ def information_bound(
     scale: Any = None,
     order: int | Literal["exact"] = 1,
 ) -> float:
-    """Return an upper bound on the mutual information between the trajectory and the releases, in nats.
+    """Return an upper bound in nats on the mutual information between the trajectory and the releases.
 
     The smallest of the bounds that apply. Whatever the noise: the information in the raw counts of the same sensors
     (data processing). Besides, per window and added up: for a noise family, a mixture bound from the divergences
@@ -113,7 +113,7 @@ def information_bound(
 
 
 def sharpest_information(model: HiddenMarkovModel) -> float:
-    """Return the tightest information bound computable in about a second; exact for raw counts if feasible."""
+    """Return the tightest information bound that takes about a second, exact for raw counts if feasible."""
     raw, n_locations = model.raw, model.prior.n_locations
     n_histories = np.mean([active.size * (hidden.size > 0) for active, hidden in zip(raw.active, raw.hidden)])
     width = np.mean([hidden.size for hidden in raw.hidden])
@@ -123,7 +123,7 @@ def sharpest_information(model: HiddenMarkovModel) -> float:
 
 
 def noisy_information(model: HiddenMarkovModel) -> float:
-    """Return the information bound based on the noise alone, in nats, or infinity for raw counts."""
+    """Return the information bound in nats that follows from the noise alone, or infinity for raw counts."""
     if model.noise not in ADDITIVE:
         return charged_information(model.noise, model.scales)
     total = 0.0
@@ -134,7 +134,7 @@ def noisy_information(model: HiddenMarkovModel) -> float:
 
 
 def charged_information(noise: str | None, scales: FloatArray) -> float:
-    """Sum the information bounds implied by the windows' guarantees; infinity without a guarantee."""
+    """Sum the information bounds implied by the windows' guarantees. Return infinity if there is no guarantee."""
     charge = scales.max(axis=1)
     if noise is None:
         return math.inf
@@ -184,7 +184,7 @@ def raw_information(model: HiddenMarkovModel, order: int | None) -> float:
 def _advance(
     rows: FloatArray, sighted_at: IntArray, model: HiddenMarkovModel, step: int, order: int
 ) -> tuple[FloatArray, IntArray]:
-    """Propagate, to window ``step``, the beliefs conditioned on each sighting in the last ``order`` windows."""
+    """Propagate the beliefs conditioned on each sighting in the last ``order`` windows to window ``step``."""
     matrix, hidden, active = model.prior.transition, model.hidden[step - 1], model.active[step - 1]
     alive = (step - sighted_at <= order) & (rows[:, hidden].sum(axis=1) > 0)
     unseen = rows[alive]
@@ -214,7 +214,7 @@ def _reading_entropy(rows: FloatArray, model: HiddenMarkovModel, step: int) -> f
 
 
 def log_leakage(model: HiddenMarkovModel) -> float:
-    """Return ln Π_t λ_t, where λ_t = Σ_y max_x Pr(y given x) is the Bayes capacity of window t."""
+    """Return ln Π_t λ_t, where λ_t = Σ_y max_x Pr(y given x) is window t's Bayes capacity."""
     # Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family have
     # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
     # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone

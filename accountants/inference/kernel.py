@@ -1,4 +1,4 @@
-"""Products with a dense or sparse transition matrix, in cache-sized blocks."""
+"""Multiply by a dense or sparse transition matrix in cache-sized blocks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RARE = 0.01
 
 
 class Kernel:
-    """A nonnegative matrix (n_from, n_to), dense or sparse, with entry [x, x'] for the move from x to x'."""
+    """A nonnegative matrix (n_from, n_to), dense or sparse, whose entry [x, x'] is for the move from x to x'."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
@@ -31,17 +31,17 @@ class Kernel:
         self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
 
     def forward(self, rows: FloatArray) -> FloatArray:
-        """Return the sum over x of rows[x] matrix[x, x'], in one matrix product."""
+        """Return the sum over x of rows[x] matrix[x, x'] in one matrix product."""
         return np.asarray(rows @ self.matrix)
 
     def expected(self, rows: FloatArray) -> FloatArray:
-        """Return the sum over x' of matrix[x, x'] rows[x'] for rows (..., n_to), in one matrix product."""
+        """Return the sum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) in one matrix product."""
         flat = self._flat(rows)
         result = (self.matrix @ flat.T).T if self.is_sparse else flat @ self._arranged
         return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x' of matrix[x, x'] rows[x'], for rows (..., n_to) ≥ 0. O(nnz) a nonzero row.
+        """Return the maximum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) ≥ 0. O(nnz) per nonzero row.
 
         Of a dense matrix, places rarely moved to are left out where the most they could give is under what all have.
         """
@@ -65,7 +65,7 @@ class Kernel:
 
     @cached_property
     def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The likely destinations, the unlikely ones, and the largest probability of a move to each of the latter.
+        """The likely destinations, the unlikely destinations and each of the latter's largest move probability.
 
         All places are the former where more than a quarter of them are.
         """
@@ -79,7 +79,7 @@ class Kernel:
         return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x of rows[x] + ln matrix[x, x'], where the rows are logarithms. O(n_rows nnz)."""
+        """Return the maximum over x of rows[x] + ln matrix[x, x'] for rows of logarithms. O(n_rows nnz)."""
         log = self._log
         result = np.full((len(rows), self.n_to), -np.inf)
         if self.is_sparse:
@@ -98,7 +98,7 @@ class Kernel:
         return [slice(first, first + size) for first in range(0, n_rows, size)]
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
-        """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from), or −infinity for impossible moves."""
+        """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from). Impossible moves are −infinity."""
         log = self._log
         if not self.is_sparse:
             return np.asarray(log[:, to].T)
@@ -110,7 +110,7 @@ class Kernel:
 
     @cached_property
     def _log(self) -> Any:
-        """The logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
+        """The matrix's logarithms. A sparse matrix is stored by column, without impossible moves."""
         with np.errstate(divide="ignore"):
             if not self.is_sparse:
                 return np.log(self.matrix)
@@ -121,7 +121,7 @@ class Kernel:
 
 
 class Moves(Protocol):
-    """Interface for transitions of one or many targets in the genie's recursion, on values of shape (..., n_places)."""
+    """Interface for one or many targets' transitions in the genie's recursion, on values of shape (..., n_places)."""
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x' of P[x, x'] rows[x']."""
@@ -141,7 +141,7 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
 
 
 def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatArray, FloatArray]:
-    """Apply `genie_step` repeatedly. Return values scaled to a maximum of 1, and ln of the scale factor.
+    """Apply `genie_step` repeatedly. Return values scaled to a maximum of 1 and the scale factor's logarithm.
 
     Values below `FLOOR` are rounded up, which is safe because the equation is monotone.
     """

@@ -1,4 +1,4 @@
-"""Observation models of a target: active cells, noise channels, and forward-backward smoothing."""
+"""Observation models for a target: active cells, noise channels and forward-backward smoothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FLOOR = 1e-300
 
 
 def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> tuple[IntArray, ...]:
-    """Return each window's distinct publishing locations in ascending order, from one location or a set per window."""
+    """Return each window's distinct publishing locations in ascending order, given one location or a set per window."""
     windows = []
     for window in sensors:
         entry = (window,) if isinstance(window, int | np.integer) else tuple(window)
@@ -40,7 +40,7 @@ def active_sensors(sensors: Sequence[int | Iterable[int]], n_locations: int) -> 
 
 
 def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) -> FloatArray:
-    """Return the noise scale of every window and location, (n_steps, n_locations), or zeros without noise."""
+    """Return each window's and location's noise scale, (n_steps, n_locations), or zeros if there is no noise."""
     # `scale` is σ, the Laplace scale b, or the add/remove ε or ρ of the window's whole release (a guarantee has no
     # scale per location): a scalar, one per window, or one per window and location.
     if noise is None:
@@ -61,7 +61,7 @@ def noise_scales(noise: str | None, scale: Any, n_steps: int, n_locations: int) 
 
 @dataclass(frozen=True, eq=False)
 class HiddenMarkovModel:
-    """A prior on the reachable locations, with the sensors that can observe the target and their noise."""
+    """A prior on the reachable locations, the sensors that can observe the target and the sensors' noise."""
 
     # `active` and `hidden` split the locations of each window; `scales` is (n_steps, n_locations).
 
@@ -76,7 +76,7 @@ class HiddenMarkovModel:
     def of(
         cls, prior: MarkovPrior, sensors: Sequence[int | Iterable[int]], noise: str | None = None, scale: Any = None
     ) -> HiddenMarkovModel:
-        """Build the model after checking sensors and noise against a prior, and drop unreachable locations."""
+        """Build the model from a prior after checking sensors and noise, and drop unreachable locations."""
         active = active_sensors(sensors, prior.n_locations)
         scales = noise_scales(noise, scale, len(active), prior.n_locations)
         small, locations = prior.reduced
@@ -94,7 +94,7 @@ class HiddenMarkovModel:
 
     @cached_property
     def raw(self) -> HiddenMarkovModel:
-        """The raw-count model of the same sensors. A window's single hidden location counts as seen."""
+        """The same sensors' raw-count model. If a window has a single hidden location, it counts as seen."""
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
@@ -115,14 +115,14 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of a noisy reading with the target present or absent. NaN stays NaN."""
+    """Return a noisy reading's log-likelihood ratio with the target present or absent. NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
 
 
 def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw independent noise of the shape of ``scale``, for simulated attacks (not for releases)."""
+    """Draw independent noise in the shape of ``scale``, for simulated attacks and not for releases."""
     if noise == "gaussian":
         return rng.normal(0.0, scale)
     if noise == "laplace":
@@ -140,7 +140,7 @@ def sample_noise(noise: str, scale: FloatArray, rng: np.random.Generator) -> Flo
 
 @lru_cache(maxsize=64)
 def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
-    """Return the support and probabilities of a discrete Gaussian truncated at 40 σ (omitting mass below 1e-300)."""
+    """Return the support and probabilities of a discrete Gaussian truncated at 40 σ, omitting mass below 1e-300."""
     reach = int(np.ceil(40 * sigma)) + 1
     support = np.arange(-reach, reach + 1, dtype=float)
     weight = np.exp(-((support / sigma) ** 2) / 2)
@@ -148,7 +148,7 @@ def _discrete_gaussian(sigma: float) -> tuple[FloatArray, FloatArray]:
 
 
 def total_variation(noise: str, scale: float) -> float:
-    """Return the total variation between the noisy counts with and without the target: a cell's capacity minus 1."""
+    """Return a cell's capacity minus 1: the total variation between noisy counts with and without the target."""
     if noise == "gaussian":
         return float(-np.expm1(np.log(2) + log_ndtr(-0.5 / scale)))
     if noise == "laplace":
@@ -160,7 +160,7 @@ def total_variation(noise: str, scale: float) -> float:
 
 
 def log_capacity(noise: str, scales: FloatArray) -> float:
-    """Return ln of an upper bound on the Bayes capacity Σ_y max_x Pr(y given x) of one window's noisy counts."""
+    """Return ln of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy counts."""
     # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
     # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
     # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).
@@ -202,7 +202,7 @@ def _excess(noise: str, values: tuple[float, ...], counts: tuple[int, ...]) -> f
 
 
 def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
-    """Return ln Pr(a cell's log-likelihood ratio exceeds a level ≥ 0 when the target is absent) for each level."""
+    """Return ln Pr(a cell's log-likelihood ratio exceeds the level if the target is absent) for each level ≥ 0."""
     if noise == "gaussian":
         return np.asarray(log_ndtr(-(scale * level + 0.5 / scale)))
     if noise == "laplace":
@@ -219,7 +219,7 @@ def _log_exceed(noise: str, scale: float, level: FloatArray) -> FloatArray:
 
 
 def check_likelihood(noise: str | None) -> None:
-    """Reject noise known only by its guarantee, which has no likelihood."""
+    """Raise an error if only the noise's guarantee is known, since a guarantee has no likelihood."""
     if noise in GUARANTEE:
         raise ParameterError("noise", noise, "None or a noise family: a bare guarantee has no likelihood")
 
@@ -246,12 +246,12 @@ def log_likelihoods(
 
 
 def scaled(log_values: FloatArray) -> FloatArray:
-    """Exponentiate log-likelihoods, scaled to a maximum of 1 per window."""
+    """Exponentiate log-likelihoods and scale them to a maximum of 1 per window."""
     return np.asarray(np.exp(log_values - log_values.max(axis=-1, keepdims=True)))
 
 
 def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Run the forward pass: filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods."""
+    """Return filtered beliefs Pr(X_t given y_1 … y_t), (n, n_steps, M), from scaled likelihoods by a forward pass."""
     # `leak` adds a vanishing chance of any move, so that a real trajectory which the prior excludes has a posterior.
     result = np.empty(likelihood.shape)
     current = np.broadcast_to(initial, likelihood[:, 0].shape)
@@ -264,7 +264,7 @@ def forward(initial: FloatArray, kernel: Kernel, likelihood: FloatArray, leak: f
 
 
 def backward(kernel: Kernel, likelihood: FloatArray, leak: float = 0.0) -> FloatArray:
-    """Run the backward pass: Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M)."""
+    """Return Pr(y_{t+1} … y_T given X_t) up to a constant per window, (n, n_steps, M), by a backward pass."""
     result = np.ones(likelihood.shape)
     for step in range(likelihood.shape[1] - 2, -1, -1):
         message = kernel.expected(likelihood[:, step + 1] * result[:, step + 1]) + leak

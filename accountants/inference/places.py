@@ -1,4 +1,4 @@
-"""Mapping of cells to places of a prior, and observations from past and coming releases.
+"""Map cells to a prior's places, and derive observations from past and coming releases.
 
 Amounts to come that are fixed in advance are found by stepping the mechanism through empty windows. The largest sum
 over the paths of a w-event budget is ε in every w-th window; of a landmark budget, where landmarks and any one other
@@ -49,7 +49,7 @@ _FAMILY, _SCALE, _EPSILON, _RHO, _BLOCK = range(5)
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """Evidence about a target from one window, net of everybody else."""
+    """One window's evidence about a target, after subtracting everybody else."""
 
     # `noise` is None for raw counts and for mechanisms without a known likelihood; else a family, with a number or
     # (n_cells,) as its scale. `residual` (n_cells,) is release minus true counts; it is read where there is noise.
@@ -60,7 +60,7 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return each cell's log-likelihood ratio of its reading with the target there or elsewhere.
+        """Return each cell reading's log-likelihood ratio between the target being there or elsewhere.
 
         `cells` (n_targets,): true cells of the targets; the adversary of each knows everybody else's.
         """
@@ -73,7 +73,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """A map from n_cells + 1 cells (the last: unseen) to places of the priors, with each cell's weight in its place."""
+    """A map from n_cells + 1 cells (the last: unseen) to the priors' places, with each cell's weight in its place."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -88,7 +88,7 @@ class PriorPlaces:
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """Keep the most visited cells as places (ties go to the first), and merge all others and unseen into one."""
+        """Keep the most visited cells as places (ties go to the first) and merge all others and unseen into one."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -103,22 +103,22 @@ class PriorPlaces:
 
     @property
     def n_cells(self) -> int:
-        """The number of cells of the run."""
+        """The run's number of cells."""
         return len(self.location) - 1
 
     @property
     def n_locations(self) -> int:
-        """The number of places of the priors."""
+        """The priors' number of places."""
         return int(self.location.max()) + 1
 
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
-        """Return the places that active cells see. Elsewhere is seen if any of its cells is, which reveals no less."""
+        """Return the places that active cells observe. Elsewhere counts as seen if any of its cells is active."""
         return set(self.location[:-1][active].tolist())
 
 
 @dataclass(frozen=True, eq=False)
 class Releasing:
-    """The mechanism that reads the counts, with all steps of the release."""
+    """The mechanism that reads the counts, and all steps in the release."""
 
     mechanism: Mechanism | None
     steps: tuple[ChainStep, ...] = ()
@@ -132,7 +132,7 @@ class Releasing:
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting, so that releases of one may reveal another."""
+        """Return whether cells or windows are merged before counting, so that one's release may reveal another."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:
@@ -143,7 +143,7 @@ class Releasing:
         return event.family, float(event.scale)
 
     def reading(self, release: Release, counts: FloatArray) -> tuple[Reading | None, NDArray[np.bool_]]:
-        """Return the observation available to any target's adversary, if any, and a mask of the published cells."""
+        """Return any observation available to every target's adversary, and a mask of the published cells."""
         # `counts` are the true bounded ones: the adversary knows everybody's share of them but the target's. Additive
         # noise has a likelihood, also with a scale that follows earlier releases. For everything else counts without
         # noise stand: the beliefs are then those of an adversary with more information.
@@ -164,7 +164,7 @@ def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PlannedWindows:
-    """The sensors and noise of the coming windows, as arguments for `horizon_bounds`."""
+    """The coming windows' sensors and noise, as arguments for `horizon_bounds`."""
 
     sensors: tuple[frozenset[int], ...]
     noise: str | None = None
@@ -173,7 +173,7 @@ class PlannedWindows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseForecast:
-    """Public knowledge about the next ``horizon`` windows, from any window onward."""
+    """What is publicly known about the next ``horizon`` windows, starting from any window."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
     # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
@@ -197,7 +197,7 @@ class ReleaseForecast:
         return None if self.releasing.is_coarse else self.releasing.mechanism
 
     def start(self) -> State:
-        """Return the initial state, with the first ``horizon`` windows planned."""
+        """Return the initial state, in which the first ``horizon`` windows are planned."""
         if not self.is_planned or self.mechanism is None:
             return {}
         state = _encode(np.zeros((0, 5)), self.mechanism.start(self.facts), np.zeros(4))
@@ -212,7 +212,7 @@ class ReleaseForecast:
         return self._plan(index + self.horizon, state | {"planned": state["planned"][1:]})
 
     def horizons(self, n_windows: int) -> Iterator[PlannedWindows]:
-        """Yield the horizon of each of the first ``n_windows`` windows as known before the run."""
+        """Yield the horizons of the first ``n_windows`` windows, as known before the run."""
         state = self.start()
         for index in range(1, n_windows + 1):
             yield self.coming(index, state)
@@ -266,7 +266,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the noise over the horizon as a single additive family, else as a guarantee, else None."""
+        """Return the horizon's noise as a single additive family, or else as a guarantee, or else as None."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None
@@ -283,7 +283,7 @@ class ReleaseForecast:
         return None, None
 
     def _over_all_paths(self, windows: Sequence[Window]) -> tuple[str | None, FloatArray | None]:
-        """Return the largest ε on any path, over any w windows or, under a landmark budget, in any regular window."""
+        """Return the largest ε on any path, over any w windows or, with a landmark budget, in any regular window."""
         mechanism, charge = self.mechanism, np.zeros(self.horizon)
         promised = mechanism.guarantee if mechanism is not None else Guarantee()
         if promised.amount is None or promised.concentrated or promised.linked:

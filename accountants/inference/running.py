@@ -1,4 +1,4 @@
-"""Filters for many targets: beliefs, realised risk, and bounds on the coming windows."""
+"""Filters for many targets: beliefs, realised risk and bounds on the coming windows."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _LEAK = 1e-150
 
 
 def start_beliefs(targets: TargetPriors, horizon: int) -> State:
-    """Return the initial beliefs and likelihoods, in arrays of constant size with the newest last."""
+    """Return the initial beliefs and likelihoods as arrays of constant size, newest last."""
     shape = (horizon, targets.n_targets, targets.locations.shape[1])
     return {"belief": np.zeros(shape), "likelihood": np.ones(shape), "n_windows": np.zeros((), dtype=np.int64)}
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the forward filter with one window's likelihoods, (n_targets, n_places) up to a constant per target.
+    """Update the forward filter with one window's likelihoods, (n_targets, n_places), up to a constant per target.
 
     A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
     """
@@ -74,7 +74,7 @@ def predict(targets: TargetPriors, state: State) -> FloatArray:
 
 
 def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[str, FloatArray]:
-    """Bound any adversary's success on the last T locations given the releases.
+    """Bound any adversary's success on the last T locations, given the releases.
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
@@ -122,7 +122,7 @@ def _smooth(
 def _success_of_guess(
     targets: TargetPriors, belief: FloatArray, likelihood: FloatArray, guess: NDArray[np.intp], tolerance: int
 ) -> FloatArray:
-    """Return each target's exact posterior probability that a fixed guess has at most ``tolerance`` wrong locations."""
+    """Return each target's exact posterior probability that a guess gets at most ``tolerance`` locations wrong."""
     n_steps, n_targets, n_places = belief.shape
     rows = np.arange(n_targets)
     values = np.ones((n_targets, tolerance + 2, n_places))
@@ -136,7 +136,7 @@ def _success_of_guess(
 
 
 def _rescale(values: FloatArray) -> FloatArray:
-    """Rescale values to a maximum total of 1 per target, without exact zeros."""
+    """Rescale values so that each target's largest total is 1 and no value is exactly zero."""
     values += _LEAK
     return np.asarray(values / values[:, -1].max(axis=1)[:, None, None])
 
@@ -150,7 +150,7 @@ def _rows(subjects: Iterable[int], window: int | None, name: str, unit: str, tex
 
 @dataclass(frozen=True, eq=False)
 class TargetBlock:
-    """Immutable data about a few targets: adversaries' knowledge, priors, and the genie's values."""
+    """Immutable data about a few targets: adversaries' knowledge, priors and the genie's values."""
 
     span: slice
     known: KnownTargets
@@ -158,7 +158,7 @@ class TargetBlock:
     ahead: GenieAhead
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
-        """Return the beliefs after a release. A ``reading`` of None changes nothing."""
+        """Return the beliefs after a release. If ``reading`` is None, nothing is learned."""
         locations = self.targets.locations
         if reading is None:
             return observe(self.targets, state, np.zeros(locations.shape))
@@ -169,7 +169,7 @@ class TargetBlock:
 
 @dataclass(frozen=True, eq=False)
 class TargetFilters:
-    """All targets, divided into blocks. A target's figures are independent of other targets, down to the last bit."""
+    """All targets, divided into blocks. Each target's values are exactly independent of the other targets."""
 
     # Rows number their subjects, since a row must not identify a person. `share`: of other people whose cells the
     # adversaries know.
@@ -182,11 +182,11 @@ class TargetFilters:
 
     @property
     def subjects(self) -> range:
-        """The targets' numbers within the run, from 1."""
+        """The targets' numbers in the run, starting at 1."""
         return range(self.known.first + 1, self.known.first + self.known.n_targets + 1)
 
     def start(self) -> State:
-        """Return the empty state before the first release."""
+        """Return the initial state."""
         state: State = {"window": np.asarray(0), "visits": np.zeros(self.known.n_targets)}
         for number, block in enumerate(self.blocks):
             state |= nested(f"{number}", start_beliefs(block.targets, self.horizon))
@@ -200,7 +200,7 @@ class TargetFilters:
         cells: IntArray,
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound leakage over the coming windows, then update beliefs with this release.
+        """Bound leakage over the coming windows, then update the beliefs with this release.
 
         `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
         targets and of the crowd, ``n_cells`` where not seen.
@@ -232,7 +232,7 @@ class TargetFilters:
         return rows + _rows(self.subjects, window, "visit_frequency", "share", text, visits / window), new
 
     def finish(self, state: State) -> Rows:
-        """Return the final figures of the last windows."""
+        """Return the last windows' final values."""
         last, rows = int(state["window"]), Rows()
         for block, beliefs in self._parts(state) if last else ():
             subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, self.tolerance)
@@ -245,7 +245,7 @@ class TargetFilters:
         return rows
 
     def _parts(self, state: State) -> Iterator[tuple[TargetBlock, State]]:
-        """Yield each block with its part of a state."""
+        """Yield each block with its part of the state."""
         for number, block in enumerate(self.blocks):
             yield block, part(f"{number}", state)
 
@@ -265,7 +265,7 @@ class TargetFilters:
 
 
 def target_filters(known: KnownTargets, horizon: int, tolerance: int, share: float) -> TargetFilters:
-    """Divide targets into blocks of at most `BLOCK` with their immutable data."""
+    """Divide targets into blocks of at most `BLOCK`, together with their immutable data."""
     blocks = []
     for first in range(0, known.n_targets, BLOCK):
         few = known.part(first, min(first + BLOCK, known.n_targets))

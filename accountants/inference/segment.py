@@ -93,7 +93,7 @@ def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
 
 @dataclass(frozen=True)
 class Segments:
-    """Unseen runs that start at the sightings in one window (or at the start of the horizon, window −1)."""
+    """Unseen runs that start at the sightings in one window, or at the horizon's start (window −1)."""
 
     # Ends are numbered in the order they are met from the back: 0 is the end of the horizon, then the sightings of the
     # last window, and so on. `reach` (n_starts, n_ends, tolerance + 1) bounds the joint probability of the run and at
@@ -108,7 +108,7 @@ class Segments:
 def _genie_tables(
     model: HiddenMarkovModel, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Return the genie values of all runs, each end's window, and the probability of staying unseen until then."""
+    """Return all runs' genie values, each end's window, and the probability of staying unseen until then."""
     n_locations, last = model.prior.n_locations, model.n_steps - 1
     matrix = model.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run
@@ -138,7 +138,7 @@ def _genie_tables(
 
 
 def segment_operations(model: HiddenMarkovModel, tolerance: int) -> float:
-    """Estimate the number of multiplications in `log_segment`, to skip the bound if it is too slow."""
+    """Estimate the number of multiplications in `log_segment`, so that the bound can be skipped if it is too slow."""
     model = model.raw
     sighted = np.array([active.size for active in model.active])
     hidden = np.array([window.size for window in model.hidden])
@@ -184,7 +184,7 @@ def _moment_bounds(
 
 
 def _unseen_after(model: HiddenMarkovModel, window: int, current: FloatArray) -> Iterator[tuple[int, FloatArray]]:
-    """Yield each later window with the rows advanced to the next, ``current``, and masked where seen."""
+    """Yield each later window with ``current`` advanced to the next one and masked where seen."""
     for later in range(window + 1, model.n_steps):
         moved = current if later == window + 1 else current @ model.prior.transition
         current = moved.copy()

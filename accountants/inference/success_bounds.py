@@ -1,4 +1,4 @@
-"""Upper bounds on the success of any reconstruction attack."""
+"""Upper bounds on any reconstruction attack's success."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def success_upper_bound(
     seed: int = 0,
     confidence: float = 0.9999,
 ) -> float:
-    """Bound the probability that an attack gets all but ``tolerance`` locations of a trajectory right.
+    """Bound the probability that an attack gets all but ``tolerance`` of a trajectory's locations right.
 
     The attacker knows everybody else, the prior and the releases. It holds for every estimator. One location per
     person and window is assumed.
@@ -113,7 +113,7 @@ def advantage_upper_bound(
     bound: Bound = "best",
     **options: Any,
 ) -> float:
-    """Bound the normalised advantage (p − p*) / (1 − p*) of any attack.
+    """Bound any attack's normalised advantage (p − p*) / (1 − p*).
 
     p is the success with the releases, p* that of the best guess without them. For ``tolerance=0`` p* is the largest
     probability of a trajectory; else the success of the most probable one stands for it, which is no more than p*, so

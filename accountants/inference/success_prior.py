@@ -1,4 +1,4 @@
-"""Prior success of the best guess: the largest prior probability of a ball of trajectories.
+"""The best guess's prior success: the largest prior probability of a ball of trajectories.
 
 B = max over guesses x̂ of Pr[at most ``tolerance`` of ``n_steps`` locations differ from x̂]. All in logarithms.
 
@@ -73,7 +73,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
 
 def check_horizon(n_steps: int, tolerance: int) -> None:
-    """Reject an empty horizon or a negative tolerance."""
+    """Raise an error if the horizon is empty or the tolerance is negative."""
     if n_steps < 1:
         raise ParameterError("n_steps", n_steps, "at least 1")
     if tolerance < 0 or tolerance != int(tolerance):
@@ -81,7 +81,7 @@ def check_horizon(n_steps: int, tolerance: int) -> None:
 
 
 def probability(log_value: float) -> float:
-    """Exponentiate a logarithm, rounding underflow up to the smallest positive float."""
+    """Exponentiate a logarithm. Underflow is rounded up to the smallest positive float."""
     return float(np.exp(log_value)) or float(np.nextafter(0.0, 1.0) if log_value > -np.inf else 0.0)
 
 
@@ -134,14 +134,14 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
-    """Return ln of the success of a guesser who learns each true location after the guess."""
+    """Return ln of the success of a guesser who learns each true location after guessing it."""
     values, log_scale = genie_back(kernel, np.ones((tolerance + 1, kernel.n_from)), n_steps - 1)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))
 
 
 def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray:
-    """Return ln f(n_steps − l) for l = 0 … max_skips, f(m) the largest prior probability of any m windows."""
+    """Return ln f(n_steps − l) for l = 0 … max_skips, where f(m) is the largest prior probability of any m windows."""
     # Only runs that skip few windows matter, so the state is (window matched last, windows skipped so far) and a gap is
     # at most max_skips + 1 windows: O(n_steps max_skips² M²) instead of the paper's O(n_steps³ M²), and right for
     # chains that do not start stationary.
@@ -168,7 +168,7 @@ def most_matches(prior: MarkovPrior, n_steps: int, max_skips: int) -> FloatArray
 
 
 def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
-    """Return ln f(1), ln f(2), … up to ``maximum``, from f(3) onward only while cheap to compute."""
+    """Return ln f(1), ln f(2), … up to ``maximum``. From f(3) onward, stop once it becomes expensive."""
     # f(2) takes n_steps products of a vector with a matrix, every further one n_steps² / 2.
     if maximum < 1:
         return np.empty(0)
@@ -195,7 +195,7 @@ def few_matches(prior: MarkovPrior, n_steps: int, maximum: int) -> FloatArray:
 
 
 def _log_powers(prior: MarkovPrior, highest: int) -> list[Kernel]:
-    """Return the kernels of the first ``highest`` powers of the transition matrix."""
+    """Return kernels for the first ``highest`` powers of the transition matrix."""
     powers = []
     power = prior.transition
     for exponent in range(1, highest + 1):

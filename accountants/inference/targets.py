@@ -1,4 +1,4 @@
-"""Targets of trajectory attacks, their declared or estimated priors, and stacked arrays of priors."""
+"""Targets of trajectory attacks, their declared or estimated priors, and stacked prior arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """An adversary's prior knowledge of each target's movement: exactly one of ``estimate``, ``chain`` and ``learned``.
+    """What an adversary knows about each target's movement: exactly one of ``estimate``, ``chain`` and ``learned``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class KnownTargets:
 
     @property
     def watched(self) -> Any:
-        """The ids of people whose cells must be known: targets first, then the crowd."""
+        """The ids of people whose cells must be known, with targets first and then the crowd."""
         return self.users if self.crowd is None else np.concatenate([self.users, self.unknown])
 
     @property
@@ -104,7 +104,7 @@ class KnownTargets:
         return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
 
     def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
-        """Return ln Pr(reading of a window given each target's place), up to a constant, (n_targets, n_locations).
+        """Return ln Pr(reading given each target's place) in one window, up to a constant, (n_targets, n_locations).
 
         `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
         """
@@ -118,7 +118,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets with their priors, reading any files. Targets are named or drawn from the training part."""
+    """Return targets with their priors, after reading any files. Targets are named or drawn from the training part."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -147,7 +147,7 @@ def known_targets(
 def knowing_a_share(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know the cells of some other people, and the long-run places of the rest.
+    """Return targets whose adversaries know some other people's cells and the long-run places of the rest.
 
     The rest is drawn from people seen in the training windows; who is not seen there is known.
     """
@@ -203,7 +203,7 @@ def _estimate(
 
 
 def _draw(is_seen: NDArray[np.bool_], min_windows: int, n_targets: int, seed: int) -> IntArray:
-    """Draw row indices of people seen in enough windows: everyone if they are at most `n_targets`."""
+    """Draw row indices of people seen in enough windows. If there are at most `n_targets`, return all of them."""
     enough = np.flatnonzero(is_seen.sum(axis=1) >= min_windows)
     if enough.size == 0:
         raise ParameterError("min_windows", min_windows, f"at most {int(is_seen.sum(axis=1).max(initial=0))} here")
@@ -226,7 +226,7 @@ _PLACES_PER_BATCH = 8
 
 @dataclass(frozen=True, eq=False)
 class TargetPriors:
-    """Priors of many targets, padded to the maximum number of reachable places."""
+    """Many targets' priors, padded to the maximum number of reachable places."""
 
     locations: IntArray  # (n_targets, n_places) location behind each place of each target, −1 for padding
     initial: FloatArray  # (n_targets, n_places), 0 for padding
@@ -236,7 +236,7 @@ class TargetPriors:
 
     @classmethod
     def of(cls, priors: Sequence[MarkovPrior], n_places: int | None = None) -> TargetPriors:
-        """Stack priors, storing repeated ones once."""
+        """Stack priors, storing repeated ones only once."""
         # `n_places` pads further than needed, so that figures of a part of the targets are those of all, bit by bit.
         if not priors or len({prior.n_locations for prior in priors}) > 1:
             raise ParameterError("priors", f"{len(priors)} priors", "at least one, all over the same locations")
@@ -274,9 +274,9 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """Indices of places x' by descending maximum of P[x, x'] (padding last), the maxima, and P[·, x'].
+        """Indices of places x' by descending maximum of P[x, x'] (padding last), the maxima and P[·, x'].
 
-        And how many of them to look at together: all, where so many are likely that none can be left out.
+        Also the number of places to check together, which is all of them if too many are likely to leave any out.
         """
         largest = np.where(self.locations < 0, -1.0, self.transition.max(axis=1))
         columns = self.transition.transpose(0, 2, 1)
