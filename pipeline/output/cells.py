@@ -1,4 +1,4 @@
-"""Cells of a run as GeoJSON, written when the run begins and read for its maps."""
+"""A run's cells as GeoJSON, written when the run begins and read when its maps are drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_CELLS = 100_000
 
 
 def cells_geojson(space: Space) -> dict[str, Any] | None:
-    """Return the cells of a space as a GeoJSON feature collection (RFC 7946), or None if no cell has a known location.
+    """Return a space's cells as a GeoJSON feature collection (RFC 7946), or None if no cell has a known location.
 
     **Privacy**: a function of the public list of cells alone.
 
@@ -38,7 +38,7 @@ def cells_geojson(space: Space) -> dict[str, Any] | None:
 
 
 def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the GeoJSON geometry of a cell."""
+    """Return a cell's GeoJSON geometry."""
     if "point" in placed:
         return {"type": "Point", "coordinates": placed["point"]}
     polygons = placed.get("polygons") or ([[placed["polygon"]]] if "polygon" in placed else [])
@@ -50,14 +50,14 @@ def _geometry(placed: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def read_cells(folder: Path) -> dict[str, dict[str, Any] | None] | None:
-    """Read each cell's geometry from a run's published file, or return None if there is no such file."""
+    """Read each cell's geometry from a run's published file. Returns None if there is no such file."""
     if (collection := atomic.read_json(folder / "public" / CELLS)) is None:
         return None
     return {feature["properties"]["cell"]: feature["geometry"] for feature in collection["features"]}
 
 
 def cell_names(folder: Path) -> dict[str, str]:
-    """Read the display names of cells with identifiers, such as stops, from a run's published file."""
+    """Read the display names of cells that have identifiers, such as stops, from a run's published file."""
     collection = atomic.read_json(folder / "public" / CELLS, {"features": ()})
     facts = (feature["properties"] for feature in collection["features"])
     return {place["cell"]: place["name"] for place in facts if place.get("name")}
@@ -76,6 +76,6 @@ def rings_of(geometry: dict[str, Any]) -> list[list[list[float]]]:
 
 
 def write_cells(folder: Path, space: Space) -> None:
-    """Write ``public/cells.geojson`` to the folder of a run if its cells have locations."""
+    """Write ``public/cells.geojson`` to a run's folder if its cells have locations."""
     if (geojson := cells_geojson(space)) is not None:
         atomic.write_text(folder / "public" / CELLS, json.dumps(geojson, ensure_ascii=False) + "\n")

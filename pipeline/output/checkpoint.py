@@ -1,4 +1,4 @@
-"""Identity of the run in a folder, checkpoints, and resumption from the latest checkpoint."""
+"""Identify the run in a folder, write checkpoints and resume from the latest one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def path(plan: Plan) -> Path:
 
 
 def write(plan: Plan, state: State) -> int:
-    """Replace the checkpoint durably, and return its size. Everything it covers must already be durable."""
+    """Replace the checkpoint durably and return its size. Everything it covers must already be durable."""
     data = encode_state(*FORMAT, state)
     _replace(path(plan), data)
     return len(data)
@@ -53,27 +53,31 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 def read(plan: Plan) -> State | None:
-    """Read a stream's checkpoint, or return None. Raise `StateVersionError` if another version wrote it."""
+    """Read a stream's checkpoint. Returns None if there is none, and raises `StateVersionError` if another version
+    wrote it.
+    """
     return decode_state(path(plan).read_bytes(), *FORMAT) if path(plan).exists() else None
 
 
 def position_of(state: State | None) -> State:
-    """Return the position from which a stream's source resumes (an empty state at the beginning)."""
+    """Return the position from which a stream's source resumes, which is an empty state at the beginning."""
     return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
 
 
 def account_key(number: int, shard: int) -> str:
-    """Return the name under which a checkpoint stores the state of one parallel part of an accountant."""
+    """Return the name under which a checkpoint stores the state of one shard of an accountant."""
     return f"account-{number:03d}-{shard:06d}"
 
 
 def run_digest(plan: Plan) -> str:
-    """Return the SHA-256 digest of everything that determines a run's files except the key, which may be rotated."""
+    """Return the SHA-256 digest of everything that determines a run's files, except the key because it may be
+    rotated.
+    """
     return hashlib.sha256(json.dumps(_identity(plan), sort_keys=True).encode()).hexdigest()
 
 
 def public_name(plan: Plan) -> str:
-    """Return a digest that identifies a run to sinks without revealing its key, nonce or configuration."""
+    """Return a digest that identifies a run to its sinks without revealing the key, nonce or configuration."""
     return hashlib.sha256(f"sink {plan.keys.run_id or run_digest(plan)}".encode()).hexdigest()
 
 
@@ -105,7 +109,7 @@ def differing_keys(begun: Any, now: Any, path: str = "") -> list[str]:
 
 
 def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
-    """Return the nonce of a deployment: a new one, or the stored one of a resumed run (`registration.resume_run`).
+    """Return a deployment's nonce. A new one is drawn unless a run is resumed (`registration.resume_run`).
 
     Empty in a simulation, whose seed decides everything, and where there is no run to go on with (`check_same`).
     """
@@ -115,7 +119,7 @@ def nonce_of_run(config: RunConfig, folder: Path, resume: bool) -> bytes:
 
 
 def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any) -> Plan:
-    """Plan a run for a third-party pipeline; a deployment is also begun or resumed in its folder.
+    """Plan a run for a third-party pipeline. A deployment is also begun or resumed in its folder.
 
     Parameters
     ----------
@@ -146,7 +150,7 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
 
 
 def begin(plan: Plan) -> str | None:
-    """Record the run durably in its folder, with nonce, key and configuration, and register it (`register_run`).
+    """Record the run durably in its folder with its nonce, key and configuration, and register it (`register_run`).
 
     The first write wins: no second run in the folder can draw another nonce. Return what to say before it starts.
     """
@@ -163,7 +167,7 @@ def begin(plan: Plan) -> str | None:
         mark["traces"] = traces.VERSION
 
     def write_mark() -> None:
-        """Mark the folder as belonging to the run, before the run is registered in the ledger."""
+        """Mark the folder as belonging to the run before the run is registered in the ledger."""
         if not atomic.write_first(path, _encode(mark)):
             raise holds_a_run(plan)
 
@@ -171,7 +175,7 @@ def begin(plan: Plan) -> str | None:
 
 
 def holds_a_run(plan: Plan) -> ConfigError:
-    """Return the error for a folder occupied by another run, suggesting `--resume` if that run is unfinished."""
+    """Return the error for a folder that holds another run, suggesting `--resume` if that run is unfinished."""
     begun = (plan.folder / "operator" / MARK).exists()
     resumes = "continue it with --resume, or " if begun and finished(plan) is None else ""
     return ConfigError((f"output.path: {plan.folder} holds an earlier run; {resumes}choose another folder",))
@@ -182,12 +186,14 @@ def _encode(mark: dict[str, Any]) -> bytes:
 
 
 def is_deployment(folder: Path) -> bool:
-    """Return whether a folder holds a deployment's run, which must not be replaced."""
+    """Return whether a folder holds a deployment, which must not be replaced."""
     return bool(_read_mark(folder).get("nonce"))
 
 
 def check_same(plan: Plan) -> None:
-    """Raise `ConfigError` or `StateVersionError` unless the folder's run has this configuration and version."""
+    """Raise `ConfigError` or `StateVersionError` unless the run in the folder has the same configuration and
+    version.
+    """
     if not (begun := _read_mark(plan.folder)):
         raise ConfigError((f"--resume: {plan.folder} holds no run to continue; leave --resume out to start one",))
     if "configuration" not in begun or (plan.config.mode == "deployment" and not begun.get("nonce")):
@@ -220,7 +226,7 @@ def check_same(plan: Plan) -> None:
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:
-    """Read a folder's run mark, or return an empty dictionary if the folder holds no run."""
+    """Read a folder's run mark. Returns an empty dictionary if the folder does not hold a run."""
     return dict(atomic.read_json(folder / "operator" / MARK, {}))
 
 
@@ -231,7 +237,7 @@ RESUME_HINT = "--resume goes on from here"
 
 
 def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the folder holds a run with the same configuration, and prepare to resume it.
+    """Check that the folder holds a run with the same configuration and prepare to resume it.
 
     Releases and charges on disk stay; all else is made again, by a stream from its latest checkpoint on. Return the
     operator's manifest if the run had finished already.
@@ -259,7 +265,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
 
 
 def go_back(plan: Plan) -> None:
-    """Restore a stream's folder to its checkpoint; releases and true counts are kept, since their first part wins."""
+    """Restore a stream's folder to its checkpoint. Releases and true counts are kept because the first write wins."""
     saved, accounted = read(plan), dict[tuple[int, int], int]()
     if saved is not None:  # what this code cannot read is refused before anything changes
         plan.release_loop().released(saved["release"].tobytes())

@@ -1,4 +1,4 @@
-"""Files of a run: atomic writes, parts with first-write-wins semantics, merging, and folder locks."""
+"""A run's files: atomic writes, parts with first-write-wins semantics, merging and folder locks."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder against other runs while the block runs, or raise a `ConfigError` that names the process holding
-    the lock.
+    """Hold an exclusive lock on a folder for the duration of the block. Raises a `ConfigError` that names the
+    process holding the lock.
     """
     make_folder(folder)
     path = folder / LOCK
@@ -62,7 +62,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def _lock_file(path: Path) -> TextIO:
-    """Lock the file at a path, and check that it has not been replaced meanwhile."""
+    """Lock the file at a path and check that it has not been replaced in the meantime."""
     while True:
         file = path.open("a+", encoding="utf-8")
         try:
@@ -90,7 +90,7 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write a part durably and return its stored content. The first write under a name wins, so retries are
+    """Write a part durably and return its stored contents. The first write under a name wins, so retries are
     idempotent.
     """
     path = folder / f"{name}.parquet"
@@ -102,12 +102,12 @@ def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
 
 
 def part_name(first: int, last: int) -> str:
-    """Return the name of a part, given its windows. A resumed run may divide windows differently."""
+    """Return a part's name, given its windows. A resumed run may divide the windows differently."""
     return f"{first:012d}" if first == last else f"{first:012d}~{last:012d}"
 
 
 def windows_of(stem: str) -> range:
-    """Return the windows of a part from its name.
+    """Parse a part's windows from its name.
 
     >>> windows_of(part_name(3, 3)), windows_of(part_name(3, 12)), part_name(3, 12)
     (range(3, 4), range(3, 13), '000000000003~000000000012')
@@ -126,7 +126,7 @@ SEARCHED = ("window", "window_start", "window_end", "time")
 
 
 def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, row_group: int = ROW_GROUP) -> int:
-    """Merge all parts in a folder into one file, in order of name, and return the number of rows.
+    """Merge all parts in a folder into one file in order of their names, and return the number of rows.
 
     ``once``: a column that only grows from part to part (``window``); rows that do not go beyond earlier parts were
     written twice, and are left out.
@@ -156,7 +156,9 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine rows into one chunk, with dictionaries of the values that occur, in order of first appearance."""
+    """Combine a table into a single chunk whose dictionaries list the values that occur in order of first
+    appearance.
+    """
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         chunks = table.column(index)
@@ -200,10 +202,10 @@ READERS = "readers"
 
 
 def parts_folder(plan: Plan, kind: str) -> Path:
-    """Return the folder that holds an output's parts until they are merged."""
+    """Return the folder that stores an output's parts until they are merged."""
     return plan.folder / ("public" if kind in PUBLIC else "operator") / "parts" / kind
 
 
 def has_truth(plan: Plan) -> bool:
-    """Return whether true counts or traces are kept for the operator, as they never are in a deployment."""
+    """Return whether true counts or traces are kept for the operator, which is never the case in a deployment."""
     return plan.config.mode == "simulation" and plan.config.output.truth

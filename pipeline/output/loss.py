@@ -1,4 +1,4 @@
-"""A person's privacy loss from one release, a day and a run, as sums of charges and in words."""
+"""A person's privacy loss from a single release, a day and the whole run, as sums of charges and as prose."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """Costs and times of count releases, as columns. ``is_covered`` marks those published without a charge."""
+    """The costs and times of count releases, stored as columns. ``is_covered`` marks those published without a
+    charge.
+    """
 
     available_at: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -45,7 +47,7 @@ class Paid(NamedTuple):
 
 
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
-    """Return the largest privacy loss of a person from one ``release``, a ``day`` and the ``run``, as sums of charges.
+    """Return a person's largest privacy loss from one ``release``, a ``day`` and the ``run``, as sums of charges.
 
     A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
     events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
@@ -86,7 +88,7 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the first row of each release in ``public/releases``, where a release's rows are adjacent."""
+    """Return the first row of each release in ``public/releases``, in which the rows of a release are adjacent."""
     import polars as pl
 
     return releases.filter(pl.col("window").ne_missing(pl.col("window").shift()))
@@ -97,7 +99,7 @@ FIGURES = ("release", "day", "run")
 
 
 def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
-    """Return the `losses` of count releases."""
+    """Return the `losses` from count releases."""
     if not len(paid.available_at):
         return None
     columns = [paid.epsilon, paid.rho]
@@ -131,7 +133,9 @@ def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Return the ε of amounts in ε, ρ and optionally μ²/2; if one ε is infinite, the smallest of the others at δ."""
+    """Convert amounts in ε, ρ and optionally μ²/2 to ε. If one ε is infinite, the smallest of the others at δ is
+    used.
+    """
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {
@@ -145,7 +149,7 @@ def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def even_odds(epsilon: float) -> str:
-    """Return an upper bound on the posterior probability, as text, for a given ε and even prior odds.
+    """Format an upper bound on the posterior probability for a given ε and even prior odds.
 
     >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
     ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
@@ -155,7 +159,7 @@ def even_odds(epsilon: float) -> str:
 
 
 def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
-    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for an id's holder.
+    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id.
 
     >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
@@ -179,7 +183,7 @@ def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
-    """Explain, after a blank, why a day costs more than the run, or return an empty string if it does not."""
+    """Explain why a day costs more than the run, starting with a blank. Returns an empty string if it does not."""
     if figures["day"] <= figures.get("run", math.inf):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Public and operator manifests of a run: guarantee, versions, digests, row equation, summaries and key epochs."""
+"""A run's public and operator manifests: guarantee, versions, digests, row equation, summaries and key epochs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def code_digest(root: Path = ROOT) -> str:
-    """Return the SHA-256 digest of penstock's source files below a folder, used to validate cached results."""
+    """Return the SHA-256 digest of penstock's source files in a folder. It is used to validate cached results."""
     total = hashlib.sha256()
     for file in sorted(file for package in CODE for file in (root / package).rglob("*.py")):
         name = file.relative_to(root).as_posix()
@@ -71,12 +71,12 @@ def code_digest(root: Path = ROOT) -> str:
 
 
 def made_by() -> dict[str, Any]:
-    """Return the versions and the code digest, which determine a result together with configuration and input."""
+    """Return the versions and the code digest which, together with configuration and input, determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
 
 def lateness_in_words(source: Source) -> str:
-    """Describe the lateness rule. The text starts with ``shared`` if other people's rows can make a row late."""
+    """Describe the lateness rule. The description starts with ``shared`` if other people's rows can make a row late."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
     if source.lateness_flaw is None:
@@ -85,7 +85,8 @@ def lateness_in_words(source: Source) -> str:
 
 
 def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Return a guarantee in words, with its ``measure`` and ``amount`` (None if no amount is promised).
+    """Describe a guarantee, and return the description with its ``measure`` and ``amount`` (None if no amount is
+    promised).
 
     There is no guarantee if other rows can make a row late.
     """
@@ -105,7 +106,7 @@ def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source
 
 
 def ledger_head(plan: Plan) -> dict[str, Any]:
-    """Return the head of the ledger's chain and the run's name in the ledger.
+    """Return the ledger's chain head and the run's name in the ledger.
 
     Of a deployment also whether ``others`` are known over the source, the cost of all runs (`series`), and ``choices``.
     """
@@ -126,7 +127,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
 
 
 def unverified_note(plan: Plan) -> Path:
-    """Return the path of the note that an engine's watermarks have not been verified."""
+    """Return the path of the note recording that an engine's watermarks have not been verified."""
     return parts_folder(plan, "engine") / "unverified.json"
 
 
@@ -138,7 +139,7 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest published with the releases. It contains no secret, and depends on the data only through the
+    """Return the manifest published with the releases. It contains no secrets and depends on the data only through the
     releases.
 
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
@@ -202,8 +203,8 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return the SHA-256 digest of every input by name; a single digest in a deployment whose files are named after
-    people.
+    """Return each input's SHA-256 digest by name. A deployment whose files are named after people gets a single
+    digest.
     """
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
@@ -213,7 +214,7 @@ def input_digests(config: RunConfig) -> dict[str, str]:
 
 
 def operator_manifest(plan: Plan, **facts: Any) -> dict[str, Any]:
-    """Return the operator's manifest. ``facts`` are the figures of the completed run."""
+    """Return the operator's manifest. ``facts`` are the metrics of the completed run."""
     key = plan.keys.noise_key
     return {
         # With the *name* of the key's file or variable, so that the run can be checked and repeated; never the key.
@@ -237,7 +238,7 @@ def counted_rows(plan: Plan) -> RowCounts:
 
 
 def row_equation(plan: Plan) -> dict[str, Any]:
-    """Return the row counts by outcome over the whole run. Raise `RowEquationError` if they do not balance."""
+    """Return the whole run's row counts by outcome. Raises `RowEquationError` if they do not balance."""
     total = counted_rows(plan)
     memberships = sum(map(atomic.read_json, parts_folder(plan, "memberships").glob("*.json")))
     equation = as_equation(total) | {"duplicates": total.used - memberships}
@@ -248,7 +249,9 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Compare a run's counted offsets (up to its end if complete) with the brokers', or return None without offsets."""
+    """Compare a run's counted offsets (up to the run's end if complete) with the brokers'. Returns None if there are
+    no offsets.
+    """
     source = plan.config.source
     if not isinstance(source, LiveSource) or not source.has_offsets:
         return None
@@ -258,7 +261,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 
 
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
-    """Describe input that was skipped or counted twice, and why if the brokers could not be asked."""
+    """Describe input that was skipped or counted twice. If the brokers could not be queried, explain why."""
     try:
         return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
     except DataError as error:
@@ -266,7 +269,7 @@ def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
 
 
 def as_equation(total: RowCounts) -> dict[str, Any]:
-    """Return row counts by outcome in the form used in the manifest."""
+    """Return row counts by outcome in the form used by the manifest."""
     outcomes = {name: getattr(total, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
     by_reason = dict(sorted(total.rejected.items()))
     return outcomes | {"rejected": sum(by_reason.values()), "rejected_by_reason": by_reason}
@@ -280,7 +283,9 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Return the number of users, and distributions of their cells and windows, or of points and landmarks."""
+    """Return the number of users with the distributions of their cells and windows, or of their points and
+    landmarks.
+    """
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -308,7 +313,7 @@ def users_in_words(users: Mapping[str, Any]) -> str:
 
 
 def _spread(values: list[int]) -> dict[str, float]:
-    """Return mean, standard deviation, extremes and median, or an empty dictionary if there are no values."""
+    """Return the mean, standard deviation, extremes and median, or an empty dictionary if there are no values."""
     if not values:
         return {}
     array = np.asarray(values)
@@ -318,12 +323,12 @@ def _spread(values: list[int]) -> dict[str, float]:
 
 
 def account_summaries(plan: Plan) -> list[dict[str, Any]]:
-    """Return the summary of every accountant, in configuration order."""
+    """Return every accountant's summary in the order of the configuration."""
     return [atomic.read_json(path) for path in sorted(parts_folder(plan, "summaries").glob("*.json"))]
 
 
 def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
-    """Return the windows with their accounts, or the points, for the operator's manifest (see `check_windows`)."""
+    """Return the windows and their accounts, or the points, for the operator's manifest (see `check_windows`)."""
     if plan.on_points:
         path = plan.folder / "public" / "traces.parquet"
         points = pl.read_parquet(path, columns=["action"])
@@ -337,7 +342,7 @@ def release_summary(plan: Plan, complete: bool) -> dict[str, Any]:
 
 
 def released(folder: Path) -> pl.DataFrame:
-    """Read the columns shared by all rows of a release, and return one row per release in file order."""
+    """Read the columns that all rows of a release share, and return one row per release in file order."""
     return shared_rows(pl.scan_parquet(folder / "public" / "releases.parquet"))
 
 
@@ -348,7 +353,9 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` if a window due (before the last one, if incomplete) was not released exactly once."""
+    """Raise `RowEquationError` unless every window was released exactly once. In an incomplete run, only windows up
+    to the last release are required.
+    """
     present = released["window"].to_numpy()
     n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:
@@ -365,7 +372,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
 
 
 def key_epochs(plan: Plan) -> list[dict[str, Any]]:
-    """Return the fingerprint, start and first window (None if it covers none) of each epoch of the noise key."""
+    """Return the fingerprint, start and first window (None if it covers no window) of each epoch of the noise key."""
     rows, calendar = list[dict[str, Any]](), plan.grid.calendar
     for number, (start, fingerprint) in enumerate(zip(plan.keys.noise_key.epochs, plan.keys.noise_key.fingerprints), 1):
         begins = None if start == BEGINNING else format_time(start)
@@ -378,7 +385,8 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return why a run cannot resume with the plan's key, or None. ``begun_with`` holds its original fingerprints.
+    """Return the reason why a run cannot resume with the plan's key, or None. ``begun_with`` contains its original
+    fingerprints.
 
     Epochs may be added for windows that are not charged yet: another noise for a window would be a second release.
     """
@@ -398,7 +406,7 @@ def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
 
 
 def merge_outputs(plan: Plan) -> None:
-    """Merge the parts of every table, including each window once, and merge the rejected rows."""
+    """Merge each table's parts, including every window once, and merge the rejected rows."""
     public, operator = plan.folder / "public", plan.folder / "operator"
     if plan.on_points:
         merge(parts_folder(plan, "traces"), public / "traces.parquet", tables.TRACES)
@@ -417,6 +425,6 @@ def merge_outputs(plan: Plan) -> None:
 
 
 def clear_parts(plan: Plan) -> None:
-    """Remove the parts and checkpoints of a completed run."""
+    """Remove a completed run's parts and checkpoints."""
     for folder in ("public/parts", "operator/parts", "operator/checkpoint"):
         shutil.rmtree(plan.folder / folder, ignore_errors=True)

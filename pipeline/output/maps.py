@@ -1,4 +1,4 @@
-"""Outlines and releases in map formats: GeoJSON, GeoParquet, and CSV with well-known text."""
+"""Outlines and releases in map formats: GeoJSON, GeoParquet and CSV with well-known text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _COARSE = 1 / 2000
 
 
 def write_outlines(folder: Path, path: str) -> str | None:
-    """Write ``public/outlines.geojson`` beside a run's cells, and return a warning if any lines lie off the map.
+    """Write ``public/outlines.geojson`` next to a run's cells. Returns a warning if any lines lie outside the map.
 
     **Privacy**: a function of that file, which the operator says may be published, and of the public cells alone.
     Raises `DataError` if the cells have no place on a map, and `ParameterError` for a file without lines near them.
@@ -66,14 +66,14 @@ def write_outlines(folder: Path, path: str) -> str | None:
 
 
 def read_outlines(folder: Path) -> list[Line]:
-    """Read a run's published outlines, if any, as lines of longitude and latitude, shape (n, 2)."""
+    """Read a run's published outlines, if there are any, as lines of longitude and latitude, shape (n, 2)."""
     collection = atomic.read_json(folder / "public" / OUTLINES, {"features": []})
     lines = (line for feature in collection["features"] for line in feature["geometry"]["coordinates"])
     return [np.array(line, np.float64) for line in lines]
 
 
 def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray[np.float64]) -> list[Line]:
-    """Return the pieces of lines that lie on the map, simplified to its resolution (Douglas, Peucker 1973).
+    """Clip lines to the map and simplify them to its resolution (Douglas, Peucker 1973).
 
     Positions within a 2000th of its extent from the line without them are left out, and more if more than
     `MAX_POSITIONS` would be left.
@@ -103,7 +103,7 @@ def simplified(lines: list[Line], minimum: NDArray[np.float64], maximum: NDArray
 
 
 def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path:
-    """Write a run's releases with cell geometry, one feature or row per window and cell.
+    """Write a run's releases with cell geometry, using one feature or row per window per cell.
 
     Columns: ``stream``, ``window``, ``window_start`` and ``window_end`` in the time zone of the windows, ``cell``,
     ``value``, ``low`` and ``high`` (the interval that holds the true count with 95 %, empty if none can be stated),
@@ -210,6 +210,6 @@ def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
 
 
 def _shapes(cells: Geometries) -> NDArray[Any]:
-    """Return the geometry of each cell, shape (n_cells,), with None for cells without coordinates."""
+    """Return each cell's geometry, shape (n_cells,), or None for cells without coordinates."""
     texts = [None if geometry is None else json.dumps(geometry) for geometry in cells.values()]
     return np.asarray(shapely.from_geojson(texts), object)

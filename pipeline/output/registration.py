@@ -1,4 +1,6 @@
-"""Register runs in the ledger of their event source: where it is, what it promises, and how a run starts or resumes."""
+"""Register runs in the ledger of their event source: locate it, state what a run promises, and start or resume the
+run.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ NAME_ANOTHER_LEDGER = "name another ledger (output.ledger), and acknowledge it (
 
 
 def terms_of(plan: Plan) -> Terms:
-    """Return the terms that the first run sets for a ledger.
+    """Return the terms that a run would set for its ledger if it were the first.
 
     Unless the configuration states a budget, it is what one run promises by itself: ε or ρ of a landmark mechanism in
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
@@ -58,7 +60,7 @@ def terms_of(plan: Plan) -> Terms:
 
 
 def own_terms(plan: Plan) -> Terms:
-    """Return the unit, measure and budget promised by a run."""
+    """Return the unit, measure and budget that a run promises."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
 
@@ -136,7 +138,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
 
 
 def promise(plan: Plan) -> Guarantee:
-    """Return a run's guarantee, pricing noise of a given scale under the run's bounds."""
+    """Return a run's guarantee. Noise of a given scale is priced under the run's bounds."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
     promised = plan.chain.guarantee
@@ -146,7 +148,7 @@ def promise(plan: Plan) -> Guarantee:
 
 
 def _worst(plan: Plan) -> tuple[Event, ...]:
-    """Return the worst-case charge for the first window, with every sensor active."""
+    """Return the first window's worst-case charge if every sensor is active."""
     first = replace(plan.grid.window(1), active=None)
     return plan.chain.mechanism.worst_charge(first, plan.chain.mechanism.start(plan.facts()))
 
@@ -156,7 +158,7 @@ def _charges_blocks(plan: Plan) -> bool:
 
 
 def check_terms(terms: Terms, plan: Plan) -> None:
-    """Raise `ConfigError` if a run's source, grid, measure or stated unit disagrees with its ledger."""
+    """Raise `ConfigError` if a run's source, grid, measure or declared unit conflicts with its ledger."""
     needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + NAME_ANOTHER_LEDGER
     differences: list[tuple[str, Any, Any, str]] = [
@@ -205,7 +207,7 @@ def _periods(terms: Terms) -> str:
 
 
 def open_ledger(plan: Plan) -> Ledger:
-    """Open a run's ledger; raise an error for a deployment without a nonce or not begun in its folder."""
+    """Open a run's ledger. Raises an error for a deployment that has no nonce or was not begun in its folder."""
     if plan.config.mode == "deployment" and not plan.keys.run_id:
         raise ConfigError(("a deployment releases under the nonce of its run only; see penstock.beam.make_plan",))
     if plan.keys.run_id and not (plan.folder / "operator" / MARK).exists():
@@ -257,7 +259,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
 
 
 def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) -> None:
-    """Register a run, and charge for its choice of landmarks and for mechanisms that are charged as a whole."""
+    """Register a run and charge for its choice of landmarks and for mechanisms that are charged as a whole."""
     if plan.on_points:
         _charge_traces(plan, transaction)
     if (landmarks := plan.config.landmarks) is not None and landmarks.hidden is not None:
@@ -274,7 +276,7 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
 
 
 def resume_run(plan: Plan) -> None:
-    """Draw a new nonce for a deployment's remaining windows, and store it durably before drawing noise.
+    """Draw a new nonce for a deployment's remaining windows and store it durably before any noise is drawn.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
     only with the input that they began with.
@@ -299,7 +301,7 @@ def resume_run(plan: Plan) -> None:
 
 
 def note_end(plan: Plan) -> None:
-    """Record the number of entries in a deployment's ledger at the end of a run."""
+    """Record the number of entries in a deployment's ledger when a run ends."""
     if plan.keys.run_id:
         known = KnownLedgers(plan)
         with known.locked():
@@ -308,7 +310,7 @@ def note_end(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge a trace run the promised amount in every slot that it overlaps."""
+    """Charge every slot that a trace run overlaps with the promised amount."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -325,7 +327,7 @@ def _input(plan: Plan) -> str:
 
 
 def _notice(plan: Plan, transaction: Ledger) -> str | None:
-    """Return a notice about other runs charged for the same time span, or None."""
+    """Return a notice about other runs charged for the same time span, or None if there are none."""
     begin, until = plan.grid.calendar.start(1), plan.grid.calendar.until_ms
     runs = [
         run
@@ -347,7 +349,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 
 
 class KnownLedgers:
-    """Ledgers, by event source, that deployments have used with a key or on a machine.
+    """The ledgers used by deployments with a given key or on a given machine, by event source.
 
     Noted beside the key file and in the state folder: who deletes a ledger, or names a new one, is told that its budget
     is not all that was spent.
@@ -363,7 +365,7 @@ class KnownLedgers:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock every writable file against other runs while the block runs."""
+        """Hold a lock on every writable notes file for the duration of the block."""
         with ExitStack() as locks:
             with suppress(OSError):
                 make_folder(state_folder(), private=True)
@@ -375,7 +377,7 @@ class KnownLedgers:
             yield
 
     def _read(self, path: Path) -> dict[str, dict[str, dict[str, Any]]]:
-        """Read the path and run count of each ledger, by source and identity, from a notes file."""
+        """Read each ledger's path and run count from a notes file, by source and identity."""
         try:
             known: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -385,22 +387,22 @@ class KnownLedgers:
         return known
 
     def _is_original(self, path: str) -> bool:
-        """Return whether a file is the original of the run's ledger, which is a copy."""
+        """Return whether a file is the original of the run's ledger, which would then be a copy."""
         other, ledger = Path(path), self.ledger
         if not (other.exists() and ledger.exists()) or other.samefile(ledger):
             return False
         return identity_of(other) == identity_of(ledger)
 
     def others(self) -> list[str]:
-        """Return the paths of other ledgers over the source, including the original if the ledger is a copy."""
+        """Return the paths of the source's other ledgers, including the original if the run's ledger is a copy."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
         return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
     def check(self) -> None:
-        """Raise `DataError` if an older copy has replaced the ledger: it lacks entries noted when a run began,
-        went on or ended. Raise `ConfigError` for an unacknowledged copy beside the original, whatever source it states.
+        """Raise `DataError` if the ledger has been replaced by an older copy that lacks known entries, or
+        `ConfigError` if it is an unacknowledged copy.
         """
         identity, n_entries = identity_of(self.ledger), len(Ledger(self.ledger).checked_entries())
         for file in self.files:
@@ -416,7 +418,7 @@ class KnownLedgers:
                     )
 
     def check_new(self) -> str | None:
-        """Check a new run's ledger, and return a warning if the key has been used before but the ledger is missing.
+        """Check a new run's ledger. Returns a warning if the key has been used before but the ledger is missing.
 
         Raises `ConfigError` if another ledger over the same source is known, which has to be acknowledged.
         """
@@ -440,7 +442,7 @@ class KnownLedgers:
         )
 
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Record the start, resumption or end of a run; raise `ConfigError` if a new run cannot be recorded
+        """Record that a run has started, resumed or ended. Raises `ConfigError` if a new run cannot be recorded
         anywhere.
         """
         noted, n_entries = False, len(Ledger(self.ledger).checked_entries())
@@ -457,6 +459,6 @@ class KnownLedgers:
 
 
 def identity_of(path: Path) -> str | None:
-    """Return a ledger's identity, or None if no run has begun in it."""
+    """Return a ledger's identity, or None if no run has been registered in it."""
     first = next(Ledger(path).entries(), None)
     return None if first is None else str(first.values["id"])

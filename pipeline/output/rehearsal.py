@@ -1,4 +1,4 @@
-"""Estimate the cost and error of a run in advance from public facts alone, by rehearsing it without people."""
+"""Estimate a run's cost and error in advance from public information alone by rehearsing it without people."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run without people, from public facts and a public seed, with enough replicas for stable estimates.
+    """A simulated run without people, based on public information and a public seed, with enough replicas for stable
+    estimates.
 
     ``releases`` are noisy counts before post-processing; ``has_every_charge`` if they are of all windows, and no charge
     follows earlier outputs.
@@ -43,14 +44,18 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Return a configuration's plan without its data, or None for traces or for cells derived from the data."""
+    """Return a configuration's plan without reading its data, or None for traces and for cells derived from the
+    data.
+    """
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release all-zero windows through the configured steps, or a whole small run (None: as `public_plan`)."""
+    """Release all-zero windows, or a whole run if it is small, through the configured steps. Returns None if
+    `public_plan` does.
+    """
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
@@ -66,7 +71,7 @@ def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehear
 
 
 def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
-    """Return an upper bound on the result of `losses`, computed from the configuration alone.
+    """Return an upper bound on the result of `losses` based on the configuration alone.
 
     Charges that are fixed beforehand are summed over a rehearsal. Otherwise the budget of the mechanism's unit counts
     in full for as many units as a day, or the run (missing for an endless stream), can meet.
@@ -105,7 +110,7 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     periods = DAY // (terms.period or 1) if day_is_whole else 2 * (-(-day // (terms.period or day)) + 1)
 
     def amounts(n: int, periods: int) -> tuple[float, ...]:
-        """Return the amounts (see `price`) for consecutive windows spanning a number of periods."""
+        """Return the amounts (see `price`) for consecutive windows that span a number of periods."""
         units = -(-n // terms.length) if terms.kind == "stretch" else periods
         if terms.kind == "landmarks":
             # Landmarks cost with every other window, one at a time, at most the budget.
@@ -120,14 +125,14 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
 
 
 def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
-    """Return the mean magnitude and the 95 % quantile of the noise in a count, or None if there is no noise."""
+    """Return the noise's mean absolute value and 95 % quantile for a single count, or None if there is no noise."""
     sizes = np.abs(np.concatenate([release.values for release in rehearsal.releases]))
     sizes = np.sort(sizes[np.isfinite(sizes)])
     return (float(sizes.mean()), float(sizes[math.ceil(0.95 * len(sizes)) - 1])) if sizes.any() else None
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Return a warning if the mean noise magnitude reaches the typical count, when known."""
+    """Return a warning if the mean absolute noise is at least as large as the typical count, provided that is known."""
     typical = config.typical_count
     if typical is None or noise < typical:
         return None
@@ -156,7 +161,7 @@ def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
 
 
 def remedies(error: float, count: float) -> str:
-    """Suggest remedies, such as larger counts at the same error, for a release that is worse than zeros.
+    """Suggest remedies for a release that is worse than zeros, such as larger counts with the same error.
 
     >>> remedies(24.0, 10.0)
     'Take larger cells or longer windows, of 3 times as many people, or more budget.'

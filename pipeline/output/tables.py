@@ -1,4 +1,4 @@
-"""Arrow schemas and tables of output files: releases, traces, truth, accounts and utility."""
+"""Arrow schemas and tables for output files: releases, traces, truth, accounts and utility."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def _fields(nullable: bool = False, **kinds: pa.DataType) -> list[pa.Field]:
-    """Return fields of the given kinds. Non-nullable fields take less space."""
+    """Return fields of the given types. Non-nullable fields take up less space."""
     return [pa.field(name, kind, nullable) for name, kind in kinds.items()]
 
 
@@ -55,7 +55,7 @@ UTILITY = pa.schema([*_fields(True, stream=STRING, metric=STRING, scope=STRING, 
 def releases_table(
     releases: Sequence[Release], windows: Sequence[Window], cells: Sequence[str], lateness: int
 ) -> pa.Table:
-    """Return a table with one row per active cell of each release, ordered by window and cell.
+    """Return a table with one row per active cell per release, ordered by window and cell.
 
     ``windows`` has the window of each release; it is available ``lateness`` milliseconds after it ends, unless it says
     when. Releases that are judged have a column ``alarm``.
@@ -90,8 +90,8 @@ def releases_table(
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
-    """Return the schema of the releases table for a chain of mechanism steps, including ``alarm`` if a step raises
-    alarms.
+    """Return the schema of the releases table for a chain of mechanism steps, with a column ``alarm`` if a step
+    raises alarms.
     """
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
 
@@ -99,7 +99,7 @@ def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
 def truth_table(
     counts: NDArray[Any], bounded: NDArray[Any], windows: Sequence[Window], cells: Sequence[str]
 ) -> pa.Table:
-    """Return a table of distinct users per cell and window, before and after bounding (n_windows, n_cells)."""
+    """Return a table of distinct users per cell per window, before and after bounding (n_windows, n_cells)."""
     figures = {"count": counts.ravel().astype(np.int64), "bounded": bounded.ravel().astype(np.int64)}
     columns = _Rows(len(windows), len(cells)).of(windows, cells) | figures
     return pa.table([columns[name] for name in TRUTH.names], schema=TRUTH)
@@ -131,7 +131,7 @@ def _user_and_time(traces: TraceFacts) -> dict[str, Any]:
 
 
 def accounts_table(rows: Sequence[AccountRow], accountant: Accountant) -> pa.Table:
-    """Return a table of one accountant's rows."""
+    """Convert one accountant's rows to a table."""
     kind = type(accountant)
     fixed = {"stream": [STREAM] * len(rows), "accountant": [ACCOUNTANTS.name_of(kind)] * len(rows)}
     names = [name for name in ACCOUNTS.names if name not in fixed]
@@ -144,22 +144,22 @@ def accounts_table(rows: Sequence[AccountRow], accountant: Accountant) -> pa.Tab
 
 
 class _Rows(NamedTuple):
-    """Builder of table columns for several windows, ordered by window and then by cell."""
+    """Builder for table columns that cover several windows, ordered by window and then by cell."""
 
     n_windows: int
     n_cells: int
 
     def spread(self, values: ArrayLike, kind: DTypeLike | None = None) -> NDArray[Any]:
-        """Repeat each window's value once for every cell."""
+        """Repeat each window's value once per cell."""
         return np.repeat(np.asarray(values, kind), self.n_cells)
 
     def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
-        """Concatenate the vectors of all windows, broadcasting scalars to all cells of their window."""
+        """Concatenate the vectors of all windows, broadcasting each scalar to all cells in its window."""
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])
 
     def of(self, windows: Sequence[Window], cells: Sequence[str]) -> dict[str, Any]:
-        """Return the window and cell columns of each row."""
+        """Return each row's window and cell as columns."""
         codes = np.tile(np.arange(self.n_cells, dtype=np.int32), self.n_windows)
         return {
             "stream": _dictionary(np.zeros(len(codes), np.int32), [STREAM]),

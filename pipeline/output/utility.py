@@ -1,4 +1,6 @@
-"""Utility of a finished simulation: metrics of released against true counts, and the error of released traces."""
+"""Utility of a finished simulation: metrics that compare released with true counts, and the error of released
+traces.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ Mask = NDArray[np.bool_]
 
 
 class _Score(NamedTuple):
-    """A row of the utility table. Scores for the whole run have the scope ``run``."""
+    """A row in the utility table. Scores for the whole run have the scope ``run``."""
 
     metric: str
     scope: str
@@ -50,7 +52,7 @@ class _Score(NamedTuple):
 
 
 def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Write ``operator/utility.parquet``, and return its summary for the operator's manifest."""
+    """Write ``operator/utility.parquet`` and return its summary for the operator's manifest."""
     results = dict[str, dict[str, Any]]()
     if plan.on_points:
         scores = _trace_scores(plan.folder)
@@ -79,7 +81,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[Any]) -> list[_Score]:
-    """Return the score of every configured metric for the whole run and for each window or cell."""
+    """Return the score of each configured metric for the whole run and for each window or cell."""
     cells, scores = plan.space.cells, list[_Score]()
     is_daily = any(METRICS[name].daily for name in plan.config.utility)
     # Of a day that is not released to its end there is no date.
@@ -104,7 +106,7 @@ def _count_scores(plan: Plan, truth: Array, released: Array, windows: NDArray[An
 def _prior_scores(
     plan: Plan, truth: Array, released: Array, active: Mask, windows: NDArray[Any], starts: NDArray[np.int64]
 ) -> tuple[dict[str, float | None], list[_Score]]:
-    """Return the error and skill of the release relative to the prior, both empty if there is no prior."""
+    """Return the release's error and skill relative to the prior. Both are empty if there is no prior."""
     n_training = max((accountant.training_windows or 0 for accountant in plan.config.accountants), default=0)
     later = windows > n_training
     about: dict[str, float | None] = {}
@@ -131,8 +133,8 @@ def _prior_scores(
 
 
 def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, Any]] | None:
-    """Return the counts expected by the filter's profile, or else by an accountant's `penstock learn` file, and the
-    facts of that file, or None if no file covers the cells of the run.
+    """Return the counts expected by the filter's profile or, failing that, by an accountant's `penstock learn` file,
+    along with that file's metadata. Returns None if no file covers the run's cells.
     """
     profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     if (profile := next(filter(None, profiles), None)) is not None:
@@ -151,7 +153,7 @@ def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, 
 
 
 def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array, Mask | None, Mask, NDArray[Any]]:
-    """Read the true counts, the released values with any deviations and alarms, the active cells, and the windows.
+    """Read the true counts, the released values with any deviations and alarms, the active cells and the windows.
 
     Only windows and cells that were released are compared; elsewhere both are 0.
     """
@@ -167,7 +169,9 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean distance in metres between released and true points: overall, by landmark and by user."""
+    """Return the mean distance in metres between released and true points, overall as well as by landmark and by
+    user.
+    """
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

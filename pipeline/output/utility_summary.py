@@ -1,4 +1,4 @@
-"""Utility of a run, measured after it ends: a few figures, each explained in one sentence."""
+"""A run's utility, measured after it ends: a few metrics, each explained in one sentence."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Array = NDArray[np.float64]
 
 
 def ends(value: Any, margin: Any) -> tuple[Any, Any]:
-    """Return the lower and upper bounds of a count's interval, both clipped at 0."""
+    """Return the lower and upper bounds of a count's interval, clipped at 0."""
     return np.maximum(value - margin, 0.0), np.maximum(value + margin, 0.0)
 
 
 def half_width() -> pl.Expr:
-    """Return an expression for the half-width of a count's 95 % interval, from its deviation or noise (NaN if
-    neither).
+    """Return an expression for the half-width of a count's 95 % interval, based on its deviation or noise (NaN if it
+    has neither).
     """
 
     def stated_margins(both: Sequence[pl.Series]) -> pl.Series:
@@ -50,7 +50,8 @@ def half_width() -> pl.Expr:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Return the mean count and the mean absolute error, in people, of the release, of zeros, and of the last release.
+    """Return the mean count along with the mean absolute error, in people, of the release, of all zeros and of the last
+    release.
 
     >>> utility_summary(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
@@ -64,7 +65,7 @@ def utility_summary(truth: Array, released: Array) -> dict[str, float]:
 def usual_counts(
     truth: Array, active: NDArray[np.bool_], starts: NDArray[np.int64], time_zone: str, training: NDArray[np.bool_]
 ) -> Array:
-    """Return the mean training count of each cell at the same local time of the week (n_windows, n_cells).
+    """Return each cell's mean training count at the same local time of the week, shape (n_windows, n_cells).
 
     At the same time of the day if the training part is shorter than a week, of all of it if it is shorter than a day,
     and at times that are not in it; 0 where a cell was not active. ``training``: the first windows, and not all.
@@ -89,7 +90,8 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Return the fraction of counts inside their stated 95 % intervals, and the mean width and score in people.
+    """Return the fraction of counts that lie within their stated 95 % intervals, and the intervals' mean width and
+    score in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): wide ones do not flatter. NaN: no deviation is stated; nothing if none is.
@@ -120,7 +122,7 @@ MIN_COVERED = 100
 def coverage_by_part(
     truth: Array, released: Array, deviation: Array, alarm: NDArray[np.bool_] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the coverage and mean half-width of the stated 95 % intervals for each part of the counts.
+    """Return the coverage and mean half-width of the stated 95 % intervals for each subset of the counts.
 
     Parts are tenths by *released* value (equal values stay together), the cells with the highest mean release, and the
     values that are marked by an alarm. By true count every estimate that is drawn to a mean would look biased.
@@ -162,7 +164,7 @@ BIASED, BUSY, CLEARLY = 0.05, 0.5, 3.0
 
 
 def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_zone: str) -> list[dict[str, Any]]:
-    """Return the error of the total over all cells, relative to the true total, for each local hour in order.
+    """Return the error of the total over all cells for each local hour, in order, relative to the true total.
 
     A bound that keeps the first memberships of a day leaves the evenings too small. The ``standard_error`` is that of
     the mean over days, None for a single one. Empty for windows of a day or longer.
@@ -188,7 +190,7 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
 
 
 def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Name the hour of the day with the largest significant bias, or return an empty string if there is none."""
+    """Name the hour of the day with the largest significant bias. Returns an empty string if there is none."""
     usual = sum(row["count"] for row in rows) / max(len(rows), 1)
     busy = [row for row in rows if row["standard_error"] is not None and row["count"] >= BUSY * usual]
     clear = [row for row in busy if abs(row["bias"]) >= max(BIASED, CLEARLY * row["standard_error"])]
@@ -204,12 +206,12 @@ ONE = {"people": "person", "trips": "trip"}
 
 
 def counted(manifest: Mapping[str, Any]) -> str:
-    """Return the noun for the counted unit: people, or trips if the source does not identify riders."""
+    """Return the noun for what is counted: people, or trips if the source does not identify riders."""
     return "people" if manifest.get("distinct_people", True) else "trips"
 
 
 def is_better(summary: Mapping[str, Any]) -> bool:
-    """Return whether a release is more accurate than every alternative without a privacy cost."""
+    """Return whether a release is more accurate than every alternative that has no privacy cost."""
     return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
 
 
@@ -219,13 +221,13 @@ def zeros_are_better(summary: Mapping[str, Any]) -> bool:
 
 
 def _is_usual(summary: Mapping[str, Any]) -> bool:
-    """Return whether the prior is at least as accurate as the release in windows outside its training data."""
+    """Return whether the prior is at least as accurate as the release in windows that it was not trained on."""
     error = summary.get("error_after_training", summary["error"])
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
 def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
-    """Describe the result of `utility_summary` as a verdict about counts of people or another unit.
+    """Describe the result of `utility_summary` as a verdict on counts of people or another unit.
 
     With ``error_of_prior`` also against the prior, learned from ``training_windows`` of the run, or from a file that
     overlaps ``prior_overlap`` windows (None: it does not say).
@@ -272,7 +274,7 @@ SHARED += ["noise", "scale"]
 
 
 def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
-    """Return the `SHARED` columns of each release, in order, reading a bounded number of rows at a time."""
+    """Return each release's `SHARED` columns in order, reading a bounded number of rows at a time."""
     table = releases.select(SHARED)
     n_rows = table.select(pl.len()).collect().item()
     stretches = (table.slice(start, ROW_GROUP) for start in range(0, max(n_rows, 1), ROW_GROUP))
@@ -284,7 +286,9 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix for each column (NaN: missing), reading a bounded number of rows at a time."""
+    """Return a window-by-cell matrix for each column, with NaN for missing values, reading a bounded number of rows
+    at a time.
+    """
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

@@ -1,4 +1,4 @@
-"""Writer for a run's folder: parts, row counts, rejects and summaries."""
+"""Write a run's folder: parts, row counts, rejects and summaries."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sinks_of(plan: Plan) -> list[Sink]:
 
 
 class RunWriter:
-    """The only writer of a run's files, shared by all runners.
+    """The only writer of a run's files, which all runners share.
 
     Every method is idempotent. A part is durable when its method returns, and its first write wins; row counts,
     memberships and summaries are replaced whole.
@@ -57,8 +57,8 @@ class RunWriter:
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
-        """Write a batch of charged releases, and publish it ``output.delay`` after it became final (immediately if
-        None).
+        """Write a batch of charged releases and publish it ``output.delay`` after it became final, or immediately if
+        that is None.
         """
         if batch.stopped:
             self.stopped(batch.stopped)
@@ -75,7 +75,7 @@ class RunWriter:
             sink.releases(held)
 
     def truth(self, first: int, counts: NDArray[Any], bounded: NDArray[Any]) -> None:
-        """Write the true counts of consecutive windows, shape (n_windows, n_cells); a deployment writes none."""
+        """Write the true counts of consecutive windows, shape (n_windows, n_cells). A deployment writes none."""
         plan = self.plan
         if not has_truth(plan):
             return
@@ -88,7 +88,7 @@ class RunWriter:
             files.write_part(parts_folder(plan, "truth"), name, table)
 
     def traces(self, batch: TraceBatch) -> None:
-        """Write the charged traces of one user shard, together with the operator's records of them."""
+        """Write the charged traces of one user shard along with the operator's records about them."""
         plan, name = self.plan, f"{batch.shard:06d}"
         files.write_part(parts_folder(plan, "traces"), name, traces_table(batch.released))
         if has_truth(plan):
@@ -99,7 +99,7 @@ class RunWriter:
             self.users(batch.shard, batch.user_summary)
 
     def accounts(self, number: int, shard: int, first: int, rows: Rows) -> None:
-        """Write the account rows of one part of an accountant, starting at window ``first`` (1 for traces)."""
+        """Write the account rows of one shard of an accountant, starting at window ``first`` (1 for traces)."""
         if not rows:
             return
         accountant = self.plan.config.accountants[number]
@@ -111,21 +111,23 @@ class RunWriter:
                 sink.accounts(held)
 
     def summary(self, number: int, figures: Mapping[str, Any]) -> None:
-        """Write the summary of the accountant with the given index, replacing any earlier one."""
+        """Write the summary of the accountant with a given index, replacing any earlier summary."""
         accountant = self.plan.config.accountants[number]
         line = {"accountant": ACCOUNTANTS.name_of(type(accountant)), "public": accountant.public, **figures}
         atomic.write_json(parts_folder(self.plan, "summaries") / f"{number:03d}.json", line)
 
     def row_counts(self, name: str, counts: RowCounts) -> None:
-        """Write the row counts of one piece of input or of all input, replacing earlier ones."""
+        """Write the row counts for part or all of the input, replacing any earlier counts."""
         atomic.write_json(parts_folder(self.plan, "row_counts") / f"{name}.json", asdict(counts))
 
     def memberships(self, name: str, n_memberships: int) -> None:
-        """Write the number of distinct memberships in one piece of input, replacing any earlier number."""
+        """Write the number of distinct memberships in a part of the input, replacing any earlier number."""
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows of one piece of input, redacted in a deployment, where a row identifies a person."""
+        """Write the rejected rows from a part of the input. They are redacted in a deployment because a row
+        identifies a person.
+        """
         key, user_files = self.plan.keys.users, self.plan.config.source.recorded.has_user_names
         kept = [json.dumps(kept_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
         if kept:
@@ -133,16 +135,18 @@ class RunWriter:
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())
 
     def users(self, shard: int, summary: Mapping[str, list[int]]) -> None:
-        """Write statistics for each user of a shard, without identities."""
+        """Write statistics about each user in a shard, without any identities."""
         # In one line: Python indents JSON number by number.
         atomic.write_text(parts_folder(self.plan, "users") / f"{shard:06d}.json", json.dumps(summary))
 
     def stopped(self, reason: str) -> None:
-        """Record why releasing stopped before the last window."""
+        """Record the reason for stopping before the last window."""
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait for the configured delay after the window became final. Late output is not delayed further."""
+        """Wait for the configured delay after the window became final. Output that is late is not delayed any
+        further.
+        """
         delay = self.plan.config.output.delay / 1000
         if 0 < (left := final_at + delay - self._clock()) <= delay:
             self._sleep(left)

@@ -12,13 +12,15 @@ class Sink:
     """
 
     def begin(self) -> None:
-        """Check that the run may publish here before anything is charged, or raise `PenstockError`."""
+        """Check that the run may publish here before anything is charged. Raises `PenstockError` if it may not."""
 
     def releases(self, table: pa.Table) -> None:
-        """Publish the rows of consecutive durable releases, and return once they have been delivered."""
+        """Publish the rows of consecutive releases that are already durable, and return once they have been
+        delivered.
+        """
 
     def accounts(self, table: pa.Table) -> None:
-        """Publish rows of the public accounts of counts, in the same way as `releases`."""
+        """Publish rows of the public accounts of counts in the same way as `releases`."""
 
     def end(self) -> None:
         """Publish a completed run's folder."""

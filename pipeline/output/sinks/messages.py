@@ -1,4 +1,4 @@
-"""Kafka and Pub/Sub sinks, which send each row as a message at least once, after it is durable on disk."""
+"""Kafka and Pub/Sub sinks, which send each row as a message at least once after it has been written to disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MESSAGES, _BYTES = 1000, 4 << 20
 
 
 class MessageSink(Sink):
-    """Base class for sinks that send rows to a topic per table (None: not sent), in order and at least once.
+    """Base class for sinks that send each table's rows to a topic (None: not sent), in order and at least once.
 
     What is released again after a kill is sent again under the same key. The service is not contacted before there is
     something to send.
@@ -40,7 +40,7 @@ class MessageSink(Sink):
         self._client: Any = None
 
     def releases(self, table: pa.Table) -> None:
-        """Send releases and wait until every row has been delivered, or raise `DataError`."""
+        """Send releases and wait until every row has been delivered. Raises `DataError` on failure."""
         self._publish(self.output.releases, table, RELEASE_KEY)
 
     def accounts(self, table: pa.Table) -> None:
@@ -64,12 +64,12 @@ class MessageSink(Sink):
         raise NotImplementedError
 
     def _send(self, topic: str, rows: list[tuple[str, bytes]]) -> None:
-        """Send messages, each with a key and a text, and wait until all have been delivered."""
+        """Send messages, each consisting of a key and a string, and wait until all have been delivered."""
         raise NotImplementedError
 
 
 def messages(table: pa.Table, key: tuple[str, ...]) -> list[tuple[str, bytes]]:
-    """Return the key and JSON text of every row.
+    """Return each row's key and JSON text.
 
     >>> messages(pa.table({"stream": ["main"], "window": [1], "value": [2.0]}), ("stream", "window"))
     [('main/1', b'{"stream":"main","window":1,"value":2.0}')]
@@ -98,7 +98,8 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """Sink that sends a run's tables to the configured Pub/Sub topics, as JSON objects with the file's columns.
+    """Sink that sends a run's tables to the configured Pub/Sub topics. Each row is a JSON object with the file's
+    columns.
 
     The attribute ``id`` says which row it is, so that readers can drop a repeat: it has the same bytes. The ordering
     key is the stream: a subscription with message ordering gets windows in order.
@@ -107,7 +108,7 @@ class PubSub(MessageSink):
     output: PubSubOutput
 
     def _connect(self) -> Any:
-        """Return the official client, or raise `MissingLibrary` with the extra to install."""
+        """Return the official client. Raises `MissingLibrary`, naming the extra to install, if it is missing."""
         try:
             pubsub: Any = importlib.import_module("google.cloud.pubsub_v1")
         except ImportError:

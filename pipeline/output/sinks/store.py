@@ -36,7 +36,7 @@ FILES = ("releases.parquet", "traces.parquet", "accounts.parquet", CELLS, OUTLIN
 
 
 class Store(Sink):
-    """Sink that writes each public file of a run once; objects in a store are never overwritten.
+    """Sink that writes each of a run's public files once. Objects in a store are never overwritten.
 
     Files are there when the run has ended, byte for byte. A stream also has ``releases/WINDOW.parquet`` once its window
     is released, and ``manifests/DIGEST.json`` for each manifest that it began or went on with. An object that exists
@@ -47,7 +47,9 @@ class Store(Sink):
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Claim the folder in the store, or raise `ConfigError`, and publish a stream's first files."""
+        """Claim the folder in the store and publish a stream's first files. Raises `ConfigError` if the folder is
+        taken.
+        """
         if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
             raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
@@ -69,7 +71,7 @@ class Store(Sink):
                 self._put(f"releases/{name}.parquet", bytes(data.getvalue()))
 
     def end(self) -> None:
-        """Copy the files of a completed run."""
+        """Copy a completed run's files."""
         for name in FILES:
             if (path := self.plan.folder / "public" / name).exists():
                 self._put(name, path.read_bytes())
@@ -83,7 +85,7 @@ class Store(Sink):
 
 
 def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """Yield each window of a stream by name with its rows, in order and regardless of batching.
+    """Yield each of a stream's windows by name with its rows, in order and regardless of batching.
 
     >>> rows = pa.table({"window": [3, 3, 4]})
     >>> [(name, len(rows_of_window)) for name, rows_of_window in by_window(rows)]
@@ -97,24 +99,24 @@ def by_window(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 class Objects:
-    """Objects below a path, each written once and visible either whole or not at all."""
+    """Objects below a path. Each is written once and becomes visible as a whole."""
 
     def __init__(self, output: StoreOutput) -> None:
         self.output = output
 
     @cached_property
     def system(self) -> Any:
-        """The file system of a URL, or None for a local folder. Raises `MissingLibrary` if a library is missing."""
+        """The file system for a URL, or None for a local folder. Raises `MissingLibrary` if a library is missing."""
         path = self.output.path
         return file_system(path, self.output.options, "output.store.path") if is_url(path) else None
 
     def place(self, name: str) -> str:
-        """Return the full path of an object."""
+        """Return an object's full path."""
         return f"{self.output.path.rstrip('/')}/{name}"
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object if it does not exist, and return whether it now holds the given bytes, or raise
-        `DataError`.
+        """Write an object if it does not exist and return whether it now contains the given bytes. Raises
+        `DataError` on failure.
         """
         place, system = self.place(name), self.system
         try:
