@@ -103,9 +103,12 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
 
 
 def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return an upper bound on the total cost across several ledgers, for each privacy measure."""
+    """Return an upper bound on the total cost across several ledgers, for each privacy measure.
+
+    A ledger that is given twice, or with a copy that has the same head, counts once.
+    """
     costs: dict[str, float] = {}
-    for ledger in ledgers:
+    for ledger in {(ledger["id"], ledger["head"]): ledger for ledger in ledgers}.values():
         measure = ledger["terms"]["measure"]
         maximum = max((row["spent"] for row in ledger["periods"]), default=0.0)
         costs[measure] = costs.get(measure, 0.0) + maximum
@@ -144,7 +147,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
         lines.append(f"run       {run['run']} from {run['from']} until {run['until'] or 'its end'}")
     for row in ledger["periods"]:
         left = terms["budget"] - row["spent"]
-        if left <= 1e-9 * terms["budget"]:
+        if math.isfinite(left) and left <= 1e-9 * terms["budget"]:
             left = 0.0  # the rest is rounding
         rest = "" if math.isinf(left) else f", {left:g} left"
         odds = _odds(row["spent"], terms["measure"])

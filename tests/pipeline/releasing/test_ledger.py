@@ -282,15 +282,21 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
 
 
 @pytest.mark.parametrize(
-    ("budget", "spent", "left"),
-    [(1.0, sum([0.1] * 10), "0"), (1.0, 1.5, "0"), (1.0, 0.75, "0.25"), (1e-12, 5e-13, "5e-13")],
+    ("budget", "spent", "end"),
+    [
+        (1.0, sum([0.1] * 10), ", 0 left"),
+        (1.0, 1.5, ", 0 left"),
+        (1.0, 0.75, ", 0.25 left"),
+        (1e-12, 5e-13, ", 5e-13 left"),
+        (float("inf"), 1.0, "1 spent (even odds become 73 %)"),
+    ],
 )
-def test_rounding_errors_of_a_spent_budget_are_nothing_left(budget, spent, left):
+def test_what_is_left_of_a_budget_is_rounded_and_nothing_is_said_without_one(budget, spent, end):
     terms = {"budget": budget, "source": "taps", "unit": "a day", "adjacency": "add or remove", "measure": "epsilon"}
     periods = [{"from": "2024-05-01T00:00:00Z", "charges": 10, "spent": spent}]
     shown = {"entries": 11, "head": "0", "faults": [], "terms": terms, "runs": [], "periods": periods}
     (line,) = (line for line in _lines(shown | {"series": None, "choices": None}) if line.startswith("period"))
-    assert line.endswith(f", {left} left")
+    assert line.endswith(end)
 
 
 def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
@@ -306,6 +312,10 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
     text = capsys.readouterr().out
     assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88 %), 0 left" in text
+    shutil.copy(tmp_path / "ledger", tmp_path / "copy")
+    # The copy stands without its head, which is a fault.
+    assert main(["ledger", "show", *(str(tmp_path / name) for name in ("ledger", "copy", "ledger"))]) == 1
+    assert "together  at most 2 (epsilon)" in capsys.readouterr().out  # one ledger, however often it is given
     # Each of nine windows costs 0.5 in both runs; no unit has more than four of them.
     ends = {"from": "2024-01-01T00:00:00Z", "until": "2024-01-01T09:00:00Z", "charges": 18}
     assert shown["series"] == ends | {"measure": "epsilon", "sum": 9.0, "sum_of_30_days": 9.0}
