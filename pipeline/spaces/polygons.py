@@ -157,7 +157,8 @@ def _of_csv(path: str, text: str, name: str | None) -> Iterator[tuple[Any, Any]]
     try:
         table = pl.read_csv(text.encode(), separator=separator, infer_schema=False)
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: cannot be read as CSV ({error})") from error
+        cause = str(error).partition("\n")[0]
+        raise DataError(f"{path}: cannot be read as CSV ({cause}); {CONVERT}") from error
     columns = [one for one in table.columns if any(_GEOMETRY.match(value or "") for value in table[one].head(1))]
     if not columns:
         raise DataError(f"{path}: no column of the first row holds a polygon as well-known text or binary; {CONVERT}")

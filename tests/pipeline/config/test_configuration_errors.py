@@ -256,7 +256,10 @@ WRONG = {
     "wrong free key": (
         "{user: cab}",
         "{usr: cab}",
-        ["9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival, date"],
+        [
+            "9: source.columns.usr: unknown key; it must be one of user, time, latitude, longitude, place, arrival, "
+            "date, point"
+        ],
     ),
     "duration without unit": (
         "size: 1h",
