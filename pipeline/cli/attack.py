@@ -37,7 +37,7 @@ MINUTES = 10
 
 
 def _games() -> dict[str, tuple[type, str]]:
-    """Return the parameter class of each attack and the question that it answers."""
+    """Return each attack's parameter class and the question that the attack answers."""
     from penstock.evaluation.attacks.parameters import Game, ReconstructionGame, RecoveryGame
 
     return {
@@ -65,7 +65,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_common(parser: argparse.ArgumentParser, of: str | None = None) -> None:
-    """Add the arguments shared by all attacks, except those that this attack does not use."""
+    """Add the arguments shared by all attacks, except those that the given attack does not use."""
     if of in (None, "membership"):
         until = "membership: attack no more targets after so long; run again to go on"
         parser.add_argument("--minutes", type=float, metavar="M", help=f"{until} ({MINUTES}; no end with --targets)")
@@ -127,7 +127,7 @@ def _listener(
 def _attack(
     config: RunConfig, arguments: argparse.Namespace, progress: Callable[[int, int | None, str], None], quiet: bool
 ) -> tuple[dict[str, AttackOutcome], dict[str, str]]:
-    """Run the attacks and return their outcomes by name, along with the reason for each attack that was skipped."""
+    """Run the attacks. Return their outcomes by name, and the reason why each skipped attack was skipped."""
     from penstock.mechanisms.core.plugin import PenstockError
     from penstock.pipeline.experiments.attack import (
         attack,

@@ -1,4 +1,4 @@
-"""``penstock choose`` ranks mechanisms that offer the same guarantee by their error on given data."""
+"""``penstock choose`` ranks mechanisms that offer the same guarantee by the error that they make on given data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def _limit_of(text: str) -> tuple[str, float]:
-    """Parse a limit such as ``relative_mae=0.3``."""
+    """Parse a limit such as ``relative_mae=0.3`` into a metric's name and its value."""
     name, _, value = text.partition("=")
     try:
         return name, float(value)
@@ -81,7 +81,7 @@ def _limit_of(text: str) -> tuple[str, float]:
 
 
 def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
-    """Summarise a choice: the ranking, the binding constraint and the files written."""
+    """Return a summary of the choice: the ranking, the binding constraint and the files written."""
     from penstock.pipeline.experiments.results import best_in_words
     from penstock.pipeline.reporting.experiment import binding_in_words
 

@@ -1,4 +1,4 @@
-"""Subcommands with their shared arguments and output formats."""
+"""Definition of subcommands, and the arguments and output formats that they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add one option for each key of a dataclass, as declared there. `of_fields` reads the options back."""
+    """Add one command-line option for each key of a dataclass. Use `of_fields` to read the options back."""
     from penstock.pipeline.config.build import alternatives, fields_of
 
     for field in fields_of(kind):
@@ -46,7 +46,9 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
 
 
 def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
-    """Build a dataclass from the given options, or raise a `ParameterError` that names the offending option."""
+    """Build a dataclass from the parsed options. Raise a `ParameterError` that names the option if a value is
+    invalid.
+    """
     from dataclasses import fields
 
     from penstock.mechanisms.core.plugin import ParameterError
@@ -59,12 +61,12 @@ def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
 
 
 def add_quiet(parser: argparse.ArgumentParser) -> None:
-    """Add the options ``-q`` and ``--quiet``. They do not suppress errors."""
+    """Add the ``-q`` and ``--quiet`` options, which suppress everything except errors."""
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
 
 
 def add_removed(parser: argparse.ArgumentParser, option: str, advice: str) -> None:
-    """Reject an option that has been removed, and suggest a replacement."""
+    """Add an option that has been removed, so that using it fails with a message that suggests a replacement."""
 
     class Removed(argparse.Action):
         def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
@@ -74,7 +76,7 @@ def add_removed(parser: argparse.ArgumentParser, option: str, advice: str) -> No
 
 
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
-    """Add the option ``--jobs`` with a default of None."""
+    """Add the ``--jobs`` option, whose default is None."""
     parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
 
 
@@ -94,7 +96,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines, colouring warnings if the output is a terminal and NO_COLOR is unset."""
+    """Print lines of text. Warnings are coloured if the output is a terminal and NO_COLOR is not set."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)
@@ -108,7 +110,7 @@ def print_json(value: Any) -> None:
 
 
 def show(arguments: argparse.Namespace, value: Any, lines: Iterable[str]) -> None:
-    """Print a value as JSON if ``--json`` is given. Otherwise print the lines, unless ``--quiet`` is given."""
+    """Print the value as JSON if ``--json`` was given; otherwise print the lines, unless ``--quiet`` was given."""
     if arguments.json:
         print_json(value)
     elif not getattr(arguments, "quiet", False):
@@ -121,7 +123,7 @@ def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> N
 
 
 def in_words(seconds: float) -> str:
-    """Format a duration in seconds, or in minutes if it is longer."""
+    """Format a duration in seconds, or in minutes if it is at least 100 seconds."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
@@ -132,8 +134,8 @@ def tell_forecast(task: str, seconds: float) -> None:
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar (one line per 10 % if output is piped), and yield a callback that takes the completed
-    steps, the total and a remark.
+    """Show a progress bar, or one line per 10 % if the output is piped. Yield a callback that takes the number of
+    completed steps, the total and a remark.
     """
     if not enabled:
         yield lambda done, total, remark: None

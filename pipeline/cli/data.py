@@ -22,7 +22,7 @@ DATA_WAS_READ = "a look at the data: a deployment takes it from public data, or 
 
 
 def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
-    """Write all events of a source to one Parquet file, and write its rejected rows to ``<out>.rejects.jsonl``.
+    """Write all of a source's events to one Parquet file, and its rejected rows to ``<out>.rejects.jsonl``.
 
     The ``parquet`` source reads the file without further settings. Columns are those of an `EventBlock`, ``time`` as a
     timestamp in milliseconds UTC. Both files appear under their names only when they are complete.
@@ -79,8 +79,8 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
 def learn_to_file(
     config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
 ) -> dict[str, Any]:
-    """Learn transitions and the initial distribution, write them to a file, and return statistics and bounds for one
-    budget period.
+    """Learn a transition matrix and an initial distribution and write them to a file. Return statistics, and the bounds
+    that hold for one budget period.
 
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.
@@ -111,7 +111,7 @@ def learn_to_file(
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
-    """Learn typical counts from a run's releases, and write them to a file for use as a filter's ``profile``.
+    """Learn typical counts from a run's releases and write them to a file, which a filter can use as its ``profile``.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more. Raises `ParameterError` if
@@ -266,7 +266,7 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _epsilon_per_day(arguments: argparse.Namespace) -> float:
-    """Return the daily budget from the option, the prompt or the default."""
+    """Return the daily budget given by the option or at the prompt, or the default."""
     from penstock.mechanisms.core.plugin import ParameterError
     from penstock.pipeline.config.drafting.facts import EPSILON_PER_DAY
     from penstock.pipeline.output.loss import even_odds

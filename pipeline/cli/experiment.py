@@ -1,4 +1,4 @@
-"""``penstock experiment`` runs a sweep defined in one YAML file."""
+"""``penstock experiment`` runs a parameter sweep that is defined in one YAML file."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Return the name, summary and parameters of every plug-in of a kind, plus the guarantee of each mechanism."""
+    """Return every plug-in of the given kind: its name, summary and parameters, and a mechanism's guarantee."""
     if kind == "metrics":
         from penstock.evaluation.utility import metric_called, metric_names
 
@@ -43,14 +43,14 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def text(kind: str) -> str:
-    """Return a plain-text list of the plug-ins of one kind."""
+    """Return a plain-text list of all plug-ins of the given kind."""
     rows = entries(kind)
     width = max((len(row["name"]) for row in rows), default=0)
     return "\n".join([kind, *(f"  {row['name']:<{width}}  {row['promise']}" for row in rows)])
 
 
 def markdown(kind: str) -> str:
-    """Return a Markdown table of the plug-ins of one kind, as shown in the README."""
+    """Return a Markdown table of all plug-ins of the given kind, as shown in the README."""
     rows = entries(kind)
     columns = ["name", "promise"] + (["guarantee", "unit"] if kind == "mechanisms" else [])
     titles = {"name": kind[:-1], "promise": "what it does", "guarantee": "guarantee", "unit": "unit of privacy"}
@@ -152,7 +152,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def status_lines(status: Status, now: float) -> list[str]:
-    """Describe the status of a run in words. ``now`` is in seconds since 1970."""
+    """Describe the status of a run as of the time ``now``, in seconds since the Unix epoch."""
     lines = [("state", status.state + (f" ({status.detail})" if status.detail else ""))]
     of = "" if status.planned is None else f" of {status.planned:,}"
     if status.released is not None:

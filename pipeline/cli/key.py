@@ -1,4 +1,4 @@
-"""``penstock key`` manages noise keys without ever printing a secret."""
+"""``penstock key`` creates and manages noise keys. It never prints a secret."""
 
 from __future__ import annotations
 

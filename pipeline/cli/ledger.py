@@ -1,4 +1,4 @@
-"""``penstock ledger`` reports the total privacy cost of all runs over an event source."""
+"""``penstock ledger`` reports the total privacy cost of all runs over the same events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 
 def overview(path: Path) -> dict[str, Any]:
-    """Verify a ledger's hash chain and head, and return its terms, runs and costs by period.
+    """Verify a ledger's hash chain and head. Return its terms, its runs and its costs by period.
 
     Raises `DataError` if there is no ledger, or its chain is broken.
     """
@@ -85,7 +85,7 @@ def overview(path: Path) -> dict[str, Any]:
 
 
 def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, Any]]:
-    """Yield the charges, the highest cost of any unit and the total cost for each budget period or UTC day."""
+    """Yield, for each budget period or UTC day, its charges, the highest cost of any unit and the total cost."""
     from penstock.pipeline.windows.calendar import format_time
 
     costs = terms.costs()
@@ -103,7 +103,7 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
 
 
 def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Return an upper bound on the total cost across several ledgers, for each privacy measure.
+    """Return an upper bound on the total cost recorded in several ledgers, for each privacy measure.
 
     A ledger that is given twice, or with a copy that has the same head, counts once.
     """
@@ -116,7 +116,7 @@ def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _missing_head(paths: Sequence[str], manifest: Path) -> list[str]:
-    """Report an error if no ledger contains the head recorded in a manifest."""
+    """Return an error message if none of the ledgers contains the head recorded in the manifest."""
     from penstock.mechanisms.core.plugin import DataError
     from penstock.pipeline.releasing.ledger import Ledger
 
@@ -163,7 +163,7 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 
 
 def _odds(spent: float, measure: str) -> str:
-    """Express a privacy cost in the given measure as odds."""
+    """Describe a privacy cost as odds, converting it from the given privacy measure."""
     from penstock.mechanisms.core.concentrated import epsilon_at
     from penstock.pipeline.output.loss import DELTA, even_odds
 

@@ -1,4 +1,6 @@
-"""The ``penstock`` command: parse the arguments, run a subcommand, and turn errors into messages and exit codes."""
+"""The ``penstock`` command, which parses arguments, runs a subcommand, and turns errors into messages and exit
+codes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _configure_completion(parser: argparse.ArgumentParser) -> None:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    """Print a shell completion script that offers the options listed in the ``--help`` of each command."""
+    """Print a shell completion script that offers the options listed in each command's ``--help``."""
     options: dict[str, list[str]] = {}
     for name, command in COMMANDS.items():
         parser = argparse.ArgumentParser(name, add_help=False)
@@ -75,7 +77,7 @@ def script() -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: success, failure, usage error, budget exhausted or interrupted."""
+    """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     at = words.index("--") if "--" in words else len(words)
     words, beam_options = words[:at], words[at + 1 :]

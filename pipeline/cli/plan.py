@@ -1,4 +1,4 @@
-"""``penstock plan`` finds the release that meets a goal, and prints it as a line of configuration."""
+"""``penstock plan`` finds a release that meets a goal, and prints it as a line of configuration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 
 def _warn_if_slow(seconds: float) -> None:
-    """Warn on standard error if planning will take long."""
+    """Print a warning to standard error if planning is expected to take a long time."""
     if seconds > WORTH_TELLING:
         tell_forecast("plan", seconds)
 

@@ -1,4 +1,4 @@
-"""``penstock run`` runs a configuration, shows its progress and prints a summary."""
+"""``penstock run`` runs a configuration, shows progress, and prints a summary."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def show_progress() -> Iterator[None]:
-    """Show a run's progress on standard error while the block runs."""
+    """Show a run's progress on standard error until the block exits."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -99,7 +99,7 @@ def show_progress() -> Iterator[None]:
 
 
 def progress_line(registry: RunMetrics, seconds: float) -> str:
-    """Describe the progress of a run in one line."""
+    """Describe a run's progress in one line."""
     from penstock.pipeline.monitoring.metrics import BUDGET_LEFT, LATEST_EVENT, POINTS, ROWS, WINDOWS
 
     events, windows = registry.total(ROWS), registry.total(WINDOWS)
@@ -114,7 +114,7 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 
 
 def expectations(config: RunConfig) -> list[str]:
-    """Describe the expected cost and error of a run before it starts, from public facts alone."""
+    """Describe a run's expected cost and error before it starts, using public information only."""
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, losses_in_words
     from penstock.pipeline.output.rehearsal import (
@@ -147,7 +147,7 @@ def expectations(config: RunConfig) -> list[str]:
 
 
 def summary(result: Result) -> str:
-    """Summarise a run in a few lines: rows read, windows released, users, utility and files to open."""
+    """Summarise a run in a few lines: the rows read, windows released, users, utility, and files to open."""
     from penstock.evaluation.utility import METRICS
     from penstock.pipeline.output.loss import losses_in_words
     from penstock.pipeline.output.manifest import users_in_words

@@ -1,4 +1,4 @@
-"""Charts and figures of accounts, and the presentation of each known accountant and metric."""
+"""Charts and tables of accountants' metrics, and how each known accountant and utility metric is presented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """Presentation of one accountant. The defaults suit any accountant not listed in `KNOWN`."""
+    """How an accountant is presented. The defaults suit any accountant that is not listed in `KNOWN`."""
 
     #: Title and note of its charts.
     title: str = ""
@@ -58,15 +58,19 @@ class Treatment:
     stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
-        """Return the label of a figure name, in words."""
+        """Return the human-readable label of a metric."""
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why a figure's neighbours differ from those of the headline losses, if they do."""
+        """Explain why a metric uses a different neighbour relation than the headline losses, or return an empty
+        string.
+        """
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Return the chart title and unit for a figure name. Different units never share an axis."""
+        """Return the title and unit of the chart on which a metric is drawn. Metrics with different units never
+        share an axis.
+        """
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))
@@ -90,7 +94,7 @@ PRIOR = (
 
 
 def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
-    """Return a metric's title, unit and meaning, for counts of people or another unit; unknown metrics are allowed.
+    """Return a utility metric's title, unit and meaning. Unknown metrics are allowed.
 
     >>> metric_words("mae")
     ('Mean absolute error', 'people', 'Absolute error in people, averaged over cells and windows (0 is best).')
@@ -108,7 +112,7 @@ def metric_words(name: str, counted: str = "people") -> tuple[str, str, str]:
 
 
 def is_share(measure: str, unit: str = "") -> bool:
-    """Return whether a metric or another measure is a share.
+    """Return whether a metric is a fraction, to be displayed as a percentage.
 
     >>> is_share("skill"), is_share("share_published"), is_share("event_recall_40"), is_share("mae", "people")
     (True, True, True, False)
@@ -118,7 +122,7 @@ def is_share(measure: str, unit: str = "") -> bool:
 
 
 def figure_text(value: float | None, measure: str, unit: str = "") -> str:
-    """Format a measure: a share in percent, anything else to two digits.
+    """Format a metric's value: fractions as percentages, everything else to two significant digits.
 
     >>> figure_text(0.3665, "relative_mae"), figure_text(4.285, "mae", "people"), figure_text(None, "mae")
     ('37 %', '4.3', '–')
@@ -127,18 +131,18 @@ def figure_text(value: float | None, measure: str, unit: str = "") -> str:
 
 
 def treatment(accountant: str) -> Treatment:
-    """Return an accountant's presentation, or the default one if it is unknown."""
+    """Return how an accountant is presented. Unknown accountants get the defaults."""
     return KNOWN.get(accountant) or Treatment(title=accountant.replace("_", " ").capitalize())
 
 
 def smallest_is_worst(name: str) -> bool:
-    """Return whether a figure's smallest value is its worst."""
+    """Return whether the smallest value of a metric is the worst one."""
     return name.endswith("_left")
 
 
 @dataclass(frozen=True)
 class AccountFigure:
-    """An accountant's figure over a whole run, described as in the account rows."""
+    """An accountant's metric for a whole run. Its fields correspond to the columns of the account rows."""
 
     accountant: str
     name: str
@@ -158,7 +162,7 @@ class AccountFigure:
 
 
 def figures(rows: pl.DataFrame) -> list[AccountFigure]:
-    """Return one figure per accountant and name, in the order of the accountants' rows."""
+    """Return one `AccountFigure` per accountant and metric, in the order in which accountants are displayed."""
     totals = []
     for (_, accountant, name), group in rows.group_by("side", "accountant", "name", maintain_order=True):
         windows, values = (group[column].to_numpy() for column in ("window", "value"))  # NaN where there is none
@@ -183,7 +187,7 @@ def figures(rows: pl.DataFrame) -> list[AccountFigure]:
 
 
 def charts(rows: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one chart per accountant and panel, in page format, for the windows displayed."""
+    """Return one chart per accountant and panel, covering the displayed windows, in the format used by the page."""
     made = []
     if rows.is_empty():
         return []
@@ -240,7 +244,7 @@ def _chart(
 
 
 def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series) -> list[dict[str, Any]]:
-    """Return one line per subject, or quantile bands if there are many subjects."""
+    """Return one line per subject, or quantile bands if there are too many subjects."""
     base = {"name": name, "hidden": name in known.hidden, "stacked": name in known.stacked}
     subjects = named["subject"].unique(maintain_order=True).to_list()
     if len(subjects) > MAX_LINES:
@@ -262,7 +266,7 @@ def _lines(known: Treatment, name: str, named: pl.DataFrame, windows: pl.Series)
 
 
 def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, Any]:
-    """Return a column as a series over windows, with NaN for missing values."""
+    """Align a column with the given windows, filling in NaN for missing values."""
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()

@@ -1,4 +1,4 @@
-"""Report data: the files of a run, and its released and true counts as matrices."""
+"""Data for reports: a run's files, and its released and true counts as matrices."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder: merged tables, or parts while it is in progress; with ``public_only``, only ``public/`` is
-    read.
+    """A run's folder. Reads the merged tables, or the parts written so far while the run is in progress. If
+    ``public_only`` is set, only files in ``public/`` are read.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class Run:
 
     @cached_property
     def public(self) -> dict[str, Any]:
-        """The public manifest, written when a run begins. Raises `DataError` if it is missing."""
+        """The public manifest, which is written when a run begins. Raises `DataError` if it is missing."""
         path = self.folder / "public" / "manifest.json"
         if not path.is_file():
             raise DataError(f"{self.folder}: no run here (public/manifest.json is missing)")
@@ -51,45 +51,47 @@ class Run:
 
     @cached_property
     def operator(self) -> dict[str, Any] | None:
-        """The operator's manifest, or None until the run ends."""
+        """The operator's manifest, or None if the run has not ended yet."""
         path = self.folder / "operator" / "manifest.json"
         return read_json(path) if path.is_file() and not self.public_only else None
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, successfully or not; judged from public files alone, whether they are merged."""
+        """Whether the run has ended, successfully or not. This is determined from public files alone."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
 
     @property
     def is_deployment(self) -> bool:
-        """Whether the run is a deployment, with releases meant for publication."""
+        """Whether the run is a deployment, whose releases are meant to be published."""
         return bool(self.public["mode"] == "deployment")
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration from the operator's manifest, or else the redacted one from the public manifest."""
+        """The configuration recorded in the operator's manifest, falling back to the redacted one in the public
+        manifest.
+        """
         return dict((self.operator or self.public)["configuration"])
 
     @property
     def counted(self) -> str:
-        """The unit of a count: people, or trips if the source has no rider ids."""
+        """The unit that is counted: people, or trips if the source has no rider ids."""
         return counted(self.public)
 
     @property
     def time_zone(self) -> str:
-        """The time zone of the windows."""
+        """The time zone of the run's windows."""
         return str(self.configuration.get("windows", {}).get("time_zone", "UTC"))
 
     @cached_property
     def releases(self) -> pl.DataFrame | None:
-        """A table with one row per release, or None for traces."""
+        """The table of releases, with one row per release, or None if the run releases traces."""
         return self.read("public/releases", shared_rows)
 
     @cached_property
     def counts(self) -> ShownCounts | None:
-        """The released and true counts, or None before the first release."""
+        """The released counts, with the true counts if they are known, or None before the first release."""
         if self.releases is None or self.releases.is_empty():
             return None
         # Parts that are not merged yet may hold a release twice.
@@ -111,7 +113,9 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The account rows of both sides: the last row per figure, with final rows replacing provisional ones."""
+        """The rows of all accountants, public and operator-only. Only the last row of each metric is kept, and final
+        rows replace provisional ones.
+        """
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -123,12 +127,14 @@ class Run:
 
     @cached_property
     def figures(self) -> list[AccountFigure]:
-        """The figures, one per accountant and name."""
+        """The run's metrics, one per accountant and name."""
         return figures(self.accounts)
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """The largest possible privacy losses of one person, or None before the first release."""
+        """The largest possible privacy loss of any one person, over several time spans, or None before the first
+        release.
+        """
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -138,7 +144,9 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The number of visits (a person in a cell and window) and the number released (None if unknown)."""
+        """The number of visits (one person in one cell and window) and the number of them that were released, or
+        None if unknown.
+        """
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -146,20 +154,22 @@ class Run:
 
     @cached_property
     def traces(self) -> pl.DataFrame | None:
-        """The released points, or None if the run releases counts."""
+        """The released trace points, or None if the run releases counts."""
         return self.table("public/traces")
 
     @cached_property
     def utility(self) -> pl.DataFrame | None:
-        """Metrics of released against true counts."""
+        """Utility metrics, which compare released counts with true counts."""
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
-        """Return a table such as ``public/accounts``, with categories as strings, or None if it does not exist yet."""
+        """Return a table such as ``public/accounts``, with categorical columns as strings, or None if it does not
+        exist yet.
+        """
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:
-        """Query a table, or the parts written so far; return None if there are neither."""
+        """Run a query on a table, or on the parts written so far. Return None if neither exists."""
         path = self.folder / f"{name}.parquet"
         if self.public_only and not name.startswith("public/"):
             return None
@@ -177,7 +187,7 @@ class Run:
             raise DataError(f"{path}: cannot be read ({error})") from error
 
     def rejects(self, limit: int) -> list[dict[str, Any]]:
-        """Return the first ``limit`` rejected rows at most."""
+        """Return the first rejected rows, at most ``limit`` of them."""
         path = self.folder / "operator" / "rejects.jsonl"
         if self.public_only or not path.is_file():
             return []
@@ -186,7 +196,7 @@ class Run:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file, or raise a `DataError` that names the file if it is not valid JSON."""
+    """Read a JSON file. Raise a `DataError` that names the file if it does not contain valid JSON."""
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as error:
@@ -194,7 +204,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def identity(manifest: dict[str, Any]) -> dict[str, str]:
-    """Return the identity of a result: its configuration digest and, for simulations, the seeds.
+    """Return the fields that identify a result: its configuration digest and, for simulations, its seeds.
 
     >>> identity({"configuration_digest": "c366", "noise": {"seed": 7}})
     {'configuration digest': 'c366', 'seed': '7'}
@@ -208,7 +218,7 @@ def identity(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def citation(name: str, manifest: dict[str, Any]) -> str:
-    """Return a BibTeX entry for the software and the result, consistent with ``CITATION.cff``."""
+    """Return a BibTeX entry for the software and the result. It is consistent with ``CITATION.cff``."""
     decided = ", ".join(f"{key} {value}" for key, value in identity(manifest).items())
     fields = {
         "title": "{penstock}: a streaming release simulator for location data",
@@ -221,7 +231,7 @@ def citation(name: str, manifest: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ShownCounts:
-    """A run's counts as displayed on the page."""
+    """A run's counts, as displayed on its page."""
 
     #: One row a window shown, in order: window, start and end (ms), landmark, action (position in `ACTIONS`), epsilon.
     windows: pl.DataFrame
@@ -239,13 +249,13 @@ class ShownCounts:
     alarm: NDArray[np.float64] | None = None
 
     def outcomes(self) -> list[tuple[str, int]]:
-        """Return each action with its number of windows, the most frequent first."""
+        """Return each action with the number of windows on which it was taken, most frequent first."""
         counted = zip(ACTIONS, np.bincount(self.windows["action"], minlength=len(ACTIONS)).tolist())
         return sorted(((action, n) for action, n in counted if n), key=lambda pair: -pair[1])
 
 
 def _released_counts(rows: pl.LazyFrame, windows: pl.DataFrame) -> ShownCounts:
-    """Return the released counts displayed on the page, using memory bounded by its size."""
+    """Return the released counts to display on the page. Memory use is bounded by the size of the page."""
     shown = windows.tail(MAX_WINDOWS)
     # In the order in which cells first come up.
     totals = rows.filter(pl.col("window") >= shown["window"][0]).group_by("cell", maintain_order=True)

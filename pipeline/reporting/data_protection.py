@@ -1,4 +1,4 @@
-"""Statement for the data-protection officer: guarantees, exclusions and assumptions of a release."""
+"""A statement for data-protection officers: what a release guarantees, excludes and assumes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIGNED = ("manifest.json", "releases.parquet", "traces.parquet", "accounts.parqu
 
 
 def write_statement(folder: str | Path) -> Path:
-    """Write a run's printable statement for its data-protection officer to ``public/data_protection.html``.
+    """Write a run's printable data-protection statement to ``public/data_protection.html``.
 
     **Privacy**: made from ``public/`` alone, and as fit for publication as what is there.
     """
@@ -41,7 +41,7 @@ def write_statement(folder: str | Path) -> Path:
 
 
 def statement(run: Run) -> str:
-    """Render the statement from the published files, without scripts, ready to read, print and sign."""
+    """Render the statement from the published files as a page without scripts, ready to be printed and signed."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
     is_bounded = losses is not None and not math.isinf(losses["release"])
@@ -105,7 +105,7 @@ def _settings(mechanism: str, configuration: dict[str, Any]) -> str:
 
 
 def _bounds(run: Run) -> list[tuple[str, str]]:
-    """Describe the run's contribution bounds, landmarks and budget period, if it has them."""
+    """Describe the contribution bounds, landmarks and budget period that the run uses."""
     configuration, sensitivity = run.configuration, run.public.get("sensitivity")
     bounding, rows = configuration.get("bounding") or {}, []
     period = configuration.get("budget_period")
@@ -139,13 +139,13 @@ def _landmarks(run: Run) -> str:
 
 
 def _loss_row(label: str, epsilon: float) -> tuple[str, ...]:
-    """Return a row of a privacy-loss table: label, ε, and ε as odds."""
+    """Return a row for the table of privacy losses: a label, the value of ε, and ε expressed as odds."""
     factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
     return label, number(epsilon), factor, even_odds(epsilon)
 
 
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the privacy cost of all runs on the ledger, as ε and as odds, or None if no sum is published."""
+    """Return the total privacy cost of all runs on the ledger, as ε and as odds, or None if no total is published."""
     if series is None:
         return None
     measure, ends = series["measure"], f"{series['from']} to {series['until']}"

@@ -1,4 +1,4 @@
-"""Drawings of a run for notebooks, made with Matplotlib (extra ``plot``): counts over time, and a map of one window."""
+"""Matplotlib plots of a run for notebooks: counts over time, and a map of one window."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _RELEASED, _TRUE, _NEGATIVE, _MISSING, _OUTLINE = "#1f5fa8", "#b3541e", "#8a4fa3
 
 @dataclass(frozen=True, eq=False)
 class Drawing:
-    """A drawing that notebooks display automatically. Its Matplotlib ``figure`` can be changed or saved."""
+    """A plot that notebooks display automatically. Its Matplotlib ``figure`` can be modified or saved."""
 
     figure: Figure
 
     @property
     def svg(self) -> str:
-        """The drawing as SVG, with text kept as text."""
+        """The plot as an SVG document whose text remains selectable."""
         from matplotlib import rc_context
 
         text = io.StringIO()
@@ -50,13 +50,15 @@ class Drawing:
         return self.svg
 
     def save(self, path: str | Path) -> Path:
-        """Write the drawing to a file in the format given by its extension (svg, pdf, png, …)."""
+        """Save the plot to a file. The extension (svg, pdf, png, …) determines the format."""
         self.figure.savefig(path)
         return Path(path)
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Draw a cell's released counts (None: the busiest cell) over time with their 95 % band, and any true counts."""
+    """Plot a cell's released counts over time with their 95 % interval, along with the true counts if they are
+    known. The default is the busiest cell.
+    """
     counts = _counts(run)
     if cell is not None and cell not in counts.cells:
         raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
@@ -73,7 +75,7 @@ def draw_counts(run: Run, cell: str | None = None) -> Drawing:
 def draw_series(
     title: str, times: Sequence[str], released: Array, margin: Array, truth: Array | None = None
 ) -> Drawing:
-    """Draw a cell's released counts over time with their 95 % band, and any true counts."""
+    """Plot one series of released counts with its 95 % interval, along with the true counts if they are known."""
     figure, axes = _axes(2.6, title)
     windows = np.arange(len(released))
     wide = 1.5 if len(released) <= 200 else 1.0
@@ -94,7 +96,7 @@ def draw_series(
 
 
 def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
-    """Return the notebook markup of a result: a title, sentences, and a drawing if Matplotlib is installed."""
+    """Return a result's HTML for notebooks: a title, a few sentences, and a plot if Matplotlib is installed."""
     first, *others = map(escape, lines)
     text = "".join(f"<p>{line}</p>" for line in [f"<strong>{escape(title)}</strong>: {first}", *others])
     try:
@@ -104,7 +106,9 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of a window's released counts (1-based; None: the busiest), with negative counts in another colour."""
+    """Draw a map of the counts released for a window, numbered from 1. The default is the busiest window. Negative
+    counts are drawn in a different colour.
+    """
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
     if window is not None and window not in numbers:
@@ -130,7 +134,7 @@ def draw_map(run: Run, window: int | None = None) -> Drawing:
 
 
 def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: list[float]) -> None:
-    """Fill each cell according to its value, draw points as dots, and add a colour bar."""
+    """Colour each cell by its value, draw cells without an area as dots, and add a colour bar."""
     from matplotlib.collections import PathCollection
     from matplotlib.colors import FuncNorm, LinearSegmentedColormap
     from matplotlib.path import Path as Outline
@@ -159,7 +163,7 @@ def _draw_cells(axes: Axes, places: dict[str, list[list[list[float]]]], values: 
 
 
 def _axes(height: float, title: str) -> tuple[Figure, Axes]:
-    """Return a figure with a single pair of axes, or raise `MissingLibrary` if Matplotlib is not installed."""
+    """Return a figure with a single pair of axes. Raise `MissingLibrary` if Matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -1,4 +1,4 @@
-"""Page of an experiment: results, frontier and choice."""
+"""The page of an experiment, which shows its results, its frontier and its choice."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def is_experiment(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class ExperimentFolder:
-    """An experiment's folder, with files read on first use."""
+    """An experiment's folder. Files are read when they are first used."""
 
     folder: Path
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The manifest of the experiment."""
+        """The experiment's manifest."""
         return read_json(self.folder / MANIFEST)
 
     @cached_property
     def summary(self) -> pl.DataFrame:
-        """The mean and interval of each measure in each setting."""
+        """The mean and confidence interval of every metric in every setting."""
         path = self.folder / "summary.parquet"
         if not path.is_file():
             raise DataError(f"{path}: is missing; run the experiment again, it resumes where it stopped")
@@ -54,50 +54,52 @@ class ExperimentFolder:
 
     @cached_property
     def frontier(self) -> pl.DataFrame | None:
-        """The settings with the measures limited by the choice, or None if the experiment makes no choice."""
+        """All settings, with the metrics that the choice limits, or None if the experiment makes no choice."""
         path = self.folder / "frontier.parquet"
         return pl.read_parquet(path) if path.is_file() else None
 
     @property
     def limits(self) -> list[tuple[str, str, float]]:
-        """The name, direction in words and value of each limit of the choice, in measure order."""
+        """The limits of the choice as (name, "at least" or "at most", value), ordered like the experiment's metrics."""
         choice = self.manifest["choice"]
         limits = {name: (words, limit) for side, words in LIMITS for name, limit in (choice.get(side) or {}).items()}
         return [(name, *limits[name]) for name in self.in_order(limits)]
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of measures and varied parameters, by name."""
+        """The labels of metrics and varied parameters, by name."""
         return self.manifest["configuration"].get("labels") or {}
 
     def label(self, name: str) -> str:
-        """Return the label of a measure or of a varied parameter."""
+        """Return the label of a metric or a varied parameter."""
         return self.labels.get(name) or (metric_words(name)[0] if name in METRICS else phrase(name))
 
     @property
     def preferred(self) -> str:
-        """The measure that ranks the settings of the choice."""
+        """The metric by which the choice ranks settings."""
         return str(self.manifest["choice"].get("prefer") or self.limits[0][0])
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether a larger value of the preferred measure is better."""
+        """Whether higher values of the preferred metric are better."""
         sides = {name: words == "at least" for name, words, _ in self.limits}
         return bool(sides.get(self.preferred, getattr(METRICS.get(self.preferred), "higher_is_better", False)))
 
     def setting(self, values: dict[str, Any]) -> str:
-        """Describe a setting in words, with its varied parameters in the experiment's order."""
+        """Describe a setting by its varied parameters, in the order in which the experiment lists them."""
         varied = [name for name in self.manifest["varied"] if name in values]
         shown = [str(values[n]) if n == VARIANT else f"{self.label(n)} {_text(values[n])}" for n in varied]
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort measures into the experiment's order, which the sorted keys of a manifest lose."""
+        """Sort metrics by the order in which the experiment lists them, which the manifest's sorted keys do not
+        preserve.
+        """
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
     def words(self) -> dict[str, str]:
-        """Return the experiment's question and setting, and a summary of its runs."""
+        """Return the experiment's question, its description and a summary of its runs."""
         manifest = self.manifest
         n_failed, n_cells, names = len(manifest.get("failed", [])), manifest["cells"], manifest["varied"]
         settings = self.summary.select(names).n_unique() if names else 1
@@ -110,7 +112,7 @@ class ExperimentFolder:
         }
 
     def warnings(self) -> list[Notice]:
-        """Return notices of failed runs and reduced size, and a warning not to publish the results as data."""
+        """Return a warning not to publish the results as data, and notices about failed runs and reduced size."""
         notices = [Notice("caution", "unfit for publication", str(self.manifest["notice"]))]
         if self.manifest.get("reduced"):
             text = "The words above describe the full size; this run has smaller or fewer sizes, settings and limits."
@@ -125,7 +127,7 @@ class ExperimentFolder:
         return by_level(notices)
 
     def pictures(self) -> list[dict[str, str]]:
-        """Return all figures, ready for embedding in the page."""
+        """Return all figures in a form that can be embedded in the page."""
         made = []
         for figure in self._figures:
             path, title = self.folder / figure["file"], figure["title"]
@@ -136,12 +138,12 @@ class ExperimentFolder:
 
     @property
     def _figures(self) -> list[dict[str, Any]]:
-        """The figures with an image file in a format that the page can embed."""
+        """The figures that have an image file in a format supported by the page."""
         figures = ((figure, self.folder / figure["file"]) for figure in self.manifest.get("figures", []))
         return [figure for figure, path in figures if path.suffix in PICTURES and path.is_file()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the data for the page's script, including the data of every figure."""
+        """Return the data that the page's script needs, including the data behind every figure."""
         entries = []
         for figure in self._figures:
             path = self.folder / figure["data"] if figure.get("data") else None
@@ -151,7 +153,7 @@ class ExperimentFolder:
         return {"kind": "experiment", "name": self.manifest["name"], "figures": entries}
 
     def expected(self) -> Table:
-        """Return the table of claims and measured values."""
+        """Return a table that compares claims with measured values."""
         rows = []
         for claim in self.manifest.get("expected") or []:
             limits = (("≥", claim.get("at_least")), ("≤", claim.get("at_most")))
@@ -163,7 +165,7 @@ class ExperimentFolder:
         return Table(heads, rows, "Claims, and what came out")
 
     def results(self) -> Table:
-        """Return a table of the means of all measures, one row per setting."""
+        """Return a table of every metric's mean, with one row per setting."""
         varied = self.manifest["varied"]
         settings: dict[tuple[Any, ...], dict[str, Cell]] = {}
         for row in self.summary.iter_rows(named=True):
@@ -194,7 +196,7 @@ class ExperimentFolder:
 
 
 def _text(value: Any) -> str:
-    """Format a value as in the output files: floats with up to 12 significant digits, None as an empty string."""
+    """Format a value as in the output files: floats to 12 significant digits, and None as an empty string."""
     return "" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
@@ -229,7 +231,7 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     units = dict(experiment.summary.select("measure", "unit").iter_rows())
 
     def shown(value: float, name: str) -> str:
-        """Format the value of a measure."""
+        """Format a metric's value."""
         return figure_text(value, name, units.get(name, ""))
 
     limits = {  # to four digits: a limit is what was asked for
@@ -270,7 +272,7 @@ def binding_in_words(
     setting: Callable[[Any], str],
     shown: Callable[[float, str], str] = lambda value, name: number(value),
 ) -> str:
-    """Describe the binding limit, the setting that it excludes, and the nearest setting that meets it."""
+    """Describe the binding limit, the setting that it rules out, and the nearest setting that satisfies it."""
     binding = choice.get("binding")
     if not binding:
         return ""
@@ -282,7 +284,7 @@ def binding_in_words(
 
 
 def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
-    """Return the table of all settings, best first, without intervals, which are in the chart's CSV file."""
+    """Return a table of all settings, best first. Confidence intervals are in the chart's CSV file instead."""
     # Of settings that are judged by a single measure only the best one is on the frontier.
     kinds = ("best", "allowed", "frontier") if len(experiment.limits) > 1 else ("best", "allowed")
     marks = [name for name in kinds if name in table.columns]
@@ -300,7 +302,7 @@ def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
     units = dict(experiment.summary.select("measure", "unit").iter_rows())
 
     def cell(name: str, value: Any) -> Cell:
-        """Format a value of a column."""
+        """Format a value according to its column."""
         measure = name.removeprefix("mean ")
         known = name in means and value is not None
         return (figure_text(value, measure, units.get(measure, "")), float(value)) if known else _cell(value)
@@ -310,7 +312,7 @@ def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
 
 
 def frontier(experiment: ExperimentFolder) -> dict[str, Any] | None:
-    """Return a chart of all settings by their limited measures, or None if there is no choice.
+    """Return a chart that plots all settings by the metrics that are limited, or None if there is no choice.
 
     Of a single limit it is the ranking by the preferred measure: there is nothing to weigh it against.
     """

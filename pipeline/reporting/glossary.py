@@ -1,4 +1,4 @@
-"""Plain-language glossary of the terms in the reports. ``docs/generate.py`` writes it to ``docs/glossary.md``."""
+"""Plain-language glossary of the terms used in reports. ``docs/generate.py`` writes it to ``docs/glossary.md``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from penstock.pipeline.reporting.markup import package_text
 
 @cache
 def sections() -> dict[str, dict[str, str]]:
-    """Return the meaning of each term, grouped by section."""
+    """Return each term's definition, grouped by section."""
     terms: dict[str, dict[str, str]] = yaml.safe_load(package_text(("glossary.yaml",)))
     return terms
 
 
 def markdown() -> str:
-    """Return the glossary in Markdown, as one list per section."""
+    """Return the glossary in Markdown, with one list per section."""
     return "\n\n".join(
         f"## {title}\n\n" + "\n".join(f"* **{term}**: {meaning}" for term, meaning in terms.items())
         for title, terms in sections().items()
@@ -29,7 +29,7 @@ def markdown() -> str:
 
 
 def terms_of(*parts: Any) -> dict[str, str]:
-    """Return the glossary terms in the given markup and data, with their meanings. Packed arrays are skipped.
+    """Return the definitions of all glossary terms that occur in the given markup and data. Packed arrays are skipped.
 
     >>> terms_of("<p>A budget of 2 nats</p>")
     {'nats': 'The unit of ε: natural logarithms of odds.', 'budget': 'The most that may be lost in all. ...'}

@@ -1,4 +1,4 @@
-"""Live report of a run in progress, served on the loopback interface only."""
+"""Live report of a run in progress, served only on the loopback interface."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FINAL_WAIT = 5.0
 
 
 class LivePage:
-    """The latest page of a run, rendered again only when a file changes."""
+    """The latest page of a run. It is rendered again whenever a file has changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lock = folder, threading.Lock()
@@ -42,13 +42,13 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve a run's page, yielding its address, and keep serving briefly afterwards for readers who still have it
-    open.
+    """Serve a run's page and yield its address. Keep serving for a short while afterwards, for browsers that still
+    have it open.
     """
     page = LivePage(folder)
 
     def newest() -> Answer:
-        """Render the page for the run's current state."""
+        """Render the page for the current state of the run."""
         try:
             return Answer(200, page.get())
         except (PenstockError, OSError):

@@ -1,4 +1,4 @@
-"""Building blocks for pages: templates, tables, number formatting and packed arrays."""
+"""Building blocks for HTML pages: templates, tables, number formatting and packed arrays."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Cell = str | tuple[str, float]
 
 
 class Table(NamedTuple):
-    """A sortable table on a page."""
+    """A sortable table."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -44,20 +44,20 @@ def package_text(names: tuple[str, ...]) -> str:
 
 @cache
 def templates() -> Environment:
-    """Return the template environment of this package, which escapes values and rejects undefined variables."""
+    """Return this package's template environment, which escapes values and raises an error on undefined variables."""
     loader = PackageLoader("penstock.pipeline.reporting")
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
 
 
 def document(template: str, title: str, styles: tuple[str, ...], policy: str = "", **values: Any) -> str:
-    """Render a page from a template, with inlined styles and a content security policy extended by ``policy``."""
+    """Render a page from a template, with inline styles and a content security policy that ``policy`` extends."""
     style = package_text(styles)
     shared = {"title": title, "style": Markup(style), "style_hash": content_hash(style), "policy": Markup(policy)}
     return templates().get_template(template).render(shared | values)
 
 
 def content_hash(text: str) -> str:
-    """Return the hash that allows an inline style or script under a content security policy."""
+    """Return the hash by which a content security policy allows an inline style or script."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
@@ -65,7 +65,7 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number to a given number of significant digits, using an exponent only for very small or very large
+    """Format a number to the given number of significant digits. An exponent is used only for very small or very large
     values.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
@@ -104,7 +104,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def plus_minus(mean: float, half: float, unit: str = "") -> str:
-    """Format a mean with half of its interval, both to two digits of the latter.
+    """Format a mean and the half-width of its interval, both to the precision of the half-width.
 
     >>> plus_minus(7.7234, 0.7765), plus_minus(36.65, 9.99, " %"), plus_minus(0.25, 0.0)
     ('7.72 ± 0.78', '37 ± 10 %', '0.25 ± 0')
@@ -116,7 +116,7 @@ def plus_minus(mean: float, half: float, unit: str = "") -> str:
 
 
 def moment(milliseconds: float, time_zone: str) -> str:
-    """Format a time as a local date and time.
+    """Format a timestamp as a date and time in the given time zone.
 
     >>> moment(1704067200000, "Europe/Berlin")
     '1\xa0January\xa02024,\xa001:00'
@@ -126,12 +126,12 @@ def moment(milliseconds: float, time_zone: str) -> str:
 
 
 def phrase(name: str) -> str:
-    """Format an identifier as words."""
+    """Convert an identifier to words separated by spaces."""
     return name.replace("_", " ")
 
 
 def plural(n: int, noun: str) -> str:
-    """Format a count with its noun, such as 1 window or 1,200 windows."""
+    """Format a count with its noun, as in 1 window or 1,200 windows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
@@ -139,7 +139,8 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array, including NaN and infinities, so that the page's ``unpack`` decodes it to a typed array.
+    """Encode an array as text that the page's ``unpack`` function decodes to a typed array. NaN and infinities are
+    preserved.
 
     As 64-bit floats if ``exact`` (times), else as the smallest integers that hold all values, or 32-bit floats.
 

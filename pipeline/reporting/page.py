@@ -1,4 +1,4 @@
-"""Report: self-contained HTML pages built from the files of a run or an experiment."""
+"""Self-contained HTML reports, built from the files of a run or an experiment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ SIMULATED, PUBLISHED, PRIVATE = (
 
 
 def write_report(folder: str | Path) -> list[Path]:
-    """Write the pages of a run, of an experiment, or of each grid of a choice, each page in its respective folder.
+    """Write the page of a run or an experiment, or one page for each grid of a choice. Each page is written to its own
+    folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Return the paths, the page that shows most first.
@@ -61,7 +62,7 @@ def write_report(folder: str | Path) -> list[Path]:
 
 
 def run_page(run: Run, live: bool = False) -> str:
-    """Render a run's page. A live page polls its server for newer versions."""
+    """Render a run's page. A live page polls the server for newer versions of itself."""
     kicker = SIMULATED
     if run.is_deployment:
         kicker = PUBLISHED if run.public_only else PRIVATE
@@ -113,7 +114,7 @@ def _counts_json(counts: ShownCounts, names: dict[str, str]) -> dict[str, Any]:
 
 
 def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Return a chart for each metric with a value per window."""
+    """Return a chart for each metric that has one value per window."""
     made = []
     windows = counts.windows["window"]
     rows = utility.filter((pl.col("scope") == "window") & pl.col("window").is_in(windows.implode()))
@@ -127,7 +128,7 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> lis
 
 
 def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, Any]]:
-    """Return the metrics with a value per cell, in the order of the displayed cells."""
+    """Return the metrics that have one value per cell, with values in the order of the displayed cells."""
     metrics = []
     rows = utility.filter(pl.col("scope").str.starts_with("cell:"))
     for (metric,), group in rows.group_by("metric", maintain_order=True):
@@ -138,14 +139,14 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
 
 
 def _drawn(place: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a cell's rings or point, or an empty dictionary if it has no place on a map."""
+    """Return a cell's outline or point, or an empty dictionary if the cell has no location."""
     if place is None:
         return {}
     return {"point": place["coordinates"]} if place["type"] == "Point" else {"rings": rings_of(place)}
 
 
 def _outlines(run: Run) -> dict[str, Any] | None:
-    """Encode the outlines behind the maps compactly, as differences between successive positions in small units."""
+    """Encode the map's background outlines compactly, as differences between successive points in small units."""
     lines = read_outlines(run.folder)
     if not lines:
         return None
@@ -160,7 +161,7 @@ def _outlines(run: Run) -> dict[str, Any] | None:
 
 
 def _traces_json(run: Run) -> dict[str, Any] | None:
-    """Return the longest traces for the page's script, or None if the run releases counts."""
+    """Return the longest traces in the format used by the page's script, or None if the run releases counts."""
     released = run.traces
     if released is None or released.is_empty():
         return None
@@ -189,7 +190,9 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Return a table of each person's points, actions, mean error, and worst value of each figure."""
+    """Return a table with one row per person: the number of points, the actions, the mean error and every metric's
+    worst value.
+    """
     released = run.traces
     if released is None:
         return None
@@ -217,7 +220,7 @@ def _people_table(run: Run) -> Table | None:
 
 
 def experiment_page(folder: Path) -> str:
-    """Render the page of an experiment."""
+    """Render an experiment's page."""
     experiment = ExperimentFolder(folder)
     return _page(
         "experiment.html",
@@ -236,7 +239,7 @@ def experiment_page(folder: Path) -> str:
 
 
 def _page(template: str, name: str, data: dict[str, Any], **values: Any) -> str:
-    """Render a page with its styles, scripts and data.
+    """Render a page from a template, including its styles, scripts and data.
 
     No text of a configuration or of a file can become markup or script: templates escape it, data is JSON without
     ``<``, and the content policy allows exactly the script and the style of this package.

@@ -1,4 +1,4 @@
-"""Paper-ready output of a run or an experiment: a tidy data frame, a LaTeX table and the citation."""
+"""Output for papers: a run's or an experiment's results as a tidy data frame, a LaTeX table and a citation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 
 def tidy_figures(folder: str | Path) -> pl.DataFrame:
-    """Return the figures of a run or an experiment as a tidy data frame with one figure per row.
+    """Return the metrics of a run or an experiment as a tidy data frame with one metric per row.
 
     Columns: of a run ``kind`` (utility or account) and ``accountant``, of an experiment its varied parameters; then
     ``measure``, ``value``, ``low``, ``high``, ``unit``, and what decides the result: ``name``, ``version``,
@@ -60,7 +60,9 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return an experiment's name and manifest, or a run's name and most detailed manifest."""
+    """Return the name and manifest of an experiment or a run. A run's operator manifest is preferred over its public
+    one.
+    """
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest
@@ -87,7 +89,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
     """
 
     def line(cells: tuple[Any, ...]) -> str:
-        """Format one table row."""
+        """Format one row of the table."""
         shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
         return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
 
@@ -98,7 +100,9 @@ def latex(frame: pl.DataFrame, about: str) -> str:
 
 
 def write_for_paper(folder: str | Path) -> list[Path]:
-    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report, equally private."""
+    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report. They are as confidential as the
+    report.
+    """
     folder, frame = Path(folder), tidy_figures(folder)
     entry = citation(*_manifest(folder))
     place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder

@@ -1,4 +1,4 @@
-"""The files of a run as data frames and drawings."""
+"""Access to a run's files as data frames and plots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """The files of a run as data frames and drawings. Runs made on the command line can be opened as well.
+    """A run's results as data frames and plots. Runs started from the command line can be opened as well.
 
     Each frame is read when it is first asked for. ``docs/library.md`` shows them.
 
@@ -47,27 +47,29 @@ class Result:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The operator's manifest: row counts, digests of the input, timings and exit state."""
+        """The operator's manifest, which records row counts, input digests, timings and the exit status."""
         return dict(json.loads(self._file("operator/manifest.json").read_text(encoding="utf-8")))
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 completed, 1 not all input was counted, 3 stopped by a budget, 4 interrupted."""
+        """The exit code: 0 if the run completed, 1 if some input was not counted, 3 if a budget stopped it, 4 if it
+        was interrupted.
+        """
         return int(self.manifest["exit"]["code"])
 
     @cached_property
     def releases(self) -> pl.DataFrame:
-        """The published counts, one row per window and active cell."""
+        """The published counts, with one row per window and active cell."""
         return self._frame("public/releases.parquet")
 
     @cached_property
     def traces(self) -> pl.DataFrame:
-        """The published trace points, one per row."""
+        """The published trace points, with one row per point."""
         return self._frame("public/traces.parquet")
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The accountants' rows. The column ``side`` states the audience: public or operator."""
+        """The rows of all accountants. The ``side`` column states who may see a row: the public or the operator."""
         import polars as pl
 
         sides = [side for side in ("public", "operator") if (self.folder / side / "accounts.parquet").exists()]
@@ -76,37 +78,39 @@ class Result:
 
     @cached_property
     def truth(self) -> pl.DataFrame:
-        """The true counts before and after bounding, in simulations only."""
+        """The true counts before and after contribution bounding. Available in simulations only."""
         return self._frame("operator/truth.parquet")
 
     @cached_property
     def utility(self) -> pl.DataFrame:
-        """Metrics of released against true counts, in simulations only."""
+        """Utility metrics, which compare released counts with true counts. Available in simulations only."""
         return self._frame("operator/utility.parquet")
 
     @cached_property
     def figures(self) -> pl.DataFrame:
-        """The figures of utility and accounts, one per row, of a run or an experiment (`tidy_figures`)."""
+        """All utility and privacy metrics, with one metric per row (see `tidy_figures`)."""
         from penstock.pipeline.reporting.paper import tidy_figures
 
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot the released counts of a cell (None: the busiest) over time, with the true counts if known."""
+        """Plot a cell's released counts over time, along with the true counts if they are known. The default is the
+        busiest cell.
+        """
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 
         return draw_counts(Run(self.folder), cell)
 
     def map(self, window: int | None = None) -> Drawing:
-        """Draw a map of the released counts of a window (1-based). None selects the busiest window."""
+        """Draw a map of the counts released for a window, numbered from 1. The default is the busiest window."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_map
 
         return draw_map(Run(self.folder), window)
 
     def _repr_html_(self) -> str:
-        """Return a summary of utility and cost as HTML, with a drawing of the busiest cell."""
+        """Return an HTML summary of utility and privacy cost, with a plot of the busiest cell."""
         from penstock.pipeline.output.loss import losses_in_words
         from penstock.pipeline.output.utility_summary import ONE, counted, in_words
         from penstock.pipeline.reporting.drawing import shown_in_notebook

@@ -1,4 +1,4 @@
-"""Summary of a run in words: verdict, warnings, row counts and provenance."""
+"""A run's summary in plain language: the verdict, warnings, row counts and provenance."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Paragraph = tuple[str, str]
 
 
 class Headline(NamedTuple):
-    """A headline number, with a note on its adversary or scope."""
+    """A headline number, with a note that states the adversary or the scope."""
 
     label: str
     value: str
@@ -59,7 +59,7 @@ class Headline(NamedTuple):
 
 
 def verdict(run: Run) -> str | None:
-    """Describe accuracy and risk in one non-technical sentence, or return None if there are no counts."""
+    """Describe accuracy and risk in one non-technical sentence. Return None if no counts have been released."""
     if run.counts is None:
         return None
     verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
@@ -89,7 +89,7 @@ def _people(value: float, run: Run) -> str:
 
 
 def details(run: Run) -> list[Paragraph]:
-    """Describe the accuracy, the guarantee and the privacy cost to one person, for any accountants."""
+    """Describe the accuracy, the guarantee and the privacy cost to one person. Works with any accountant."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
     against = "Against someone who sees all releases and knows everything but this person's events."
@@ -98,13 +98,15 @@ def details(run: Run) -> list[Paragraph]:
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
-    """Return the headline figures of privacy cost and utility, grouped under headings if they do not fit in one row."""
+    """Return the headline numbers for privacy cost and utility, grouped under headings if they do not fit in one
+    row.
+    """
     costs, use = _costs(run), _utility(run)
     return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
 
 def released(run: Run) -> str:
-    """Describe the release: its mechanism, counts and time range."""
+    """Describe what was released: the number of counts or points, the time range and the actions taken."""
     counts, traces, planned = run.counts, run.traces, run.public.get("windows")
     if traces is not None:
         done = ", ".join(f"{n:,} {action}" for action, n in traces["action"].value_counts(sort=True).rows())
@@ -125,7 +127,9 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None without noise."""
+    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None if there is no
+    noise.
+    """
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -138,12 +142,12 @@ def _noise_in_words(margin: float, mean: float, counted: str) -> str:
 
 
 def promises(guarantee: dict[str, Any]) -> bool:
-    """Return whether a mechanism's entry in the public manifest states a guarantee."""
+    """Return whether a mechanism's entry in the public manifest states a privacy guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
 
 def _guarantees(run: Run) -> list[Paragraph]:
-    """Return a paragraph for each step with a guarantee, which the other steps of a chain leave unchanged."""
+    """Return a paragraph for each step that has a guarantee, and one that lists the steps without a guarantee."""
     steps, paragraphs = run.public["guarantee"], list[Paragraph]()
     for step in filter(promises, steps):
         epsilon = pure_epsilon(step)
@@ -166,21 +170,21 @@ def _guarantees(run: Run) -> list[Paragraph]:
 
 
 def lateness_reason(run: Run) -> str:
-    """Explain why a run's lateness rule voids its guarantee, or return an empty string if it does not."""
+    """Explain why the run's lateness rule voids its guarantee, or return an empty string if the guarantee holds."""
     lateness = str(run.public.get("lateness", ""))
     return f" (lateness is {lateness})" if lateness.startswith("shared") else ""
 
 
 def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
-    """Return the ε, in nats, of a pure differential privacy guarantee in the public manifest, or None for other
-    guarantees.
-    """
+    """Return ε, in nats, if the guarantee is one of pure differential privacy, or None otherwise."""
     is_pure = guarantee.get("measure") == "epsilon" and "indistinguishability" not in guarantee["guarantee"]
     return float(guarantee["amount"]) if is_pure else None
 
 
 def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Describe a figure's neighbours, and explain any difference from those of the headline losses."""
+    """Describe a metric's neighbour relation, and explain why it differs from that of the headline losses if it
+    does.
+    """
     values = {key: value for section in configuration["mechanism"] for key, value in section.items()}
 
     def configured(name: re.Match[str]) -> str:
@@ -193,7 +197,7 @@ def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) ->
 
 
 def odds(epsilon: float) -> str:
-    """Explain the meaning of ε for an adversary who sees all releases, and the limits of this explanation."""
+    """Explain what ε means for an adversary who sees all releases, and where this explanation does not apply."""
     if epsilon > VERY_WEAK:
         return "So large an ε promises next to nothing."
     return (
@@ -269,7 +273,7 @@ class Notice(NamedTuple):
 
 
 def warnings(run: Run) -> list[Notice]:
-    """Return the applicable warnings, most serious first."""
+    """Return all warnings that apply to the run, most serious first."""
     kinds = (_guarantee, _useless, _bound, _accounts, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
@@ -339,7 +343,7 @@ def _useless(run: Run) -> Iterator[Notice]:
 
 
 def _left_out(run: Run) -> str:
-    """Describe how many visits are missing from the release, or return an empty string."""
+    """Describe how many visits are missing from the release, or return an empty string if none are."""
     n_visits, n_kept = run.visits or (0, 0)
     n_left = n_visits - n_kept
     if n_left <= 0:
@@ -445,7 +449,7 @@ def _display_notices(run: Run) -> Iterator[Notice]:
 
 
 def figures_table(run: Run) -> Table:
-    """Return the table of all account figures."""
+    """Return a table of all accounting metrics."""
     rows = [
         [
             figure.accountant,
@@ -465,7 +469,7 @@ def figures_table(run: Run) -> Table:
 
 
 def row_equation(run: Run) -> dict[str, Any]:
-    """Return the equation of row counts by outcome (None until the run ends), remarks and rejected rows."""
+    """Return the number of rows by outcome as an equation, along with remarks and rejected rows."""
     if run.operator is None:
         return {"equation": None}
     rows = run.operator["rows"]
@@ -490,7 +494,7 @@ def row_equation(run: Run) -> dict[str, Any]:
 
 
 def provenance(run: Run) -> dict[str, Any]:
-    """Return the configuration, versions, seed, digests and citation."""
+    """Return the configuration, versions, seed, input digests and citation."""
     manifest: dict[str, Any] = run.operator or run.public
     noise = manifest.get("noise", {})
     facts = {**identity(manifest), "mode": run.public["mode"]}
@@ -518,10 +522,10 @@ def provenance(run: Run) -> dict[str, Any]:
 
 
 def as_yaml(configuration: dict[str, Any]) -> str:
-    """Format a configuration as YAML, with its sections in the customary order and ``type`` first in each."""
+    """Format a configuration as YAML. Sections appear in the customary order, and ``type`` comes first in each."""
 
     def ordered(value: Any, first: tuple[str, ...] = ("type",)) -> Any:
-        """Return a value with certain keys of its mappings moved to the front."""
+        """Move the given keys to the front of every mapping."""
         if isinstance(value, list):
             return [ordered(entry) for entry in value]
         if not isinstance(value, dict):
