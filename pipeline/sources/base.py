@@ -1,4 +1,4 @@
-"""Source contract: blocks of events, rejects, spans, and micro-batches of live sources."""
+"""The contract for sources: blocks of events, rejected rows, spans, and micro-batches of live sources."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reject:
-    """An input row that could not be parsed, kept for the operator."""
+    """An input row that could not be parsed. It is kept for the operator."""
 
     file: str  # file (or topic) it came from
     line: int  # 1-based line (or row, or offset) in it
@@ -31,13 +31,13 @@ class Reject:
     raw: str | None  # the row as it was read; None if it is not kept
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the reject as the content of a line of ``rejects.jsonl``."""
+        """Return the reject as a dictionary, as written to a line of ``rejects.jsonl``."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class EventBlock:
-    """Parsed input rows, stored as columns.
+    """A block of parsed input rows, stored as columns.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split the block into pieces of at most ``n_rows`` valid rows. The first piece carries all rejects and
+        """Split the block into smaller blocks of at most ``n_rows`` valid rows. The first one carries all rejects and
         offsets.
 
         >>> import polars as pl
@@ -90,7 +90,7 @@ MIN_EVENT_TIME = -(2**62)
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Consecutive events of a stream, with the watermark at their arrival."""
+    """Consecutive events of a stream, along with the watermark at the time they arrived."""
 
     number: int  # counts from 0
     block: EventBlock  # the events; rejects come with the first micro-batch of their block
@@ -104,7 +104,7 @@ class MicroBatch:
 
 @dataclass
 class Checkpointed:
-    """The latest durable position of a live source; input before it is never read again.
+    """The latest durable position of a live source. Input before this position is never read again.
 
     Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
     """
@@ -113,13 +113,13 @@ class Checkpointed:
     number: int | None = None  # first micro-batch after it; None if an engine may go back to an earlier one
 
     def move(self, position: State, number: int | None = None) -> None:
-        """Record a later durable position."""
+        """Update the position to a later one that has become durable."""
         self.position, self.number = position, number
 
 
 @dataclass(frozen=True, order=True)
 class Span:
-    """A piece of input for one worker: several whole files, or rows ``start`` to ``stop`` of one file."""
+    """A part of the input that one worker reads: several whole files, or rows ``start`` to ``stop`` of one file."""
 
     index: int
     files: tuple[str, ...]
@@ -130,7 +130,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Checked, ABC):
-    """Base class for all sources of events, with the time range to release.
+    """Base class for all sources of events. A source also states the time range to release.
 
     A source is immutable and picklable.
     """
@@ -149,41 +149,47 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people: False for trips without a rider id."""
+        """Whether rows identify people. False for trips that have no rider id."""
         return True
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``, the time of receipt according to the operator's clock."""
+        """Whether rows have an ``arrival`` column, which holds the time of receipt by the operator's clock."""
         return False
 
     @property
     def recorded(self) -> Source:
-        """The underlying source of the events."""
+        """The source that the events originally come from."""
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return the source reading only user, time and the needed columns among latitude, longitude and place."""
+        """Return a copy of the source that reads only users, times, and the given columns among latitude, longitude
+        and place.
+        """
         return self
 
     def from_start(self) -> FileSource:
-        """Return a source that can be read repeatedly, or raise `DataError` if events can be read only once."""
+        """Return a source that can be read repeatedly. Raise `DataError` if the events can be read only once."""
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """Yield all events from the beginning, block by block. Raises the same errors as `from_start`."""
+        """Yield all events from the beginning, block by block. Raises `DataError` if the events can be read only
+        once.
+        """
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file by name (or of the parameters that generate the events)."""
+        """Return the SHA-256 digest of every input file by name, or a digest of the parameters if the events are
+        generated.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class FileSource(Source):
-    """Base class for rereadable sources: files and synthetic events.
+    """Base class for sources that can be read more than once, such as files and synthetic events.
 
     `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
     """
@@ -195,24 +201,26 @@ class FileSource(Source):
     )
 
     def from_start(self) -> FileSource:
-        """Return this source."""
+        """Return this source, which can be read repeatedly."""
         return self
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """Cut the input into spans of about ``block_rows`` rows in a stable order, or raise `DataError`."""
+        """Split the input into spans of about ``block_rows`` rows, always in the same order. Raises `DataError` if
+        it cannot be read.
+        """
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield the spans from index ``first`` onward in order, endlessly if the source has no end."""
+        """Yield the spans in order, starting at index ``first``. The iterator never ends if the source is unbounded."""
         yield from self.spans()[first:]
 
     @abstractmethod
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read one span as blocks. Every input row appears exactly once, either parsed or rejected."""
+        """Read a span and yield it in blocks. Every input row appears exactly once, either parsed or rejected."""
 
 
 class RowOrder:
-    """Check that rows follow the order stated by their source, across blocks.
+    """Check that rows arrive in the order that their source declares. State is kept across blocks.
 
     Rows out of the time of the run neither count nor are held against others, so that a wrong clock spoils nothing.
 
@@ -229,11 +237,15 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """The time before which no more rows of the run will arrive; the distant past if no order is stated."""
+        """The time before which no more rows of the run will arrive, or `MIN_EVENT_TIME` if the source declares no
+        order.
+        """
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Check the next rows, and raise `DataError` for the first out-of-order row, naming its ``place``."""
+        """Check the order of the next rows. Raise a `DataError` that names the ``place`` of the first row out of
+        order.
+        """
         if self._disorder is None or not len(times):
             return
         reached = latest_before(times, self._from, self._until, self.latest)
@@ -249,7 +261,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """Facts about the run that a live source needs."""
+    """What a live source needs to know about the run."""
 
     grid: WindowGrid
     spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
@@ -259,7 +271,7 @@ class LiveInput:
 
 
 def latest_before(times: Integers, from_: int | None, until: int | None, before: int) -> Integers:
-    """Return the latest event time of the run before each row and after all of them, shape (n_rows + 1,).
+    """Return the latest event time within the run before each row, followed by the latest of all, shape (n_rows + 1,).
 
     An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
     """
@@ -271,7 +283,7 @@ def latest_before(times: Integers, from_: int | None, until: int | None, before:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveSource(Source):
-    """Base class for sources whose events are counted and released as more events arrive."""
+    """Base class for sources whose events are counted and released while more events arrive."""
 
     #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
     by_connector = False
@@ -285,12 +297,13 @@ class LiveSource(Source):
 
     @property
     def factor(self) -> float | None:
-        """Seconds of events replayed per second of real time, or None if unlimited."""
+        """The number of seconds of events to replay per second of real time, or None if there is no limit."""
         return None
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The setting that lets other people's rows decide lateness, and the value that it should have.
+        """The setting that allows other people's rows to affect whether a row is late, and the value it should have
+        instead.
 
         None if that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
@@ -303,25 +316,31 @@ class LiveSource(Source):
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return each reader's initial position on a cluster, which is the same for a resumed run."""
+        """Return the initial position of each reader on a cluster. The positions are the same when a run is resumed."""
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the first input of a run, given its ``counted`` offsets, is no longer available."""
+        """Raise `DataError` if the input from which the run started, given its ``counted`` offsets, is no longer
+        available.
+        """
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the identity of the run's input, or None if it has none or has not been read yet."""
+        """Return an identifier of the input that the run reads, or None if there is none or it has not been read
+        yet.
+        """
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe input that the run should have read but did not; raise `DataError` if the brokers cannot tell."""
+        """Describe any input that the run should have read but did not. Raises `DataError` if the brokers cannot
+        tell.
+        """
         return []
 
     @abstractmethod
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield micro-batches in order, starting at a position, and None while idle.
+        """Yield micro-batches in order, beginning at the position ``start``. Yields None while there is no new input.
 
         ``folder``: where the source may keep files while it reads. ``start``: position (`MicroBatch.end`) to go on
         from; empty: the beginning. ``number``, ``latest``: number of the next micro-batch, and the time reached before
@@ -333,5 +352,5 @@ SOURCES: Registry[Source] = Registry("penstock.pipeline.sources", "source", Sour
 
 
 def is_recorded(source: Source) -> bool:
-    """Return whether the input is finite and can be read again."""
+    """Return whether a source's input is finite and can be read more than once."""
     return isinstance(source.recorded, FileSource) and not getattr(source.recorded, "endless", False)

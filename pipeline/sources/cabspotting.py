@@ -1,4 +1,4 @@
-"""San Francisco taxis: the Cabspotting traces (CRAWDAD epfl/mobility)."""
+"""Taxi traces from San Francisco: the Cabspotting data set (CRAWDAD epfl/mobility)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cabspotting(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Return the cab that a file belongs to.
+        """Return the cab whose trace is stored in the given file.
 
         >>> Cabspotting.user_of("cabs.tar.xz!cabspotting/new_abboip.txt.gz")
         'abboip'
@@ -48,6 +48,6 @@ class Cabspotting(TrackSource):
         return PurePath(file.rpartition("!")[2]).name.split(".")[0].removeprefix("new_")
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """Parse the wanted columns of a batch, reading times as integers if possible."""
+        """Parse the requested columns of a batch. Times are read as integers where possible, which is faster."""
         rows = parse(batch, {**self.types, "time": pl.Int64})
         return super().parse(batch) if rows.raw["time"].null_count() else rows

@@ -1,4 +1,4 @@
-"""Citi Bike trips in New York and Jersey City: starts and ends of rides at stations, without rider ids."""
+"""Citi Bike trips in New York and Jersey City: the start and end of each ride, without rider ids."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Citibike(TextSource):
 
     @property
     def has_people(self) -> bool:
-        """Always False: trips do not identify their riders."""
+        """Always False, since trips do not identify their riders."""
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect, mapping the header to the current column names."""
+        """Return the file's dialect, with the column names in its header mapped to the current ones."""
         line = head.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r")
         try:
             header = next(csv.reader([line]), [])
@@ -84,7 +84,9 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the time, station and coordinate columns of both ends, or raise `DataError` if one is missing."""
+        """Return the time, station and coordinate columns for both ends of a trip. Raise `DataError` if one is
+        missing.
+        """
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -92,7 +94,7 @@ class Citibike(TextSource):
         return {name: pl.Float64 if name.endswith("itude") else pl.String for name in present}
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Yield the starts of a batch's trips, followed by their ends."""
+        """Yield the start of every trip in a batch, followed by the end of every trip."""
         ends = ("start", "end") if self.events_of == "both" else (self.events_of,)
         rows = self.parse(batch)
         both = self.events(rows, batch)
@@ -104,7 +106,9 @@ class Citibike(TextSource):
             rows = replace(rows, problems={})
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the trips as ``user`` and, for each end, the columns of an `EventBlock`, such as ``start_time``."""
+        """Return one row per trip: ``user``, and the columns of an `EventBlock` for each end, such as
+        ``start_time``.
+        """
         raw = rows.raw
         trips = raw["ride"] if "ride" in raw.columns else numbered(rows, batch)
         start, early = (_milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end"))
@@ -121,7 +125,7 @@ class Citibike(TextSource):
 
 
 def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
-    """Map a header's column names to the current names for both ends of a trip.
+    """Map the column names in a header to the current names of the columns for both ends of a trip.
 
     >>> trip_columns(["Start Time", "ended_at", "gender"])
     ('start_time', 'end_time', 'gender')
@@ -132,7 +136,7 @@ def trip_columns(header: Iterable[str]) -> tuple[str, ...]:
 
 
 def has_trips(header: Iterable[str]) -> bool:
-    """Return whether a header has all columns required for trips."""
+    """Return whether a header contains all of the columns that trips require."""
     return set(_NAMES) <= set(trip_columns(header))
 
 

@@ -1,4 +1,4 @@
-"""A synthetic city: places, people, commuters and Markov walkers."""
+"""A synthetic city, with its places and people. People are either commuters or Markov walkers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Purpose = IntEnum(
 
 
 def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float64]:
-    """Draw ``n`` uniform numbers in [0, 1), shape (n,), determined by the arguments alone.
+    """Draw ``n`` uniform random numbers in [0, 1). The same arguments always give the same numbers.
 
     Counter-based: any step costs the same, whatever was drawn before.
 
@@ -37,12 +37,12 @@ def uniforms(seed: int, purpose: Purpose, step: int, n: int) -> NDArray[np.float
 
 
 def choose(cumulative: NDArray[np.float64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw one index per uniform number by inverting a cumulative distribution of shape (k,)."""
+    """Draw one index for each uniform random number by inverting a cumulative distribution of shape (k,)."""
     return np.minimum(np.searchsorted(cumulative, uniform, side="right"), len(cumulative) - 1)
 
 
 class PlaceGrid:
-    """A box of ``rows`` × ``columns`` cells, numbered row by row from the south-west.
+    """A grid of ``rows`` × ``columns`` cells that covers a box. Cells are numbered row by row from the south-west.
 
     The weights are distributions over the cells, shape (n_places,): people live around the centre, work in it, and
     run errands at a few favourite places that the seed decides.
@@ -71,7 +71,7 @@ class PlaceGrid:
 
     @cached_property
     def errands(self) -> NDArray[np.float64]:
-        """Weights of places for errands, following Zipf's law."""
+        """The weight of each place as a destination for errands. Weights follow Zipf's law."""
         rank = np.argsort(np.argsort(uniforms(self.seed, Purpose.LAYOUT, 0, self.n_places)))
         return _normalise(1.0 / (1.0 + rank))
 
@@ -85,7 +85,7 @@ Locations = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class People(ABC):
-    """People who stay at one place during each step and move between steps."""
+    """A population whose members stay at one place during each time step and may move between steps."""
 
     places: PlaceGrid  # where they can be
     n_users: int  # how many they are
@@ -95,22 +95,22 @@ class People(ABC):
 
     @abstractmethod
     def first(self) -> Locations:
-        """Return the places at step 0, shape (n_users,)."""
+        """Return each person's place at step 0, shape (n_users,)."""
 
     @abstractmethod
     def move(self, index: int, before: Locations) -> Locations:
-        """Return the places at step ``index``, given the places at the previous step."""
+        """Return each person's place at step ``index``, given their place at the previous step."""
 
     @abstractmethod
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Return a mask of the users whose place at step ``index`` is redrawn, shape (n_users,)."""
+        """Return a mask, shape (n_users,), of the people whose place at step ``index`` is drawn anew."""
 
     def activity(self, index: int) -> float:
-        """Return the number of events per person during a step, relative to the average."""
+        """Return the number of events per person during a step, relative to the average step."""
         return 1.0
 
     def locations(self, first: int, stop: int) -> Iterator[Locations]:
-        """Yield the places, shape (n_users,), at each step from ``first`` up to but not including ``stop``.
+        """Yield each person's place, shape (n_users,), for the steps from ``first`` up to but not including ``stop``.
 
         Every model forgets the past now and then (`restarts`), so the walk starts only as far back as the person who
         remembers longest: O(n_users) time a step and for those few extra steps, O(n_users) memory.
@@ -152,7 +152,7 @@ ACTIVITY = {"dawn": 0.1, "night": 0.3, "morning": 1.5, "day": 1.2, "evening": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Commuters(People):
-    """Commuters who move between three roles at individual places, with known transition matrices (`REGIMES`).
+    """Commuters who move between home, work and errands according to known transition matrices (`REGIMES`).
 
     A person's home and work place are fixed and differ. An errand is run at a place drawn each time from
     ``places.errands``; a draw of one's own home or work place goes to the next other place instead. So the place
@@ -166,17 +166,19 @@ class Commuters(People):
 
     @cached_property
     def homes(self) -> Locations:
-        """Each user's home, shape (n_users,)."""
+        """Each person's home, shape (n_users,)."""
         return choose(np.cumsum(self.places.homes), uniforms(self.seed, Purpose.HOME, 0, self.n_users))
 
     @cached_property
     def works(self) -> Locations:
-        """Each user's workplace, shape (n_users,), shifted by one if it would coincide with the home."""
+        """Each person's workplace, shape (n_users,). It is moved to the next place if it would coincide with the
+        home.
+        """
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 
     def regime(self, index: int) -> str:
-        """Return a step's regime, which depends on the weekday and hour (UTC) at its start.
+        """Return the regime of a step, which depends on the weekday and hour (UTC) when the step starts.
 
         >>> from penstock.pipeline.sources.city import PlaceGrid
         >>> box = PlaceGrid(rows=2, columns=2, south=0.0, north=1.0, west=0.0, east=1.0, seed=1)
@@ -196,11 +198,11 @@ class Commuters(People):
         return "morning" if hour < 10 else "day" if hour < 16 else "evening"
 
     def first(self) -> Locations:
-        """Return each user's home."""
+        """Return each person's home, where everyone starts."""
         return self.homes.copy()
 
     def move(self, index: int, before: Locations) -> Locations:
-        """Advance each person's chain by one step."""
+        """Advance every person's Markov chain by one step."""
         role = np.where(before == self.homes, HOME, np.where(before == self.works, WORK, ERRAND))
         limits = np.cumsum(REGIMES[self.regime(index)], axis=1)[role]
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
@@ -211,11 +213,11 @@ class Commuters(People):
         return np.where(uniform < limits[:, HOME], self.homes, np.where(uniform < limits[:, WORK], self.works, errand))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Return a mask of the users who restart: everybody at dawn, and nobody at other times."""
+        """Return a mask of the people whose chain restarts: everyone at dawn, and nobody at other times."""
         return np.full(self.n_users, self.regime(index) == "dawn")
 
     def activity(self, index: int) -> float:
-        """Return the `ACTIVITY` of the step's regime."""
+        """Return the level of activity for the step's regime, from `ACTIVITY`."""
         return ACTIVITY[self.regime(index)]
 
 
@@ -228,7 +230,7 @@ _REACH = 0.15
 
 @dataclass(frozen=True, kw_only=True)
 class MarkovPeople(People):
-    """People who move by a homogeneous Markov chain, drawing each place from ``transition[previous place]``.
+    """People who move according to a homogeneous Markov chain: the next place is drawn from ``transition[place]``.
 
     The chain is mixed from three habits: stay (``stay``), go somewhere near (the more it attracts, the likelier), and,
     with chance `RESTART`, go anywhere. People are independent, and the first step is drawn from the stationary
@@ -239,12 +241,12 @@ class MarkovPeople(People):
 
     @cached_property
     def transition(self) -> NDArray[np.float64]:
-        """The transition matrix, shape (n_places, n_places), whose rows sum to 1."""
+        """The transition matrix, shape (n_places, n_places). Each row sums to 1."""
         return (1 - RESTART) * self._remembering + RESTART * self.places.errands
 
     @cached_property
     def initial(self) -> NDArray[np.float64]:
-        """The stationary distribution of places, which also holds at the first step, shape (n_places,)."""
+        """The stationary distribution over places, shape (n_places,), from which the first step is drawn."""
         n = self.places.n_places
         # π (I − (1 − r) Q) = r ν has one solution because the left side is diagonally dominant.
         pi = np.linalg.solve(np.eye(n) - (1 - RESTART) * self._remembering.T, RESTART * self.places.errands)
@@ -252,11 +254,11 @@ class MarkovPeople(People):
         return normalised
 
     def first(self) -> Locations:
-        """Draw the places from ``initial``."""
+        """Draw each person's first place from ``initial``."""
         return choose(np.cumsum(self.initial), uniforms(self.seed, Purpose.START, 0, self.n_users))
 
     def move(self, index: int, before: Locations) -> Locations:
-        """Advance the chain by one step, with independent random numbers per person."""
+        """Advance the chain by one step, drawing independent random numbers for each person."""
         uniform = uniforms(self.seed, Purpose.MOVE, index, self.n_users)
         jumps = choose(np.cumsum(self.places.errands), uniform)
         # All rows of the cumulative matrix in one increasing sequence: row i takes up (i, i + 1].
@@ -264,7 +266,7 @@ class MarkovPeople(People):
         return np.where(self.restarts(index), jumps, np.clip(near, 0, self.places.n_places - 1))
 
     def restarts(self, index: int) -> NDArray[np.bool_]:
-        """Return a mask of the people who jump to a random place at this step."""
+        """Return a mask of the people who jump to a random place in this step."""
         return uniforms(self.seed, Purpose.RESTART, index, self.n_users) < RESTART
 
     @cached_property

@@ -81,7 +81,9 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("encoding", self.encoding, expected) from None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect, with column names from the first line, or else ``column_1``, ``column_2``, …"""
+        """Return the file's dialect. Column names come from the first line, or are ``column_1``, ``column_2``, … if
+        there is no header.
+        """
         for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
@@ -100,7 +102,7 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the mapped columns and their types, or raise a `DataError` that lists the columns if one is
+        """Return the mapped columns and their types. Raise a `DataError` that lists the existing columns if one is
         missing.
         """
         types: dict[str, type[pl.DataType]] = dict.fromkeys(("time", "arrival"), self.time.dtype)
@@ -109,7 +111,7 @@ class Csv(MappedColumns, TextSource):
         return {name: types.get(part, number) for part, name in self.find_columns(columns, file).items()}
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the columns under their common names, with times parsed."""
+        """Rename the columns to the fields of an event, and parse the times."""
         columns = self.find_columns(batch.format.columns, batch.segments[0].file)
         parts = rows.raw.select(pl.col(name).alias(part) for part, name in columns.items())
         frame = self.joined(parts, [segment.file for segment in batch.segments], lambda: rows.segments(batch))
@@ -122,5 +124,5 @@ class Csv(MappedColumns, TextSource):
 
     @property
     def _has_quoted_decimals(self) -> bool:
-        """Whether decimal commas are quoted, which the number parser cannot read."""
+        """Whether numbers with a decimal comma are quoted, in which case the number parser cannot read them."""
         return self.decimal == self.separator

@@ -1,4 +1,4 @@
-"""A live folder whose files are counted and released as more files arrive.
+"""A folder that is watched for new files, whose events are counted and released as they arrive.
 
 It may be on a disk or in an object store (``gs://``, ``s3://``). On Beam's runners one splittable reader
 watches it, the same that the plain loop has. Beam's own `MatchContinuously` is not used: its watermark is the time of
@@ -113,22 +113,22 @@ class Folder(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people, as stated by the source that reads the files."""
+        """Whether rows identify people, according to the source that reads the files."""
         return self.of.has_people
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have a column ``arrival``. Otherwise each row arrives with its file."""
+        """Whether rows have an ``arrival`` column. If not, rows are taken to arrive when their file does."""
         return self.of.has_arrival
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Always None: a row's lateness does not depend on other rows."""
+        """Always None, because no row's lateness depends on any other row."""
         return None
 
     @property
     def recorded(self) -> Folder:
-        """The folder's configuration without the options for watching it."""
+        """The folder's configuration, without the options that concern watching it."""
         return replace(self, disorder=0, checkpoint=0, every=1, idle_after=0, options=None)
 
     @property
@@ -138,14 +138,14 @@ class Folder(LiveSource):
         return self.of
 
     def reading(self, columns: Collection[str]) -> Folder:
-        """Return the folder with its file source restricted to the columns in use."""
+        """Return a copy of the folder whose file source reads only the columns in use."""
         return replace(self, of=self.of.reading(columns))
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield blocks of files as they arrive. A journal in the run's folder records decisions since the latest
-        checkpoint.
+        """Yield blocks of files as the files arrive. Decisions made since the latest checkpoint are recorded in a
+        journal in the run's folder.
         """
         reader = _FileReader(self, run, start, latest)
         journal = Journal(run.spool, number, FolderEntry.decode)
@@ -164,13 +164,15 @@ class Folder(LiveSource):
             number += 1
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the folder's path, since its contents are unbounded."""
+        """Return the SHA-256 digest of the folder's path. The contents are unbounded, so they have no digest."""
         return {"folder": hashlib.sha256(self.files.path.encode()).hexdigest()}
 
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """The content of one micro-batch: a block of a file, or an advance of the clock."""
+    """A journal entry that records the contents of one micro-batch: either a block of a file, or an advance of the
+    clock.
+    """
 
     number: int  # of the micro-batch
     clock: int  # after the micro-batch
@@ -179,7 +181,7 @@ class FolderEntry:
     is_last: bool = True  # whether nothing follows it there
 
     def encode(self) -> str:
-        """Encode the entry as one line."""
+        """Encode the entry as a single line."""
         return json.dumps([self.number, self.clock, self.file, self.block, self.is_last]) + "\n"
 
     @classmethod
@@ -200,7 +202,7 @@ _NOTHING = EventBlock(pl.DataFrame(schema=_COLUMNS), 0)
 
 
 class _Opened:
-    """An open file, read with a look-ahead of one block to recognise the last block."""
+    """An open file. It is read one block ahead so that the last block can be recognised."""
 
     def __init__(self, file: File, files: Files, of: PathSource) -> None:
         self.file, self.number = file, 0
@@ -211,7 +213,9 @@ class _Opened:
         self.following = next(self._blocks, None)
 
     def _original_names(self, of: PathSource, path: str) -> Iterator[EventBlock]:
-        """Yield the file's blocks, with its original name in rejects and errors."""
+        """Yield the file's blocks. Rejects and errors refer to the file by its original name rather than that of a
+        local copy.
+        """
         try:
             for block in of.all_blocks():
                 names = (reject.file.replace(path, self.file.name) for reject in block.rejects)
@@ -221,7 +225,7 @@ class _Opened:
             raise DataError(str(error).replace(path, self.file.name)) from error
 
     def take(self) -> EventBlock:
-        """Return the next block. An empty file yields a single empty block."""
+        """Return the next block. An empty file has a single empty block."""
         block, self._next, self.following = self._next, self.following, next(self._blocks, None)
         self.number += 1
         return _NOTHING if block is None else block
@@ -229,7 +233,7 @@ class _Opened:
 
 @dataclass
 class _FileReader:
-    """Reader that turns arriving files into micro-batches."""
+    """Converts newly arrived files to micro-batches."""
 
     source: Folder
     run: LiveInput
@@ -258,11 +262,11 @@ class _FileReader:
 
     @property
     def finished(self) -> bool:
-        """Whether every window of the run is final."""
+        """Whether all of the run's windows are final."""
         return self.end is not None and self.clock >= self.end
 
     def next(self, number: int) -> FolderEntry | None:
-        """Return the next entry, or None if there is no new input and no window has ended."""
+        """Return the next journal entry, or None if there is no new input and no window has ended."""
         if self.opened is None and not self._waiting:
             self._look_for_files()
         if self.opened is None and self._waiting:
@@ -286,7 +290,7 @@ class _FileReader:
         return FolderEntry(number, clock, file, self.opened.number, is_last)
 
     def micro_batch(self, entry: FolderEntry) -> MicroBatch:
-        """Return an entry's rows as a micro-batch, with lateness determined by each row's arrival."""
+        """Return an entry's rows as a micro-batch. Each row's arrival determines whether it is late."""
         before, block, arrival = self.clock, _NOTHING, np.zeros(0, np.int64)
         if entry.file is not None:
             opened = self.opened or self._open(entry.file, entry.block)  # where a run goes on
@@ -310,7 +314,7 @@ class _FileReader:
         )
 
     def _look_for_files(self) -> None:
-        """Find new files in order of modification, and raise `DataError` if a known file has changed."""
+        """Find new files, ordered by modification time. Raise `DataError` if a known file has changed."""
         if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
             return
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
@@ -333,7 +337,7 @@ class _FileReader:
         self._now = now
 
     def _open(self, file: File, block: int) -> _Opened:
-        """Open a file and skip to one of its blocks."""
+        """Open a file and skip to the given block."""
         self.opened = opened = _Opened(file, self._files, self.source.files)
         for _ in range(block):
             opened.take()

@@ -1,4 +1,4 @@
-"""Foursquare check-ins in New York and Tokyo (TSMC2014), as published and as split by later papers."""
+"""Foursquare check-ins in New York and Tokyo (TSMC2014), either as published or as split by later papers."""
 
 from __future__ import annotations
 
@@ -53,30 +53,32 @@ class Foursquare(TextSource):
     bytes_per_row = 150
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect with the file's header, or the publisher's columns if there is none."""
+        """Return the file's dialect. If the file has no header, the column names are those of the published data
+        set.
+        """
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
         return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns for user, place, coordinates and UTC time, or raise `DataError` if one is missing."""
+        """Return the columns for user, place, coordinates and UTC time. Raise `DataError` if one is missing."""
         missing = [name for name in _WANTED if name not in columns]
         if missing:
             raise DataError(f"{file}: there is no column {missing[0]!r} (columns: {', '.join(columns)})")
         return _WANTED
 
     def spans(self) -> list[Span]:
-        """Return all files as one span."""
+        """Return a single span that contains all files."""
         return [Span(0, tuple(self.files()))]
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows under their common names, with times parsed."""
+        """Rename the columns to the fields of an event, and parse the times."""
         time = first_matching_format(rows.raw["UTC_time"], map(TimeFormat, ("iso", "%a %b %d %H:%M:%S %z %Y")))
         return rows.raw.select("latitude", "longitude", user="user_id", time=time, place="POI_id")
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span, rejecting rows that duplicate those of an earlier file."""
+        """Read a span's files. Rows that duplicate a row of an earlier file are rejected."""
         seen: pl.DataFrame | None = None
         order: dict[str, int] = {}
         for batch in self.batches(span):

@@ -1,4 +1,4 @@
-"""GeoLife: GPS tracks of people in and around Beijing."""
+"""GeoLife, a data set of GPS trajectories recorded mostly in and around Beijing."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class Geolife(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Return the user from the folder of a track, ignoring ``Trajectory``, or else from the file name."""
+        """Return the user to whom a track belongs: the closest folder that is not named ``Trajectory``, falling back
+        to the file name.
+        """
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows with their folder's user and a combined date and time."""
+        """Combine date and time into timestamps, and set the user to the one whose folder contains the file."""
         time = pl.concat_str("date", pl.lit(" "), "clock")
         return super().events(replace(rows, raw=rows.raw.select("latitude", "longitude", time=time)), batch)

@@ -1,4 +1,4 @@
-"""JSON files whose events are the objects of a list, or one object per line."""
+"""JSON files in which each event is an object, either in a list or on a line of its own."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Json(MappedColumns, PathSource):
     bytes_per_row = 400
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span. The line number in a reject is its object's 1-based index."""
+        """Read a span's files. The line number of a reject is the 1-based index of its object."""
         order = RowOrder(self, span.after)
         for file, stream in open_inputs(span.files, self.patterns):
             columns, row = dict[str, str](), 0
@@ -68,7 +68,7 @@ class Json(MappedColumns, PathSource):
                 row += len(objects)
 
     def objects(self, file: str, stream: IO[bytes]) -> Iterator[list[Any]]:
-        """Yield a file's objects in batches, with the text of any line that is not an object."""
+        """Yield a file's objects in batches. A line that does not contain an object is yielded as text."""
         lists = lists_of(file, stream)
         records = self.records or next(iter(lists if len(lists) == 1 else ("",)))
         if records not in lists:
@@ -91,7 +91,7 @@ class Json(MappedColumns, PathSource):
         problem = pl.when(is_object).then(pl.col("problem")).otherwise(pl.lit("not a JSON object"))
 
         def raw(rows: list[int]) -> list[str]:
-            """Return objects as text."""
+            """Return the given objects as text."""
             texts = (json.dumps(objects[row], ensure_ascii=False) for row in rows)
             return [raw_text(text.encode("utf-8", "replace")) for text in texts]
 
@@ -100,7 +100,7 @@ class Json(MappedColumns, PathSource):
 
 
 def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
-    """Return a document's lists of objects by path, or the objects on a file's lines under the path ""."""
+    """Return every list of objects in a document by its path. In a file with one object per line, the path is ""."""
     lines = (line for line in stream if line.strip())
     head = list(islice(lines, 2))
     first = _parsed(head[0]) if head else ""
@@ -113,7 +113,7 @@ def lists_of(file: str, stream: IO[bytes]) -> dict[str, Iterable[Any]]:
 
 
 def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
-    """Return a document's lists of objects by path.
+    """Return every list of objects in a JSON value by its path.
 
     >>> lists_in({"version": "1.2.0", "data": {"trips": [{"trip_id": "a"}]}, "ttl": [1]})
     {'data.trips': [{'trip_id': 'a'}]}
@@ -127,7 +127,8 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of plain values in objects. A list contributes its first entry, or its first two numbers.
+    """Return the paths of all scalar values in the objects. For a list, only the first entry is considered, or the
+    first two numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']
@@ -146,7 +147,7 @@ def names_in(objects: Iterable[Any]) -> dict[str, None]:
 
 
 def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
-    """Return the values at a path in objects as text, with null for anything but text or numbers.
+    """Return the value at a path in each object as text. Anything other than text or a number becomes null.
 
     >>> text_at("user", [{"user": 7}, {"user": 7.0}, {"user": 7.5}]).to_list()
     ['7', '7', '7.5']
@@ -156,12 +157,12 @@ def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
 
 
 def _exact(value: float) -> int | str:
-    """Return the integer equal to a float if it is unambiguous, or else the float's text."""
+    """Return the integer that a float represents, or the float's text if the integer would be ambiguous."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
 def _at(name: str, value: Any) -> Any:
-    """Return the value at a path inside another value, or None if there is none."""
+    """Return the value at a path within another value, or None if the path does not exist."""
     for step in name.split("."):
         try:
             value = value[int(step)] if isinstance(value, list) else value.get(step)
@@ -171,7 +172,7 @@ def _at(name: str, value: Any) -> Any:
 
 
 def _parsed(line: bytes) -> Any:
-    """Return the object on a line, or the text of the line if it is not an object."""
+    """Return the object on a line, or the text of the line if it does not contain an object."""
     try:
         value = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A Kafka topic as a live source, counted and released as its events arrive."""
+"""A Kafka topic as a live source. Events are counted and released as they arrive."""
 
 from __future__ import annotations
 
@@ -67,20 +67,24 @@ class Kafka(KafkaSettings):
 
     @property
     def recorded(self) -> Kafka:
-        """The topic's configuration without the options for reading it."""
+        """The topic's configuration, without the options that concern reading it."""
         plain = replace(self, disorder=0, checkpoint=0, options={}, group=None, patience=None)
         return replace(plain, dead_letters=None)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield messages as they arrive. A journal stored with the run records decisions since the last checkpoint."""
+        """Yield messages as they arrive. Decisions made since the latest checkpoint are recorded in a journal in the
+        run's folder.
+        """
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return each reader's position: initially one per partition, but at most ``run.max_readers``."""
+        """Return the initial position of each reader: one reader per partition, but no more than
+        ``run.max_readers``.
+        """
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -89,7 +93,7 @@ class Kafka(KafkaSettings):
         return [PartitionAssignment(reader, n_readers).as_state() for reader in range(n_readers)]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` unless the topic still holds the first offsets of the run."""
+        """Raise `DataError` if the topic no longer contains the offsets at which the run started."""
         with closing(kafka.Consumer(self)) as consumer:
             if self.topic_id(run) is not None:
                 self._check_topic(run, consumer)
@@ -98,12 +102,12 @@ class Kafka(KafkaSettings):
                     raise consumer.lost_offsets_error(partition, first, low)
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return the topic's broker-assigned identifier, or None if it has not been read yet."""
+        """Return the identifier that the brokers assigned to the topic, or None if it has not been read yet."""
         path = run.spool / _TOPIC
         return path.read_text() if path.exists() else None
 
     def _check_topic(self, run: LiveInput, consumer: kafka.Consumer) -> None:
-        """Raise `DataError` if the topic was recreated after the run began."""
+        """Raise `DataError` if the topic has been recreated since the run began."""
         consumer.partitions()  # says in words what is wrong where no broker answers
         now = consumer.topic_id()
         if not write_first(run.spool / _TOPIC, now.encode()) and (begun := self.topic_id(run)) != now:
@@ -114,7 +118,8 @@ class Kafka(KafkaSettings):
             )
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe unread messages that were appended before the last window was final, including whole partitions.
+        """Describe unread messages, or entire unread partitions, that were appended before the last window became
+        final.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
         the readers alone know how far it goes, but every partition with a message has one.
@@ -143,6 +148,6 @@ class Kafka(KafkaSettings):
         return words
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the topic's address, since its contents are unbounded."""
+        """Return the SHA-256 digest of the topic's address. The contents are unbounded, so they have no digest."""
         text = json.dumps([self.brokers, self.topic])
         return {f"kafka:{self.topic}": hashlib.sha256(text.encode()).hexdigest()}

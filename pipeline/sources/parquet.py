@@ -52,7 +52,7 @@ class Parquet(MappedColumns, PathSource):
     patterns = ("*.parquet", "*.pq")
 
     def spans(self) -> list[Span]:
-        """Cut the input at row groups into spans of about ``block_rows`` rows each.
+        """Split the input into spans of about ``block_rows`` rows each, at row group boundaries.
 
         Raises `DataError` for a file that is no Parquet, a missing column, or users of different types.
         """
@@ -76,7 +76,9 @@ class Parquet(MappedColumns, PathSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read row groups of one file, or several whole files. The line number in a reject is its 1-based row."""
+        """Read several whole files, or some row groups of a single file. The line number of a reject is its 1-based
+        row.
+        """
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:
@@ -107,7 +109,7 @@ class Parquet(MappedColumns, PathSource):
         )
 
         def as_text(rows: list[int]) -> list[str]:
-            """Return rows as text, including those with times outside Python's range."""
+            """Return the given rows as text, including rows whose times are outside the range that Python supports."""
             columns = {}
             for name, column in zip(raw.columns, batch.take(pa.array(rows, pa.int64())).columns if rows else ()):
                 if pa.types.is_timestamp(column.type):  # its zone may be one that nobody knows
@@ -135,7 +137,7 @@ class Parquet(MappedColumns, PathSource):
 
 
 def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
-    """Yield runs of consecutive row groups with about ``n_rows`` rows each."""
+    """Group consecutive row groups so that each group of them has about ``n_rows`` rows."""
     start = stop = 0
     for size in groups:
         if stop > start and stop + size - start > n_rows:
@@ -156,7 +158,7 @@ def _users(column: pl.Series) -> pl.Series:
 
 
 def _too_large(column: pl.Series, users: pl.Series) -> pl.Series:
-    """Return the problem for rows with integer users that are too large for `_users`."""
+    """Return an error message for each row whose integer user id is too large to be represented exactly."""
     problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(column))
     if not column.dtype.is_numeric() or not (missing := users.is_null()).any():
         return problem
@@ -188,7 +190,7 @@ def _open(file: str) -> pq.ParquetFile:
 
 @contextmanager
 def _read_from(file: str) -> Iterator[None]:
-    """Convert the library's errors for damaged or unsupported files to `DataError`."""
+    """Convert errors that the Parquet library raises for damaged or unsupported files to `DataError`."""
     try:
         yield
     except _DAMAGE as error:
@@ -196,7 +198,7 @@ def _read_from(file: str) -> Iterator[None]:
 
 
 def _next(batches: Iterator[pa.RecordBatch], file: str) -> pa.RecordBatch | None:
-    """Return the next batch, with its text validated as UTF-8, or None at the end."""
+    """Return the next batch after checking that its text is valid UTF-8, or None at the end of the file."""
     with _read_from(file):
         batch = next(batches, None)
         if batch is not None:

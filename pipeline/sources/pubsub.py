@@ -1,4 +1,4 @@
-"""A Pub/Sub subscription as a live source, read by Beam's connector on runners that have one."""
+"""A Pub/Sub subscription as a live source. Beam's connector reads it, on runners that support the connector."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Always None: a row's lateness depends on its own publication time."""
+        """Always None, because a row's lateness depends only on the time at which it was published."""
         return None
 
     @property
     def recorded(self) -> Pubsub:
-        """The subscription's configuration without the options for reading it."""
+        """The subscription's configuration, without the options that concern reading it."""
         return replace(self, checkpoint=0)
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Raise `DataError`, since only Beam's connector can read the subscription."""
+        """Raise `DataError`, because only Beam's connector can read the subscription."""
         raise DataError(f"{self.subscription}: is read by Beam's connector")
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the subscription's name, since its contents are unbounded."""
+        """Return the SHA-256 digest of the subscription's name. The contents are unbounded, so they have no digest."""
         return {"pubsub": hashlib.sha256(self.subscription.encode()).hexdigest()}

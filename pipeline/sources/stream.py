@@ -1,4 +1,4 @@
-"""Replay of a recorded source as a live stream."""
+"""Replay a recorded source as a live stream."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class Stream(LiveSource):
 
     @property
     def factor(self) -> float | None:
-        """The speed-up factor, or None if the speed is unlimited."""
+        """The speed-up factor, or None if there is no speed limit."""
         return None if self.speed == "max" else float(self.speed[:-1])
 
     @property
     def clock(self) -> str | None:
-        """The column by which events are sorted, or None to keep the source's order."""
+        """The column by which events are sorted, or None if they keep the order of the source."""
         if self.until is None:
             return None
         if self.order != "arrival":
@@ -111,7 +111,7 @@ class Stream(LiveSource):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The flaw of a clock derived from the events alone (see `LiveSource`), or None if they are sorted by it."""
+        """See `LiveSource.lateness_flaw`. None if the events are sorted by the clock that decides lateness."""
         if self.clock is not None:
             return None
         if self.until is None:
@@ -130,13 +130,14 @@ class Stream(LiveSource):
 
     @property
     def recorded(self) -> Source:
-        """The replayed source."""
+        """The source that is replayed."""
         return self.of
 
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield the source's events in micro-batches cut by time. Temporary files for sorting go to ``folder``.
+        """Yield the source's events in micro-batches, each covering a short interval of time. Temporary files for
+        sorting are written to ``folder``.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.
@@ -155,12 +156,12 @@ class Stream(LiveSource):
                         number += 1
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Record the input files' names and sizes, and return the single reader's initial state."""
+        """Record the names and sizes of the input files, and return the initial position of the only reader."""
         write_first(run.spool / _INPUT, json.dumps(self._sizes()).encode())
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Check that every input file still exists and has not shrunk (see `LiveSource`)."""
+        """Check that every input file still exists and has not become smaller (see `LiveSource.check_beginning`)."""
         path = run.spool / _INPUT
         begun, now = json.loads(path.read_bytes()) if path.exists() else {}, self._sizes()
         if lost := sorted(file for file, size in begun.items() if now.get(file, -1) < size):
@@ -178,11 +179,11 @@ class Stream(LiveSource):
         return {file: Path(file).stat().st_size for file in sorted(files)}
 
     def from_start(self) -> FileSource:
-        """Return the replayed source."""
+        """Return the source that is replayed."""
         return self.of.from_start()
 
     def digests(self) -> dict[str, str]:
-        """Return the digests of the replayed source."""
+        """Return the digests of the source that is replayed."""
         return self.of.digests()
 
 
@@ -232,14 +233,14 @@ Chunks = Generator[tuple[int, Iterator[EventBlock]]]
 
 
 def _chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
-    """Yield one chunk per span, in source order."""
+    """Yield one chunk per span, in the order of the source."""
     of = source.from_start()
     for span in of.spans_from(first):
         yield span.index, (run.ingest(block) for block in of.read(span))
 
 
 def _sort_chunks(source: Stream, run: LiveInput, spool: Path, first: int) -> Chunks:
-    """Yield the chunks in clock order. Rows with equal times keep the source's order.
+    """Yield the chunks sorted by the clock. Rows with the same time keep the order of the source.
 
     One pass shares the rows out to pieces of equal time on disk; these are sorted when their turn comes, as many
     together as fill a block.

@@ -1,4 +1,4 @@
-"""A synthetic city: any number of events in time order, generated from a seed."""
+"""A synthetic city. Generates any number of events from a seed, in order of time."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The people and their movement; for ``markov`` with ``transition`` and ``initial``, the true model."""
+        """The city's people and how they move. For ``markov``, its ``transition`` and ``initial`` attributes are the
+        true model.
+        """
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
@@ -129,7 +131,7 @@ class Synthetic(FileSource):
         return Commuters(step=self.step, **facts)
 
     def spans(self) -> list[Span]:
-        """Split the time range into spans of at least one day, or raise `DataError` for an endless city."""
+        """Divide the time range into spans of at least one day. Raise `DataError` if the time range is unbounded."""
         if self.until is None:
             raise DataError("an endless synthetic city has no end to read to: stream it, or give until or days")
         n_steps = math.ceil((self.until - self.city.start) / self.step)
@@ -138,7 +140,9 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(range(0, n_steps, size))]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield spans as `FileSource` does. An endless city has one span per day."""
+        """Yield the spans in order, starting at index ``first``. If the time range is unbounded, each span is one
+        day long.
+        """
         if self.until is not None:
             yield from super().spans_from(first)
             return
@@ -147,7 +151,7 @@ class Synthetic(FileSource):
             yield Span(index, (), index * size, (index + 1) * size)
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Yield the events of a span in time order."""
+        """Yield a span's events in order of time."""
         assert span.stop is not None
         city = self.city
         waiting: list[pl.DataFrame] = []
@@ -170,11 +174,11 @@ class Synthetic(FileSource):
         return EventBlock(frame, len(frame)).pieces(self.block_rows)
 
     def during(self, city: People, index: int, locations: Locations) -> pl.DataFrame:
-        """Return the events of a step, ordered by user, with people's place numbers."""
+        """Return the events of one step, sorted by user. Locations are given as place numbers."""
         import polars as pl
 
         def draw(purpose: Purpose, n: int) -> NDArray[np.float64]:
-            """Draw random numbers for the step."""
+            """Draw uniform random numbers for this step."""
             return uniforms(self.seed, purpose, index, n)
 
         extra = max(0.0, self._mean_events * city.activity(index) - self.min_events)
@@ -191,7 +195,7 @@ class Synthetic(FileSource):
         return events if self.until is None else events.filter(pl.col("time") < self.until)
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of the parameters that determine the events."""
+        """Return the SHA-256 digest of all parameters that affect the events."""
         values = dataclasses.asdict(self)
         del values["block_rows"]
         return {"synthetic": hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()}
@@ -202,7 +206,7 @@ class Synthetic(FileSource):
 
 
 def _poisson(mean: float) -> NDArray[np.float64]:
-    """Return a cumulative Poisson distribution, truncated where its tail is below double precision.
+    """Return the cumulative Poisson distribution, truncated once the tail is negligible in double precision.
 
     >>> _poisson(0.0)[:2].tolist(), bool(abs(_poisson(700.0)[-1] - 1) < 1e-9)
     ([1.0, 1.0], True)

@@ -1,4 +1,4 @@
-"""T-Drive: GPS reports from taxis in Beijing."""
+"""T-Drive, a data set of GPS positions reported by taxis in Beijing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Tdrive(TrackSource):
     types = MappingProxyType({"user": pl.Int64, "time": pl.String, "latitude": pl.Float64, "longitude": pl.Float64})
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Detect from a file's first character whether it has a header line."""
+        """Determine from the first character of a file whether it has a header line."""
         return replace(self.dialect, n_lines=int(head[:1].isalpha()))
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the events, and mark missing positions."""
+        """Convert the rows to events, and mark those without a position."""
         return super().events(rows, batch).with_columns(without_position().alias("problem"))

@@ -1,4 +1,4 @@
-"""Mapping of table columns to event fields, and the format of their times."""
+"""Mapping from the columns of a table to the fields of an event, including the time format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DAY = re.compile(r"(?<!\d)(\d{4})([-_./]?)(\d{2})\2(\d{2})(?!\d)")
 
 @dataclass(frozen=True, kw_only=True)
 class MappedColumns(Checked):
-    """Parameters of sources whose tables may have arbitrary columns."""
+    """Parameters shared by sources whose tables may have arbitrary column names."""
 
     columns: dict[str, str] = parameter(
         factory=dict,
@@ -55,21 +55,21 @@ class MappedColumns(Checked):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether a column is mapped to ``arrival``."""
+        """Whether a column is mapped to the field ``arrival``."""
         return bool(self.columns.get("arrival"))
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people; False if ``user`` is mapped to an empty column name."""
+        """Whether rows identify people. False if ``user`` is mapped to an empty column name."""
         return self.columns.get("user") != ""
 
     @property
     def time(self) -> TimeFormat:
-        """The time format."""
+        """The format in which times are written."""
         return TimeFormat(self.time_format, self.time_zone)
 
     def timed(self, events: pl.DataFrame) -> pl.DataFrame:
-        """Parse event times, and add a column ``problem`` that explains unreadable ones."""
+        """Parse the event times, and add a ``problem`` column that explains why a time could not be parsed."""
         instants = [name for name in ("time", "arrival") if name in events.columns]
         parsed = events.with_columns(
             self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
@@ -82,13 +82,13 @@ class MappedColumns(Checked):
         return parsed.with_columns(problem)
 
     def reading(self, columns: Collection[str]) -> Self:
-        """Return the source without unneeded columns, so that errors in them are ignored."""
+        """Return a copy of the source without the columns that are not needed, so that errors in them do not matter."""
         left_out = [part for part in EVENT_COLUMNS[2:] if part not in columns]
         left_out += ["point"] if "latitude" in left_out else []
         return replace(self, columns=self.columns | dict.fromkeys(left_out, ""))
 
     def find_columns(self, names: Sequence[str], file: str) -> dict[str, str]:
-        """Return the column name of each available event field.
+        """Return the name of the column that holds each event field.
 
         A column that is named in ``columns`` must exist once, one with an empty name is left out, and the others are
         taken under their own name if they exist. Raises `DataError`, with the columns there are, if one is missing.
@@ -120,7 +120,7 @@ class MappedColumns(Checked):
     def joined(
         self, parts: pl.DataFrame, files: Sequence[str], file_of: Callable[[], NDArray[np.int64]] | None = None
     ) -> pl.DataFrame:
-        """Join the day to ``time``, and convert ``point`` to coordinates and a column ``problem``.
+        """Combine date and time into one column, and convert ``point`` to coordinates and a ``problem`` column.
 
         ``file_of``: returns each row's index in ``files``, where there may be several.
         """
@@ -132,7 +132,8 @@ class MappedColumns(Checked):
 
 
 def day_in(file: str) -> str:
-    """Return the day in the name of a file, or else of the nearest folder around it, or raise `DataError`.
+    """Return the date in a file's name, or in the name of the closest folder that has one. Raise `DataError` if there
+    is none.
 
     >>> day_in("taps/2026-11-28.csv"), day_in("day=20261128/part-0.parquet"), day_in("2026/11/28/taps.csv")
     ('2026-11-28', '2026-11-28', '2026-11-28')
@@ -155,7 +156,7 @@ def day_in(file: str) -> str:
 
 
 def join_date(frame: pl.DataFrame) -> pl.DataFrame:
-    """Prepend the column ``date``, if present, to ``time``, separated by a space."""
+    """Prepend the ``date`` column, if there is one, to the ``time`` column, separated by a space."""
     if "date" not in frame.columns:
         return frame
     day, clock = (pl.col(name).cast(pl.String) for name in ("date", "time"))
@@ -165,8 +166,8 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def positions(points: pl.Series) -> list[pl.Series]:
-    """Convert points to latitudes, longitudes and problems. Points are well-known text, or well-known binary as bytes
-    or hexadecimal digits, longitude first, perhaps with the code of WGS 84.
+    """Convert points to latitudes, longitudes and error messages. Points may be well-known text, or well-known binary
+    as bytes or hexadecimal digits. The longitude comes first, and WGS 84 may be given as the reference system.
 
     >>> [column.to_list() for column in positions(pl.Series(["SRID=4326;POINT (8.5 47.4)", "POINT EMPTY"]))][:2]
     [[47.4, None], [8.5, None]]

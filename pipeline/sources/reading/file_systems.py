@@ -1,4 +1,5 @@
-"""Files on a local disk, or objects in a store (S3, Google Cloud Storage, Azure) or on HDFS through fsspec.
+"""File access: local files, or remote files on HDFS and in object stores (S3, Google Cloud Storage, Azure) by way of
+fsspec.
 
 A process that reads or writes objects does so for itself, on every runner: Beam's file systems serve only what Beam
 itself keeps, such as the staging of a job.
@@ -27,7 +28,7 @@ LIBRARIES = {"abfs": "adlfs", "gs": "gcsfs", "hdfs": "pyarrow", "s3": "s3fs"}
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path names a remote file system.
+    """Return whether a path refers to a remote file system.
 
     >>> is_url("s3://bucket/in"), is_url("/var/spool/in")
     (True, False)
@@ -36,7 +37,7 @@ def is_url(path: str) -> bool:
 
 
 def file_system(url: str, options: Mapping[str, str], field: str) -> Any:
-    """Return fsspec's file system for a URL, or raise `MissingLibrary` or `ConfigError`.
+    """Return the fsspec file system for a URL. Raise `MissingLibrary` or `ConfigError` if it is not available.
 
     ``options`` are those of its class; a value may stand for a secret (``env:``, ``file:``). ``field``: key of the URL
     in the configuration, for errors.
@@ -68,7 +69,7 @@ def file_system(url: str, options: Mapping[str, str], field: str) -> Any:
 
 
 class File(NamedTuple):
-    """Metadata of a file: modification time (nanoseconds since 1970), name and size."""
+    """A file's metadata: its modification time in nanoseconds since the Unix epoch, its name and its size."""
 
     written: int
     name: str
@@ -76,12 +77,12 @@ class File(NamedTuple):
 
     @property
     def arrival(self) -> int:
-        """The arrival time of the file's rows, in milliseconds since 1970."""
+        """The arrival time of the file's rows, in milliseconds since the Unix epoch."""
         return self.written // 1_000_000
 
 
 class Unanswered(DataError):
-    """Raised if files cannot currently be listed or read but a retry may succeed."""
+    """Raised if files cannot be listed or read at the moment, but a retry may succeed."""
 
 
 class LocalFiles:
@@ -98,7 +99,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def listing(self) -> dict[str, File]:
-        """Return the existing files by name, or raise `Unanswered` if they cannot be listed."""
+        """Return all existing files by name. Raise `Unanswered` if they cannot be listed."""
         listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -117,7 +118,7 @@ class LocalFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Yield the local path of a file or of a copy of it.
+        """Check that a file has not changed, and yield its path.
 
         Raises `Unanswered` if it cannot be read, `DataError` if it is gone or is not what it was when it was found.
         """
@@ -143,7 +144,9 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Objects below a URL or matching a pattern, copied to a temporary folder for reading."""
+    """Remote objects whose names start with a URL or match a pattern. Each is copied to a temporary folder before it
+    is read.
+    """
 
     def __init__(self, source: PathSource, options: Mapping[str, str]) -> None:
         self._path, self._is_pattern = source.path, glob.has_magic(source.path)
@@ -152,7 +155,7 @@ class RemoteFiles:
         self._system = file_system(self._path, options, "source.of.path")
 
     def listing(self) -> dict[str, File]:
-        """Return the existing files by name, as `LocalFiles.listing` does."""
+        """Return all existing files by name, like `LocalFiles.listing`."""
         look = self._system.glob if self._is_pattern else self._system.find
         with _translate_errors(self._path, "listed"):
             objects = look(self._path, detail=True).values()
@@ -161,7 +164,7 @@ class RemoteFiles:
 
     @contextmanager
     def local(self, file: File) -> Iterator[str]:
-        """Yield the path of a local copy of a file."""
+        """Copy the file to a temporary folder, and yield the path of the copy."""
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             path = os.path.join(folder, os.path.basename(file.name))
             with _translate_errors(file.name, "read"):
@@ -185,7 +188,7 @@ _MODIFIED = ("LastModified", "last_modified", "mtime", "created")
 
 @contextmanager
 def _translate_errors(path: str, action: str) -> Iterator[None]:
-    """Convert any error of a file system or its client to `Unanswered`."""
+    """Convert any error raised by a file system or its client library to `Unanswered`."""
     try:
         yield
     except PenstockError:
@@ -199,7 +202,7 @@ Files = LocalFiles | RemoteFiles
 
 
 def _patterns(source: PathSource) -> tuple[str, ...]:
-    """Return the file name patterns of a source, including those of archives if the source unpacks them."""
+    """Return the file name patterns that a source accepts, including archives if the source can unpack them."""
     return source.patterns + ARCHIVES if isinstance(source, TextSource) else source.patterns
 
 

@@ -1,4 +1,4 @@
-"""Input files: listing, archives, compression and digests."""
+"""Input files: how they are listed, unpacked, decompressed and hashed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARCHIVES = ("*.tar", "*.tar.*", "*.tgz", "*.txz", "*.zip")
 
 
 def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
-    """List the files below a path in order of name, or raise `DataError` if there are none.
+    """List the files below a path, sorted by name. Raise `DataError` if there are none.
 
     ``path``: a file (taken whatever its name), a glob (``**`` allowed), or a directory, from which and below which
     those named like ``patterns`` are taken, compressed or not, or else archives.
@@ -57,7 +57,7 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a file name, with or without a compression suffix, matches one of the patterns.
+    """Return whether a file name matches one of the patterns, either as it is or without its compression suffix.
 
     >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
     (True, False)
@@ -70,7 +70,7 @@ def matches(file: str, patterns: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PathSource(FileSource):
-    """Base class for file sources. Each worker reads whole files: several small ones or one large one."""
+    """Base class for sources that read files. Each worker reads whole files: one large file or several small ones."""
 
     path: str = parameter(kind="path", doc="a file, a directory, a pattern such as data/*.csv, or an archive")
 
@@ -79,11 +79,11 @@ class PathSource(FileSource):
     bytes_per_row: ClassVar[int]
 
     def files(self) -> list[str]:
-        """Return the input files in reading order."""
+        """Return the input files in the order in which they are read."""
         return list_files(self.path, self.patterns)
 
     def spans(self) -> list[Span]:
-        """Group whole files into spans of about ``block_rows`` rows."""
+        """Group the files into spans of about ``block_rows`` rows. A file is never split."""
         groups: list[list[str]] = []
         size = 0
         for file in self.files():
@@ -96,7 +96,9 @@ class PathSource(FileSource):
         return [Span(index, tuple(group)) for index, group in enumerate(groups)]
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file, by its path below ``path``, or its name."""
+        """Return the SHA-256 digest of every input file. Files are identified by their path relative to ``path``, or
+        by name.
+        """
 
         def digest(file: str) -> str:
             with open(file, "rb") as stream:
@@ -115,7 +117,7 @@ class PathSource(FileSource):
 
 
 class Limits(NamedTuple):
-    """Limits on the unpacked size of a file."""
+    """Limits on the size of a file after unpacking."""
 
     free_bytes: int = 64 << 20
     expansion: int = 200  # bytes beyond the free ones, for each byte of the file
@@ -145,7 +147,8 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield each input's name (``archive!member`` for a member) and stream, to be consumed before the next.
+    """Yield the name (``archive!member`` for an archive member) and stream of each input. Each stream must be consumed
+    before the next one is requested.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -172,14 +175,14 @@ def open_inputs(
 
 
 class _Allowance:
-    """The remaining bytes and members that a file and its contents may unpack to."""
+    """The number of bytes and archive members that may still be unpacked from a file."""
 
     def __init__(self, file: str, limits: Limits) -> None:
         self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
         self.max_members = self.members = limits.members
 
     def enter(self, file: str, member: str) -> None:
-        """Count an archive member, or raise `DataError` if there are too many or its path points outside."""
+        """Count an archive member. Raise `DataError` if there are too many or if its path leads outside the archive."""
         self.members -= 1
         if self.members < 0:
             raise DataError(f"{file}: has more than {self.max_members:,} members; unpack it yourself if you trust it")
@@ -189,17 +192,17 @@ class _Allowance:
 
 
 class _Guarded(io.RawIOBase):
-    """Output of a decompressor, limited by the number of bytes actually unpacked."""
+    """A decompressed stream that raises an error once too many bytes have been unpacked."""
 
     def __init__(self, name: str, stream: IO[bytes], allowance: _Allowance) -> None:
         self._name, self._stream, self._allowance = name, stream, allowance
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, since the stream can be read from."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into a buffer, and count the unpacked bytes."""
+        """Read bytes into a buffer, counting them towards the limit."""
         try:
             data = self._stream.read(len(buffer))
         except _DAMAGE as error:
@@ -215,7 +218,7 @@ class _Guarded(io.RawIOBase):
 
 
 def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.BufferedReader:
-    """Return a stream's decompressed content, guarded by the allowance if compressed."""
+    """Return a stream's decompressed contents. The allowance applies only if the stream is compressed."""
     head = raw.peek(6)
     if head.startswith(_GZIP):
         stream: Any = gzip.GzipFile(fileobj=raw)
@@ -231,7 +234,9 @@ def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.
 
 
 def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[], Any] | None]]:
-    """Yield the name of each archive member and a function that opens it (None if it is not a file)."""
+    """Yield each archive member's name and a function that opens it, or None instead of the function if it is not a
+    file.
+    """
     if is_zip:
         with zipfile.ZipFile(stream) as zipped:
             for entry in zipped.infolist():
@@ -243,5 +248,5 @@ def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[]
 
 
 def single_line(error: BaseException) -> str:
-    """Return a library's error message as one printable line."""
+    """Return a third-party error message as a single printable line."""
     return " ".join(str(error).split()).encode("ascii", "backslashreplace").decode() or type(error).__name__

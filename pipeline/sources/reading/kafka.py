@@ -1,4 +1,4 @@
-"""Kafka consumer: messages, offsets, arrival times, commits and micro-batches."""
+"""Kafka consumer: reads messages, tracks offsets and arrival times, commits positions and forms micro-batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Messages = dict[int, list[Any]]
 
 
 class Consumer:
-    """Consumer of all partitions of a topic, ordered by partition and offset.
+    """Consumer of all of a topic's partitions. Messages are returned in order of partition and offset.
 
     Positions are in the run's own checkpoints, never taken from a consumer group.
 
@@ -89,7 +89,9 @@ class Consumer:
         self._client.close()
 
     def unreadable_reason(self) -> str | None:
-        """Return why the topic cannot currently be read, or None if a broker confirms that everything was read."""
+        """Return the reason why the topic cannot be read at the moment, or None if a broker confirms that everything
+        was read.
+        """
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except self._kafka.KafkaException as error:
@@ -101,7 +103,7 @@ class Consumer:
         return f"no broker has partition {leaderless[0]}" if leaderless else None
 
     def partitions(self) -> list[int]:
-        """Return the partitions of the topic."""
+        """Return the topic's partitions."""
         until = time.monotonic() + ANSWER
         while True:
             try:
@@ -118,7 +120,7 @@ class Consumer:
         return sorted(topic.partitions)
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """Return a partition's first available offset and its next offset to be written."""
+        """Return the first offset that is available in a partition, and the next one that will be written."""
         try:
             place = self._kafka.TopicPartition(self.topic, partition)
             low, high = self._client.get_watermark_offsets(place, timeout=ANSWER)
@@ -127,7 +129,7 @@ class Consumer:
         return int(low), int(high)
 
     def listed(self) -> list[int] | None:
-        """Return a broker's current list of the topic's partitions, or None if the answer is incomplete."""
+        """Return the topic's partitions as currently reported by a broker, or None if the answer is incomplete."""
         try:
             # Not over the connection on which messages are waited for: a broker answers one request of it at a time.
             topic = self._administrator().list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
@@ -138,19 +140,19 @@ class Consumer:
         return partitions if is_whole and topic.error is None else None
 
     def assign(self, offsets: Mapping[int, int]) -> None:
-        """Start reading additional partitions, each from a given offset."""
+        """Start reading additional partitions, each from the given offset."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._assigned |= offsets
         self._waiting |= {partition: deque() for partition in offsets}
         self._client.incremental_assign(places)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Commit each partition's next offset to read, without waiting for an acknowledgement."""
+        """Commit the next offset to read in each partition, without waiting for an acknowledgement."""
         places = [self._kafka.TopicPartition(self.topic, *place) for place in offsets.items()]
         self._client.commit(offsets=places, asynchronous=True)
 
     def pause(self, partitions: set[int]) -> None:
-        """Pause exactly the given partitions, and resume all others."""
+        """Pause the given partitions and resume all others."""
         places = self._kafka.TopicPartition
         if begins := partitions - self._paused:
             self._client.pause([places(self.topic, partition) for partition in begins])
@@ -160,7 +162,7 @@ class Consumer:
         self._paused = set(partitions)
 
     def poll(self, waits: bool = True) -> Messages:
-        """Return new messages by partition, in increasing order of partition; empty while idle.
+        """Return new messages by partition, in increasing order. The result is empty if there are none.
 
         Not ``waits``: what is there, once all partitions have been read to their ends.
         """
@@ -171,7 +173,7 @@ class Consumer:
         return polled
 
     def take(self, ranges: Mapping[int, tuple[int, int]]) -> Messages:
-        """Return exactly the messages in previously read offset ranges."""
+        """Return exactly the messages in the given offset ranges, which have been read before."""
         taken: Messages = {}
         for partition, (first, end) in sorted(ranges.items()):
             if first == end:
@@ -198,12 +200,12 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Return the unpaused partitions that have been at their end for the given number of milliseconds."""
+        """Return the partitions that are not paused and have been at their end for at least ``after`` milliseconds."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
     def confirmed(self, partitions: frozenset[int]) -> frozenset[int]:
-        """Return the partitions whose brokers confirm that no messages follow the end already read.
+        """Return the partitions for which a broker confirms that nothing follows the last message read.
 
         With what is not committed yet: an open transaction keeps everything after it from being read, also messages
         of others, which arrive when they were appended. None if a broker does not answer.
@@ -219,7 +221,7 @@ class Consumer:
         return frozenset(partition for partition, end in ends.items() if end <= self._ends.get(partition, -1))
 
     def topic_id(self) -> str:
-        """Return the topic's identifier, which changes when the topic is recreated."""
+        """Return the topic's identifier, which changes if the topic is deleted and created again."""
         asked = self._administrator().describe_topics(self._kafka.TopicCollection([self.topic]), request_timeout=ANSWER)
         try:
             return str(asked[self.topic].result().topic_id)
@@ -227,7 +229,9 @@ class Consumer:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
 
     def end_before(self, partition: int, instant: int) -> int:
-        """Return the offset of the first message at or after a time, or the end of the partition."""
+        """Return the offset of the first message at or after the given time, or the end of the partition if there is
+        none.
+        """
         place = self._kafka.TopicPartition(self.topic, partition, instant)
         try:
             (answer,) = self._client.offsets_for_times([place], timeout=ANSWER)
@@ -236,7 +240,7 @@ class Consumer:
         return int(answer.offset) if answer.offset >= 0 else self.bounds(partition)[1]
 
     def next_message(self, partition: int, offset: int) -> int | None:
-        """Return the offset of the first message at or after an offset, or None if there is none."""
+        """Return the offset of the first message at or after the given offset, or None if there is none."""
         self.assign({partition: offset})
         until = time.monotonic() + ANSWER
         while not self._waiting[partition]:
@@ -273,7 +277,7 @@ class Consumer:
                 raise DataError(f"topic {self.topic}, partition {message.partition()}: {error.str()}")
 
     def lost_offsets_error(self, partition: int, first: int, end: int) -> DataError:
-        """Return the error for required offsets that no longer exist."""
+        """Return an error that states which of the required offsets no longer exist."""
         low, high = self.bounds(partition)
         lost = f"offsets {first} to {end}" if first < end else f"offset {first} and what follows"
         return DataError(
@@ -284,7 +288,9 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Record an error. While brokers are unreachable, it is unknown whether a partition is at its end."""
+        """Record an error. While no broker can be reached, it is unknown whether a partition has been read to its
+        end.
+        """
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -299,7 +305,7 @@ _BY_BROKER = 2
 
 
 def block_of(source: KafkaSettings, partition: int, messages: Sequence[Any]) -> EventBlock:
-    """Return the events of messages of one partition, with their timestamps in a column ``arrival``.
+    """Return the events in messages from one partition. The message timestamps are stored in the ``arrival`` column.
 
     Every message is parsed or rejected. A reject's file is ``topic/partition``, its line the offset of its message.
     Raises `DataError` if a row is to be held against its broker's timestamp, and the message has its sender's.
@@ -332,7 +338,7 @@ def micro_batches(
     now: Callable[[], float] = time.time,
     retry: float = _RETRY_INTERVAL,
 ) -> Iterator[MicroBatch | None]:
-    """Yield a new consumer's messages as micro-batches. Other parameters are as in `LiveSource.micro_batches`.
+    """Yield the messages of a new consumer as micro-batches. For the other parameters, see `LiveSource.micro_batches`.
 
     Every micro-batch is written to a journal before it is counted: its offsets, and which partitions were idle. A run
     that is continued counts the same ones again from its checkpoint on, so that it releases the same.
@@ -371,7 +377,7 @@ def micro_batches(
 
 
 class _TopicReader:
-    """Reader that turns a topic's messages into micro-batches."""
+    """Converts a topic's messages to micro-batches."""
 
     def __init__(
         self,
@@ -400,19 +406,19 @@ class _TopicReader:
             consumer.assign(self.progress.offsets)
 
     def begin(self) -> dict[int, int]:
-        """Assign new partitions, and return their offsets."""
+        """Assign new partitions and return the offsets at which they start."""
         partitions = filter(self.assignment.owns, self.consumer.partitions())
         unknown = [partition for partition in partitions if partition not in self.progress.offsets]
         return self._find(unknown, from_start=bool(self.progress.offsets))
 
     @property
     def finished(self) -> bool:
-        """Whether every window of the run is final."""
+        """Whether all of the run's windows are final."""
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
-        """Return the idle partitions, and the clock time that they have reached if broker timestamps decide
-        lateness.
+        """Return the idle partitions. If broker timestamps decide lateness, also return the clock time that they
+        have reached.
         """
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(self.now() * 1000) - self.source.idle_after
@@ -427,27 +433,31 @@ class _TopicReader:
 
     @property
     def common_time(self) -> int | None:
-        """The time reached by all partitions, or None if no list of partitions is needed."""
+        """The time that all partitions have reached, or None if the list of partitions does not affect lateness."""
         return None if self.listed is None else self._complete_time(self._by_clock(frozenset(), MIN_EVENT_TIME))
 
     def _complete_time(self, time: int | None) -> int | None:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Return the time reached after reading all messages, using the clock at the end of partitions if known."""
+        """Return the time reached once all messages have been read. Partitions that have ended are assumed to be at
+        ``clock``.
+        """
         read = {p: polled[-1].timestamp()[1] for p, polled in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Return whether advancing the watermark to a time would pass the end of a window or of the run."""
+        """Return whether advancing to the given time would move the watermark past the end of a window or of the
+        run.
+        """
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
         return after > before
 
     def assign_and_pause(self, messages: Messages) -> dict[int, int]:
-        """Pause partitions that are far ahead of a backlogged one; assign new partitions, and return their offsets.
+        """Pause partitions that are far ahead of one with a backlog. Assign new partitions and return their offsets.
 
         ``messages`` were polled last, and are not read yet: a window that they end waits for no other turn.
         """
@@ -459,7 +469,7 @@ class _TopicReader:
         return self._assign_new(messages)
 
     def _assign_new(self, messages: Messages) -> dict[int, int]:
-        """Assign new partitions of the topic, and return their offsets.
+        """Assign partitions that were added to the topic, and return the offsets at which they start.
 
         A window ends only with a list of the partitions that is younger than its deadline: a message of a partition
         that is not in it arrives after the list, and is late for the window whatever happens. Without a whole list the
@@ -493,7 +503,7 @@ class _TopicReader:
         return offsets
 
     def batch(self, entry: TopicEntry, messages: Messages) -> MicroBatch:
-        """Return the events of some messages as a micro-batch, with the clock time of their arrival."""
+        """Return the events in some messages as a micro-batch, and advance the reader's progress accordingly."""
         before = self.progress.watermark
         frames = [pl.DataFrame(schema=self.source.layout.schema | {"arrival": pl.Int64})]
         rejects: list[Reject] = []
@@ -527,7 +537,8 @@ class _TopicReader:
         )
 
     def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Limit a micro-batch to a few windows, since open windows stay in memory and a backlog may span thousands.
+        """Adapt the batch size so that a micro-batch covers few windows. Open windows are kept in memory, and a backlog
+        may span thousands of them.
 
         By typical times, so that single ones that are wrong decide nothing.
         """
@@ -549,7 +560,7 @@ class _TopicReader:
         return offsets
 
     def add(self, offsets: Mapping[int, int]) -> None:
-        """Add partitions to read from the given offsets; known partitions are unchanged."""
+        """Start reading partitions at the given offsets. Partitions that are already known are not changed."""
         new = {partition: offset for partition, offset in offsets.items() if partition not in self.progress.offsets}
         self.progress.offsets |= new
         self.progress.times |= dict.fromkeys(new, MIN_EVENT_TIME)

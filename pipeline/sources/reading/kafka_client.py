@@ -1,4 +1,4 @@
-"""Kafka client: topic settings, library options, the producer, and dead letters for rejected messages."""
+"""Kafka client: topic settings, library options, the producer, and dead letters for messages that were rejected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ANSWER = 20.0
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSettings(MessageSettings):
-    """Topic, brokers and message format; documented in `penstock.pipeline.sources.kafka.Kafka`."""
+    """Topic, brokers and message format. The parameters are documented in `penstock.pipeline.sources.kafka.Kafka`."""
 
     brokers: str = parameter(doc="bootstrap servers: host:port, separated by commas")
     topic: str = parameter(doc="topic to read")
@@ -55,17 +55,19 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Whether a message's broker timestamp decides the lateness of its rows."""
+        """Whether the timestamp that a broker gave a message decides whether its rows are late."""
         return self.watermark == "broker"
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The flaw as in `LiveSource`; None for broker timestamps, since lateness then depends on the row alone."""
+        """See `LiveSource.lateness_flaw`. None for broker timestamps, because lateness then depends only on the row
+        itself.
+        """
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
 def library() -> Any:
-    """Return the client library, or raise `MissingLibrary` with the extra to install."""
+    """Return the client library. Raise a `MissingLibrary` that names the extra to install if it is not installed."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -75,7 +77,9 @@ def library() -> Any:
 
 
 def silent() -> logging.Logger:
-    """Return a logger that discards client messages, which may quote events; errors are raised instead."""
+    """Return a logger that discards the client's messages, which may quote events. Errors are raised as exceptions
+    instead.
+    """
     logger = logging.getLogger("penstock.kafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -83,7 +87,9 @@ def silent() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return client options with ``env:`` and ``file:`` resolved. The result must never be written anywhere."""
+    """Return the client options with ``env:`` and ``file:`` references resolved. The result must never be written
+    anywhere.
+    """
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -93,7 +99,7 @@ _WAITING = 100_000
 
 
 class Producer:
-    """Idempotent producer with ordered, at-least-once delivery that reports undelivered messages."""
+    """Idempotent producer with ordered, at-least-once delivery. It reports messages that could not be delivered."""
 
     def __init__(self, brokers: str, options: Mapping[str, str], *, client: Any = None) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
@@ -106,7 +112,7 @@ class Producer:
         self._client = self._kafka.Producer(defaults | resolved_options(brokers, options) | fixed)
 
     def send(self, topic: str, key: str, value: str | bytes, partition: int | None = None) -> None:
-        """Queue one message; raise `DataError` if earlier messages could not be delivered."""
+        """Queue a message. Raise `DataError` if an earlier message could not be delivered."""
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is not None:
@@ -123,14 +129,14 @@ class Producer:
         self._check()
 
     def flush(self) -> None:
-        """Wait until everything has been delivered; raise `DataError` if that fails."""
+        """Wait until all messages have been delivered. Raise `DataError` if delivery fails."""
         waiting = self._client.flush(3 * ANSWER)
         self._check()
         if waiting:
             raise DataError(f"{waiting} messages could not be delivered to Kafka ({self._trouble or 'no answer'})")
 
     def close(self) -> None:
-        """Close the producer, waiting only briefly for remaining messages."""
+        """Close the producer, waiting only briefly for outstanding messages."""
         self._client.flush(1.0)
 
     def _check(self) -> None:
@@ -142,7 +148,8 @@ class Producer:
 
 
 def send_letters(producer: Producer, dead_letters: str, rejects: Iterable[Reject]) -> None:
-    """Send a dead letter for each rejected message, and wait for delivery before the message counts as read.
+    """Send a dead letter for every rejected message. Messages count as read only after their dead letters have been
+    delivered.
 
     Its key is ``topic/partition/offset``, so that one that is sent again after a kill replaces itself in a compacted
     topic.

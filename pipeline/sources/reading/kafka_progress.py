@@ -1,4 +1,4 @@
-"""Watermark and idleness of Kafka partitions, the journal of batch boundaries, and committed offsets."""
+"""Progress of a Kafka reader: the watermark, idle partitions, the journal of micro-batches, and committed offsets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEPT = 100_000
 
 @dataclass(frozen=True)
 class TopicEntry:
-    """The content of one micro-batch."""
+    """A journal entry that records which messages make up a micro-batch."""
 
     number: int  # of the micro-batch
     ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
@@ -35,7 +35,7 @@ class TopicEntry:
     listed: int | None = None  # time from before which no partition is unknown; None if that decides nothing
 
     def encode(self) -> str:
-        """Encode the entry as one line."""
+        """Encode the entry as a single line."""
         ranges = {str(partition): list(ends) for partition, ends in sorted(self.ranges.items())}
         entry = {"number": self.number, "ranges": ranges, "idle": sorted(self.idle), "clock": self.clock}
         return json.dumps(entry | {"listed": self.listed}) + "\n"
@@ -49,22 +49,22 @@ class TopicEntry:
 
 
 class Numbered(Protocol):
-    """Protocol for the entries of a journal."""
+    """Protocol that the entries of a journal implement."""
 
     @property
     def number(self) -> int:
         """The number of the micro-batch."""
 
     def encode(self) -> str:
-        """Encode the entry as one line."""
+        """Encode the entry as a single line."""
 
 
 Kind = TypeVar("Kind", bound=Numbered)
 
 
 class Journal(Generic[Kind]):
-    """Write-ahead journal of batch boundaries, one per line. A torn last line is ignored, since it has had no effect
-    yet.
+    """Write-ahead journal of micro-batches, with one entry per line. An incomplete last line is ignored, since its
+    entry has not been acted upon.
 
     The process that opens the journal takes it over: what another process, which is thought dead, writes from
     then on is ignored. Entries before ``number``, the first micro-batch to be read again, are dropped.
@@ -84,7 +84,7 @@ class Journal(Generic[Kind]):
             file.unlink(missing_ok=True)
 
     def append(self, entry: Kind, checkpointed: Checkpointed) -> None:
-        """Write an entry durably, pruning obsolete entries once the file has grown long."""
+        """Write an entry durably. Entries that are no longer needed are removed once the file has grown large."""
         if self.path.stat().st_size > self._long:
             first = entry.number - _KEPT if checkpointed.number is None else checkpointed.number
             self._write(kept for kept in self._entries(self.path) if kept.number >= first)
@@ -113,7 +113,7 @@ Integers = NDArray[np.int64]
 
 @dataclass
 class Progress:
-    """Position and time of every partition.
+    """The position and the event time that each partition has reached.
 
     >>> progress = Progress(offsets={0: 0, 1: 0}, times={0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME})
     >>> progress.read({0: (2, np.array([10, 30]))}, frozenset()), progress.watermark == MIN_EVENT_TIME
@@ -141,7 +141,7 @@ class Progress:
         clock: int | None = None,
         listed: int | None = None,
     ) -> list[Integers]:
-        """Advance the partitions that were read, and return the watermark for judging each row.
+        """Advance the partitions that were read, and return the watermarks against which their rows are judged.
 
         ``rows``: by partition, in order: the next offset, and the times of the rows before it (by the broker: of
         arrival). ``idle``, ``clock``, ``listed``: as in `TopicEntry`. By the broker a row is held against its own
@@ -169,17 +169,17 @@ class Progress:
         return entries
 
     def at_end(self, partition: int, clock: int | None) -> int:
-        """Return the time of a fully read partition, given the clock at that point."""
+        """Return the time reached by a partition that was read to its end when the clock showed the given time."""
         time = self.times[partition]
         return time if clock is None else max(time, clock if self.limit is None else min(clock, self.limit))
 
     @property
     def latest(self) -> int:
-        """The latest event time of any partition."""
+        """The latest event time in any partition."""
         return max(self.times.values(), default=MIN_EVENT_TIME)
 
     def as_state(self) -> State:
-        """Encode the progress as arrays."""
+        """Return the progress as a dictionary of arrays."""
         partitions = sorted(self.offsets)
         return {
             "partition": np.asarray(partitions, np.int64),
@@ -189,7 +189,7 @@ class Progress:
         }
 
     def restore(self, state: State) -> None:
-        """Restore the progress from the result of `as_state`. A state without partitions has no effect."""
+        """Restore the progress from the result of `as_state`. A state without partitions is ignored."""
         if "partition" in state:
             partitions = state["partition"].tolist()
             self.offsets = dict(zip(partitions, state["offset"].tolist()))
@@ -199,7 +199,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class PartitionAssignment:
-    """One reader's partitions on a cluster, whose engine takes the minimum of all readers' watermarks.
+    """The partitions assigned to one reader on a cluster. The engine takes the minimum of all readers' watermarks.
 
     >>> [partition for partition in range(7) if PartitionAssignment(1, 3).owns(partition)]
     [1, 4]
@@ -210,22 +210,22 @@ class PartitionAssignment:
 
     @classmethod
     def of(cls, position: State) -> PartitionAssignment:
-        """Return the assignment contained in a position."""
+        """Return the assignment that is part of a reader's position."""
         return cls(int(position["reader"]), int(position["n_readers"])) if "reader" in position else cls()
 
     def as_state(self) -> State:
-        """Encode the assignment as part of a position; empty if there is a single reader."""
+        """Return the assignment as part of a reader's position. The result is empty if there is only one reader."""
         if self.n_readers == 1:
             return {}
         return {"reader": np.asarray(self.reader), "n_readers": np.asarray(self.n_readers)}
 
     def owns(self, partition: int) -> bool:
-        """Return whether this reader reads a partition, even one added later."""
+        """Return whether this reader is responsible for a partition, which may have been added after the run began."""
         return partition % self.n_readers == self.reader
 
 
 class Commits:
-    """Committer of checkpointed positions to a consumer group, so that lag can be monitored.
+    """Commits checkpointed positions to a consumer group so that the lag can be monitored.
 
     Refusals are ignored, and if there is no group nothing is committed.
     """
@@ -236,7 +236,7 @@ class Commits:
         self._since = float("-inf")
 
     def update(self) -> None:
-        """Commit new offsets, at most once every ``every`` seconds."""
+        """Commit new offsets, but no more often than once every ``every`` seconds."""
         position = self._checkpointed.position  # maybe none yet, or one without a partition
         if self._group is None or "partition" not in position or time.monotonic() - self._since < self._every:
             return

@@ -1,4 +1,4 @@
-"""Settings for messages that carry events, and parsing of messages into events and rejects."""
+"""Message settings, and conversion of messages to events and rejects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text,
 
 @dataclass(frozen=True, kw_only=True)
 class MessageSettings(MappedColumns, LiveSource):
-    """Format of the events in a live source's messages."""
+    """The format of the events in a live source's messages."""
 
     format: str = parameter("json", choices=("json", "avro"), doc="one JSON object or Avro record per message")
     schema: str | None = parameter(None, doc="Avro schema: JSON text, or file: and a path")
@@ -46,7 +46,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def layout(self) -> Layout:
-        """The columns of the messages."""
+        """The column layout of the messages."""
         parts = ["user", "time"]
         if "place" not in self.columns or "latitude" in self.columns or "longitude" in self.columns:
             parts += ["latitude", "longitude"]
@@ -71,7 +71,7 @@ class MessageSettings(MappedColumns, LiveSource):
 
     @property
     def parser(self) -> Parser:
-        """The parser for one message."""
+        """The function that parses a single message."""
         return parser_of(self.format, self._schema_text, self.schema_ids)
 
 
@@ -81,7 +81,7 @@ def events_of(
     arrivals: NDArray[np.int64],
     place: Callable[[int], tuple[str, int]],
 ) -> EventBlock:
-    """Return the events of some messages, with a column ``arrival``. Every message is either parsed or rejected.
+    """Return the events in the given messages, with an ``arrival`` column. Every message is either parsed or rejected.
 
     ``place``: file and line that stand for a message, by its number here, in a reject.
     """

@@ -1,4 +1,4 @@
-"""Ranges of a topic's counted offsets, and gaps between them."""
+"""Ranges of topic offsets that a run has counted, and the gaps between these ranges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 
 class OffsetRange(NamedTuple):
-    """The offsets of one partition from ``first`` up to but not including ``end``."""
+    """A range of offsets in one partition, from ``first`` up to but not including ``end``."""
 
     partition: int
     first: int
@@ -20,7 +20,7 @@ class OffsetRange(NamedTuple):
 
 
 def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
-    """Merge ranges that touch or overlap, and order them by partition and offset.
+    """Merge adjacent and overlapping ranges, and sort them by partition and offset.
 
     >>> joined_ranges([(0, 5, 9, 4), (0, 0, 5, 5), (1, 3, 4, 1)])  # doctest: +NORMALIZE_WHITESPACE
     [OffsetRange(partition=0, first=0, end=9, records=9, twice=0, is_last=0),
@@ -45,14 +45,14 @@ def joined_ranges(ranges: Iterable[Sequence[int]]) -> list[OffsetRange]:
 
 @dataclass(frozen=True)
 class OffsetsRead:
-    """All offsets counted by a run."""
+    """All offsets that a run has counted."""
 
     ranges: tuple[OffsetRange, ...]  # as `joined_ranges` returns them
     topic_id: str | None = None  # of the topic that was read: one that is created again has another
     over: int | None = None  # when the last window was final, where the run has come to its end
 
     def gaps(self) -> list[str]:
-        """Describe gaps between each partition's counted offsets, and offsets counted twice.
+        """Describe offsets that were not counted or were counted more than once.
 
         >>> OffsetsRead((OffsetRange(0, 0, 5, 5), OffsetRange(0, 8, 9, 1)), over=7).gaps()
         ['offsets 5 to 8 of partition 0 were not counted', 'partition 0 was not read to the end of the run, only to 9']
@@ -69,12 +69,14 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ranges for the operator's manifest, counting offsets without a record separately."""
+        """Return the ranges as recorded in the operator's manifest, including the number of offsets without a
+        record.
+        """
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 
     @classmethod
     def of_json(cls, value: dict[str, Any]) -> Self:
-        """Restore the offsets from the result of `as_json`."""
+        """Create an instance from the result of `as_json`."""
         ranges = tuple(OffsetRange(*(row[name] for name in OffsetRange._fields)) for row in value["ranges"])
         return cls(ranges, value["topic_id"], value["over"])

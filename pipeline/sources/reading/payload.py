@@ -1,4 +1,4 @@
-"""Conversion of message payloads, JSON or Avro, to columns."""
+"""Conversion of JSON and Avro messages to columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 
 class Malformed(ValueError):
-    """Raised for a message without a valid event. The reason never quotes its content."""
+    """Raised if a message does not contain a valid event. The error message never quotes the contents."""
 
 
 #: Avro's types without anything in them, which a hostile message cannot blow up.
@@ -29,7 +29,8 @@ _NUMBERS, _TEXT = {"int", "long", "float", "double"}, {"string", "enum"}
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
-    """Return a parser for messages of one Avro record each, given a schema (JSON text) with plain fields.
+    """Return a parser for messages that contain one Avro record each. The schema, given as JSON text, must not have
+    nested fields.
 
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
@@ -43,7 +44,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
         raise ParameterError("schema", "…", f"an Avro schema of a record ({error})") from None
 
     def parse(value: bytes) -> dict[str, Any]:
-        """Decode one record."""
+        """Decode a single record."""
         stream = io.BytesIO(value)
         try:
             event: Any = fastavro.schemaless_reader(stream, parsed, None)
@@ -57,7 +58,7 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
-    """Return a field's time format from its logical type, or else the stated format if possible."""
+    """Return the time format implied by a field's logical type, falling back to the declared format where possible."""
     named = _members(schema).get(name, [])
     types = {one["logicalType"] for one in named if "logicalType" in one}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
@@ -84,7 +85,7 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
 
 
 def check_avro(schema: str, layout: Layout) -> None:
-    """Raise `ParameterError` for a column that is missing from the schema or whose field cannot supply a value."""
+    """Raise `ParameterError` if a column is missing from the schema or if its type is not suitable."""
     fields = _members(schema)
     for part, name in layout.columns.items():
         if name not in fields:
@@ -98,7 +99,7 @@ def check_avro(schema: str, layout: Layout) -> None:
 
 
 def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the types allowed for each field of a record, except null."""
+    """Return the types that the schema allows for each field, except null."""
     kinds = {field["name"]: field["type"] for field in json.loads(schema)["fields"]}
     lists = {name: kind if isinstance(kind, list) else [kind] for name, kind in kinds.items()}
     return {
@@ -108,7 +109,9 @@ def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _flat(schema: Any) -> dict[str, Any]:
-    """Return a schema without logical types, or raise `ValueError` if it is not a record of plain fields."""
+    """Return a schema without its logical types. Raise `ValueError` if the schema is not a record without nested
+    fields.
+    """
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ValueError("the schema must be a record")
     fields = [{"name": field["name"], "type": _flat_type(field["type"])} for field in schema["fields"]]
@@ -128,7 +131,7 @@ def _flat_type(kind: Any) -> Any:
 
 @dataclass(frozen=True)
 class MessageRows:
-    """Rows parsed from messages."""
+    """Rows that were parsed from messages."""
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
@@ -137,7 +140,7 @@ class MessageRows:
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and formats of the columns in messages."""
+    """Names and formats of the columns in a message."""
 
     columns: Mapping[str, str]  # name in the messages by part of an event
     time: TimeFormat = field(default_factory=TimeFormat)  # how times are written
@@ -145,14 +148,14 @@ class Layout:
 
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
-        """The type of each column of an `EventBlock`."""
+        """The type of each column in an `EventBlock`."""
         types = {"time": pl.Int64, "latitude": pl.Float64, "longitude": pl.Float64, "place": pl.String}
         types["user"] = pl.Int64 if self.integer_users else pl.String
         return {part: types[part] for part in self.columns}
 
     @property
     def sent(self) -> dict[str, type[pl.DataType]]:
-        """The type of each column as it is sent in a message."""
+        """The type of each column as sent in a message."""
         return self.schema | {"time": self.time.dtype}
 
 
@@ -164,7 +167,7 @@ Parser = Callable[[bytes], Any]
 
 @lru_cache
 def parser_of(format: str, schema: str | None, header: bool) -> Parser:
-    """Return a parser that converts one message to a dictionary.
+    """Return a function that parses a message into a dictionary.
 
     ``header``: whether five bytes come before the event, as registries of schemas have it; they are skipped. Raises
     `ParameterError` for an Avro schema that is none, or nests without bounds.
@@ -172,7 +175,7 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
     parse = _parse_json if format == "json" else avro_parser(schema or "")
 
     def without_id(value: bytes) -> Any:
-        """Parse the payload that follows a schema id."""
+        """Skip the schema id and parse the payload that follows it."""
         if len(value) < _MAGIC or value[0] != 0:
             raise Malformed("no schema id before the event")
         return parse(value[_MAGIC:])
@@ -181,7 +184,7 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
 
 
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
-    """Return the rows of messages in order, recording a problem for each unreadable message.
+    """Parse messages into rows, in order. The reason why a message could not be read is recorded in ``problems``.
 
     >>> layout = Layout({"user": "who", "time": "time", "place": "place"})
     >>> rows = read_messages([b'{"who": "u", "time": "2024-01-01T00:00:00Z", "place": "a"}', b"{"], layout, _parse_json)
@@ -209,8 +212,8 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert one part of some events to a typed column, in which values of another type become null, including
-    ``True`` and ``"7"``.
+    """Convert one field of several events to a typed column. Values of a different type, such as ``True`` or ``"7"``,
+    become null.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
     ['ann', '7', None]

@@ -1,4 +1,4 @@
-"""Boundaries and field counts of records in delimited text, computed with array operations.
+"""Locate records and count their fields in delimited text, using array operations.
 
 The parser (polars) is fast but forgiving: it drops surplus fields where columns are selected, and a stray quote
 changes how everything after it is read. So structure is checked here first, and only sound records are parsed.
@@ -24,7 +24,7 @@ Positions = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Records:
-    """The records of a text, in order."""
+    """The records in a text, in order."""
 
     # First byte, and the byte after the last one (the line end not included); shape (n_records,)
     start: Positions
@@ -44,7 +44,7 @@ def count_byte(data: bytes, byte: int) -> int:
 
 
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
-    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields, in a single pass over the bytes.
+    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields. The bytes are scanned only once.
 
     >>> is_regular(b"1,2\n3,4\n", ",", 2), is_regular(b"1,2,3\n4\n", ",", 2)
     (True, False)
@@ -64,7 +64,7 @@ def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
 
 
 def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
-    r"""Find the records in the complete lines of a text.
+    r"""Locate the records in all complete lines of a text.
 
     Quotes follow RFC 4180, but for line ends: they surround a whole field, are doubled inside, and may enclose
     separators. A line on which that fails is one damaged record, and no other line is read differently for it. Returns
@@ -93,8 +93,8 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return whether quotes occur in even numbers on each line, each opening or closing a field or doubled inside
-    one.
+    """Return a mask of the quotes that are used correctly: each one opens or closes a field, or is doubled inside
+    one, and its line has an even number of quotes.
     """
     if not len(quotes):
         return np.zeros(0, bool)

@@ -1,4 +1,4 @@
-"""External services: options and secrets, missing client libraries, names of Google resources, and outages."""
+"""External services: options and secrets, missing client libraries, Google resource names, and outages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIXED_OPTIONS = re.compile(
 
 
 def check_options(options: Mapping[str, str], field: str = "options") -> None:
-    """Raise `ParameterError` for unsupported options and for secrets in plain text.
+    """Raise `ParameterError` if an option is not supported or contains a secret in plain text.
 
     >>> check_options({"security.protocol": "SASL_SSL", "sasl.password": "env:KAFKA_PASSWORD"})
     >>> check_options({"sasl.password": "hunter2"})
@@ -44,7 +44,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 
 
 def resolved_value(name: str, value: str) -> str:
-    """Return the value of an environment variable, the first line of a file, or the value itself.
+    """Return the value of an environment variable, the first line of a file, or the given value itself.
 
     Raises `DataError` if there is none, and for a file with a secret that others can read too.
     """
@@ -66,7 +66,7 @@ def resolved_value(name: str, value: str) -> str:
 
 
 def flaw(name: str, form: str) -> str | None:
-    """Return the required form of a name, with placeholders in capitals, or None if the name is valid.
+    """Return None if a name has the required form; otherwise return the form, with placeholders in capital letters.
 
     >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
     >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
@@ -80,7 +80,8 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """A service outage. Attempts are repeated, and the run ends if the service stays unreachable for too long.
+    """Tracks a service outage. Attempts are repeated until the service has been unreachable for too long, which ends
+    the run.
 
     Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
     there. Attempts that fail are repeated after 1, 2, 4 … seconds, at most ``longest``, others after ``every`` seconds.
@@ -106,8 +107,8 @@ class Outage:
         self.over()
 
     def probe(self, reason: Callable[[], str | None]) -> None:
-        """Probe the service if an attempt is due. ``reason`` returns why it is unreachable, or None if it is
-        reachable.
+        """Check whether the service is reachable, if an attempt is due. ``reason`` returns None or the reason why it
+        is unreachable.
         """
         if self.asks:
             if (why := reason()) is None:
@@ -127,7 +128,7 @@ class Outage:
         return self._clock() >= self._next_attempt
 
     def goes_on(self, reason: str) -> None:
-        """Record a failed attempt, and raise `DataError` if the service has been unreachable for too long."""
+        """Record a failed attempt. Raise `DataError` if the service has been unreachable for too long."""
         now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:
             self.since = now

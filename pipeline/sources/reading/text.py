@@ -1,4 +1,6 @@
-"""Parsing of delimited text into columns: batches, checks, and the base class for text sources."""
+"""Parse delimited text into columns. Defines batches of records, validity checks, and the base class for text
+sources.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """The dialect of a text file."""
+    """How a text file is written: its columns, header, separator, quote character, encoding and decimal separator."""
 
     columns: tuple[str, ...]  # names of all columns, in order
     n_lines: int = 0  # lines before the first row
@@ -45,7 +47,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Segment:
-    """The part of a batch from one file: ``n_lines`` lines starting at the 1-based ``first_line``."""
+    """The part of a batch that comes from one file: ``n_lines`` lines, beginning at the 1-based line ``first_line``."""
 
     file: str
     first_line: int
@@ -54,7 +56,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Whole records from files of one dialect, with the files and lines that they came from.
+    """Complete records from files that share a dialect, along with the files and lines that they come from.
 
     ``records`` is their outline where there are quotes; otherwise every line is a record.
     """
@@ -65,7 +67,9 @@ class TextBatch:
     records: Records | None = None
 
     def locate(self, lines: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the segment of each 0-based line of the batch, and its 1-based line number in its file."""
+        """Return the segment that contains each line of the batch (counted from 0), and its 1-based line number in
+        the file.
+        """
         ends = np.cumsum([segment.n_lines for segment in self.segments])
         segments = np.searchsorted(ends, lines, side="right")
         offsets = np.array([segment.first_line for segment in self.segments]) - np.concatenate([[0], ends[:-1]])
@@ -75,7 +79,8 @@ class TextBatch:
 def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Cut inputs into batches of about ``n_rows`` lines, joining small files and splitting large ones between records.
+    """Divide the inputs into batches of about ``n_rows`` lines. Small files are combined, and large ones are split
+    between records.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
@@ -87,7 +92,7 @@ def cut(
     n_waiting = 0
 
     def joined() -> TextBatch:
-        """Return the pending input as one batch."""
+        """Combine the inputs that are waiting into a single batch."""
         segments = tuple(segment for part in waiting for segment in part.segments)
         return TextBatch(waiting[0].format, b"".join(part.data for part in waiting), segments, waiting[0].records)
 
@@ -108,7 +113,7 @@ def cut(
 def _parts(
     name: str, stream: IO[bytes], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Yield the content of a file in batches of whole records."""
+    """Yield a file's contents in batches of complete records."""
     data = stream.read(_HEAD_BYTES)
     start = dialect_of(name, data.removeprefix(_BYTE_ORDER_MARK))
     text: IO[bytes] | Recoded = stream
@@ -150,7 +155,7 @@ def _parts(
 
 
 class Recoded:
-    r"""A stream in another encoding, read as UTF-8 with replacement characters for invalid input.
+    r"""A stream that converts text from another encoding to UTF-8. Invalid input becomes replacement characters.
 
     ``head``: what has been read of the stream.
 
@@ -165,7 +170,7 @@ class Recoded:
         self._is_final = False
 
     def read(self, n_bytes: int) -> bytes:
-        """Return ``n_bytes`` bytes, or fewer only at the end of the stream."""
+        """Return exactly ``n_bytes`` bytes, or fewer at the end of the stream."""
         while len(self._ready) < n_bytes and not self._is_final:
             data = self._stream.read(n_bytes)
             self._is_final = not data
@@ -188,7 +193,7 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
 
 
 def is_whole(column: pl.Series) -> pl.Series:
-    """Return a mask of the floats that represent exactly one integer: below 2⁵³, or 2²⁴ in single precision.
+    """Return a mask of the floats that represent exactly one integer: those below 2⁵³, or 2²⁴ in single precision.
 
     >>> is_whole(pl.Series([7.0, 7.5, 2.0**53])).to_list()
     [True, False, False]
@@ -197,7 +202,7 @@ def is_whole(column: pl.Series) -> pl.Series:
 
 
 def valid_rows(events: pl.DataFrame) -> pl.Series:
-    """Return a mask of the valid rows, with nothing missing or out of range and no ``problem``."""
+    """Return a mask of the rows in which nothing is missing or out of range and ``problem`` is null."""
     checks = []
     for column in events.columns:
         if column == "problem":
@@ -213,7 +218,7 @@ def valid_rows(events: pl.DataFrame) -> pl.Series:
 
 
 def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
-    """Return a parsed frame's valid rows, their row numbers, and the reason for each invalid row by row number."""
+    """Return the valid rows, their row numbers, and the reason why each invalid row is invalid, by row number."""
     is_sound = valid_rows(events)
     if is_sound.all():
         return events, np.arange(events.height), {}
@@ -229,7 +234,7 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
 
 
 def without_position() -> pl.Expr:
-    """Return the problem for rows with a zero coordinate, which devices report in the absence of a position."""
+    """Return an error message for rows with a zero coordinate, which is how devices report a missing position."""
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
 
@@ -240,7 +245,7 @@ MAX_RAW_CHARACTERS = 1000
 
 @dataclass(frozen=True)
 class ParsedRows:
-    """The parsed rows of a batch, and the malformed records."""
+    """The rows that were parsed from a batch, and its malformed records."""
 
     raw: pl.DataFrame  # the wanted columns; null where a value cannot be read as its type
     records: Records | None  # outline of the batch, None if every line is a row
@@ -248,28 +253,28 @@ class ParsedRows:
     problems: dict[int, str]  # what is wrong with other records, by record index
 
     def segments(self, batch: TextBatch) -> NDArray[np.int64]:
-        """Return the segment of every row in the batch."""
+        """Return the segment of the batch that each row comes from."""
         if self.records is None:
             n_lines = [segment.n_lines for segment in batch.segments]
             return np.repeat(np.arange(len(n_lines)), n_lines)
         return batch.locate(self.lines())[0]
 
     def lines(self) -> NDArray[np.int64]:
-        """Return the 0-based first line of every row in the batch."""
+        """Return the first line of each row in the batch, counted from 0."""
         if self.records is None or self.row_records is None:
             return np.arange(self.raw.height)
         return self.row_records
 
 
 def numbered(rows: ParsedRows, batch: TextBatch) -> pl.Series:
-    """Return each row's file and line as its user id, for input without users."""
+    """Return a user id for each row, made of its file and line number. Used for input that does not identify users."""
     segments, lines = batch.locate(rows.lines())
     files = pl.Series([PurePath(segment.file).name for segment in batch.segments], dtype=pl.String)[segments]
     return (files + ":" + pl.Series(lines).cast(pl.String)).alias("user")
 
 
 def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRows:
-    """Parse some columns of a batch, checking only the structure of the others."""
+    """Parse the requested columns of a batch. For all other columns, only the record structure is checked."""
     data, n_fields, separator = batch.data, len(batch.format.columns), batch.format.separator
     if batch.records is None and _is_utf8(data):
         raw = _regular(batch, wanted)
@@ -300,7 +305,9 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """Return the columns of an unquoted batch if every line has the expected number of fields, or None."""
+    """Return the columns of a batch without quotes, or None if some line does not have the expected number of
+    fields.
+    """
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields, last = len(format.columns), format.columns[-1]
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -317,7 +324,7 @@ def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.Da
 
 
 def to_blocks(batch: TextBatch, rows: ParsedRows, events: pl.DataFrame, block_rows: int) -> Iterator[EventBlock]:
-    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows. The first block holds the rejects.
+    """Convert a parsed batch to blocks of at most ``block_rows`` valid rows. The first block also contains all rejects.
 
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what the source knows is wrong with a row.
@@ -346,7 +353,8 @@ def table_blocks(
     order: RowOrder,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Check parsed rows, of which ``before`` precede in the file, and yield them as blocks.
+    """Validate the rows of a table and yield them in blocks. ``before`` is the number of rows that precede them in the
+    file.
 
     ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
     """
@@ -358,7 +366,9 @@ def table_blocks(
 
 
 def numbered_rows(file: str, before: int, n_rows: int) -> pl.Series:
-    """Return each row's file and 1-based number as its user, for input without users."""
+    """Return a user id for each row, made of the file and the 1-based row number. Used for input that does not
+    identify users.
+    """
     numbers = pl.int_range(before + 1, before + 1 + n_rows, eager=True).cast(pl.String)
     return (PurePath(file).name + ":" + numbers).alias("user")
 
@@ -379,7 +389,8 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers, allowing surrounding blanks and a typographic minus sign, with null for anything else.
+    """Parse text as numbers. Surrounding blanks and a typographic minus sign are allowed, and anything else becomes
+    null.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]
@@ -422,7 +433,7 @@ NOT_UTF8 = "not valid UTF-8"
 
 
 def raw_text(raw: bytes) -> str:
-    """Return the prefix of a row to keep with a reject."""
+    """Return the beginning of a row, which is kept with the reject."""
     return raw[: 4 * MAX_RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:MAX_RAW_CHARACTERS]
 
 
@@ -432,7 +443,7 @@ _BATCH_ROWS = 1 << 18
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource(PathSource):
-    """Base class for sources of delimited text. A subclass defines the columns and converts them to events.
+    """Base class for sources that read delimited text. Subclasses define the columns and convert them to events.
 
     A row is a line, whatever its quotes; blank lines are no rows.
     """
@@ -441,21 +452,21 @@ class TextSource(PathSource):
 
     @abstractmethod
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Detect the dialect from the first bytes of a file."""
+        """Detect a file's dialect from its first bytes."""
 
     @abstractmethod
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns to parse, with their types, or raise `DataError` if one is missing."""
+        """Return the columns to parse and their types. Raise `DataError` if a column is missing."""
 
     @abstractmethod
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the columns of an `EventBlock` for the rows of ``rows.raw``, with null for invalid values.
+        """Convert ``rows.raw`` to the columns of an `EventBlock`. Invalid values become null.
 
         A further column ``problem`` may say what else is wrong with a row (null: nothing).
         """
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read the files of a span in batches, and parse the batches in order."""
+        """Read a span's files in batches, and parse the batches in order."""
         order = RowOrder(self, span.after)
         for batch in self.batches(span):
             row = 0
@@ -465,21 +476,21 @@ class TextSource(PathSource):
                 yield block
 
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
-        """Return the file and line of a batch's valid row, counting from valid row ``before``."""
+        """Return the file and line of a valid row, which is counted from valid row ``before`` of the batch."""
         rows = self.parse(batch)
         sound = sifted(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
         return f"{batch.segments[segment[0]].file}, line {line[0]}"
 
     def batches(self, span: Span) -> Iterator[TextBatch]:
-        """Cut the files of a span into batches of whole records."""
+        """Divide a span's files into batches of complete records."""
         return cut(open_inputs(span.files, self.patterns), self.dialect_of, min(self.block_rows, _BATCH_ROWS))
 
     def blocks(self, batch: TextBatch) -> Iterator[EventBlock]:
-        """Parse a batch into blocks. Subclasses whose rows hold several events override this."""
+        """Parse a batch into blocks. Subclasses override this if a row contains several events."""
         rows = self.parse(batch)
         return to_blocks(batch, rows, self.events(rows, batch), self.block_rows)
 
     def parse(self, batch: TextBatch) -> ParsedRows:
-        """Parse the wanted columns of a batch."""
+        """Parse the requested columns of a batch."""
         return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))

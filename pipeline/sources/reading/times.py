@@ -1,4 +1,4 @@
-"""Parsing of timestamps to milliseconds since 1970 UTC."""
+"""Parsing of timestamps, which are converted to milliseconds since the Unix epoch."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MIDNIGHT = r"([T ])24(:00(?::00(?:\.0+)?)?(?:Z|[+-].*)?)$"
 
 @dataclass(frozen=True)
 class TimeFormat:
-    """The time format of a column.
+    """The format in which a column's times are written.
 
     A format without a time of day means midnight. Raises `ParameterError` for an unknown zone, and a format that does
     not give a date.
@@ -98,18 +98,20 @@ class TimeFormat:
 
     @property
     def dtype(self) -> type[pl.DataType]:
-        """The data type as which to read text before calling `milliseconds`."""
+        """The data type that a text column must be read as before it is passed to `milliseconds`."""
         if self.format == "unix_ns":  # beyond what a float holds exactly
             return pl.Int64
         return pl.Float64 if self.format in _UNIX else pl.String
 
     @property
     def is_number(self) -> bool:
-        """Return whether times are written as numbers."""
+        """Return whether the times are written as numbers."""
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
-        """Convert times to Int64 milliseconds since 1970 UTC, truncated, with null for an invalid time."""
+        """Convert times to Int64 milliseconds since the Unix epoch, discarding fractions of a millisecond. Invalid
+        times become null.
+        """
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("ms"))
         if isinstance(column.dtype, pl.Datetime):
@@ -129,7 +131,7 @@ class TimeFormat:
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None).cast(pl.Int64)
 
     def explain(self, column: pl.Series) -> pl.Series:
-        """Explain why `milliseconds` returns null for these values."""
+        """Explain why `milliseconds` returns null for the given values."""
         wall_clock = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
         if self.zone != "UTC":
             wall_clock = TimeFormat(self.format).milliseconds(column)
@@ -171,7 +173,7 @@ class TimeFormat:
         return parsed.scatter(left.arg_true(), self._iso_as_written(*_without_hour_24(rare)))
 
     def _iso_as_written(self, column: pl.Series, days: pl.Series | None) -> pl.Series:
-        """Parse times in common spellings of ISO 8601, and add ``days``."""
+        """Parse times in common variants of ISO 8601, and add the given number of days."""
         out = pl.Series(column.name, [], dtype=pl.Int64).extend_constant(None, len(column))
         remaining = column.is_not_null()
         for format, is_local in _ISO:
@@ -198,7 +200,8 @@ class TimeFormat:
 
 
 def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Parse each time with the first matching format to milliseconds since 1970 UTC, with null if none matches.
+    """Convert each time to milliseconds since the Unix epoch, using the first format that matches. Times that match
+    none become null.
 
     >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -211,7 +214,8 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
 
 
 def plain_times(table: pa.Table) -> pa.Table:
-    """Return the table with timestamps supported by polars: in UTC, and in milliseconds instead of seconds.
+    """Convert timestamps to types that polars supports: UTC instead of other time zones, and milliseconds instead of
+    seconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
@@ -237,13 +241,15 @@ def plain_times(table: pa.Table) -> pa.Table:
 
 
 def _without_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Rewrite hour 24 as hour 0, and return the number of days to add."""
+    """Replace hour 24 with hour 0, and return the number of days to add."""
     is_end = text.str.contains(_MIDNIGHT).fill_null(False)
     return text.str.replace(_MIDNIGHT, "${1}00${2}"), is_end.cast(pl.Int64) * timedelta(days=1)
 
 
 def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
-    """Restrict the remaining rows to those with at least two digits, unless that keeps all or none."""
+    """Restrict the remaining rows to those that contain at least two digits. The mask is returned unchanged if it is
+    all true or all false.
+    """
     if left.all() or not left.any():
         return left
     rows = left.arg_true()

@@ -1,4 +1,4 @@
-"""Base class for sources whose files share a fixed layout: device tracks and check-ins."""
+"""Base class for sources whose files have a fixed layout, such as device tracks and check-ins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.pipeline.sources.reading.times import TimeFormat
 
 @dataclass(frozen=True, kw_only=True)
 class TrackSource(TextSource):
-    """Base class for sources with a fixed file layout described by class variables.
+    """Base class for sources whose files have a fixed layout, which is described by class variables.
 
     A subclass whose files are named after users gives `user_of`, and has no column ``user``.
     """
@@ -25,19 +25,19 @@ class TrackSource(TextSource):
 
     @staticmethod
     def user_of(file: str) -> str | None:
-        """Return the user of a file, or None if its rows name the user."""
+        """Return the user to whom a file belongs, or None if each row names its user."""
         return None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the dialect set on the class."""
+        """Return the dialect defined by the class."""
         return self.dialect
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the columns set on the class, with their types."""
+        """Return the columns defined by the class, with their types."""
         return self.types
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return the rows with parsed times and the user of each file filled in."""
+        """Parse the times and fill in the user of each file."""
         events = rows.raw.with_columns(self.time.milliseconds(rows.raw["time"]))
         users = pl.Series("user", [self.user_of(segment.file) for segment in batch.segments], dtype=pl.String)
         return events if "user" in events.columns else events.select(users[rows.segments(batch)], pl.all())
