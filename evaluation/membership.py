@@ -1,4 +1,4 @@
-"""Membership inference on released counts: the AUC of an attack, and mobility features of users.
+"""Membership inference on released counts: the AUC of an attack, and features that describe users' mobility.
 
 The one-call form of the game of `penstock.evaluation.attacks`, the privacy gain, and statistics of movements.
 """
@@ -39,7 +39,7 @@ def membership_auc(
     seed: int,
     axes: Axes = "cells_windows",
 ) -> float:
-    """Return the area under the curve of a membership attack on one target.
+    """Return the area under the ROC curve of a membership attack on one target.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def membership_auc(
 
 
 def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes = "cells_windows") -> dict[str, Array]:
-    """Compute eleven statistics of every user's movements.
+    """Compute eleven statistics that describe each user's movements.
 
     Parameters
     ----------

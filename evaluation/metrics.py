@@ -1,4 +1,6 @@
-"""Registry of utility metrics, computed per cell, window or day from counts (n_windows, n_cells)."""
+"""Registry of utility metrics. Each metric is computed per cell, window or day from counts of shape (n_windows,
+n_cells).
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ PERIOD = 24
 
 
 def by_day(counts: Array, days: ArrayLike | None) -> Array:
-    """Sum windows by day, in date order: (n_days, n_cells).
+    """Sum the windows of each day. The result has shape (n_days, n_cells) and is ordered by date.
 
     `days`: local date of each window; NaT: of a day that is left out. None: every `PERIOD` windows are a day, and what
     is left at the end is left out unless there is nothing else.
@@ -65,7 +67,7 @@ def by_day(counts: Array, days: ArrayLike | None) -> Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """A registry entry for a utility metric."""
+    """A utility metric, as entered in the registry."""
 
     #: Name in a configuration.
     name: str
@@ -89,11 +91,12 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """The first line of the function's docstring."""
+        """The first line of the metric's docstring."""
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
-        """Return 0-based indices of the cells, windows or days included in the mean, and the value of each.
+        """Return the metric's value for each cell, window or day that enters the mean, preceded by their 0-based
+        indices.
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
@@ -121,7 +124,7 @@ class Metric:
         return where, values[where]
 
     def mean(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> float:
-        """Return the mean of `scores`, or NaN without scores."""
+        """Return the mean of `scores`, or NaN if there are none."""
         values = self.scores(truth, released, *options, **named)[1]
         return float(values.mean()) if len(values) else math.nan
 
@@ -134,12 +137,13 @@ GROUP = "penstock.metrics"
 
 
 def metric_names() -> tuple[str, ...]:
-    """Return the names of all metrics, those of installed packages last."""
+    """Return the names of all metrics. Those from installed packages come last."""
     return (*METRICS, *(name for name in installed(GROUP) if name not in METRICS))
 
 
 def metric_called(name: str) -> Metric | None:
-    """Return the metric with a given name, importing it from an installed package if necessary, or None.
+    """Return the metric with the given name, importing it from an installed package if necessary, or None if there is
+    none.
 
     >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
@@ -154,7 +158,7 @@ def metric_called(name: str) -> Metric | None:
 
 
 def check_metric(module: ModuleType) -> None:
-    """Check that a plug-in's file registers exactly the metric named after it."""
+    """Check that a plug-in file registers exactly one metric, which has the same name as the file."""
     name = module.__name__.rpartition(".")[2]
     registered = [metric.name for metric in METRICS.values() if metric.values.__module__ == module.__name__]
     if registered != [name]:
@@ -165,7 +169,8 @@ def check_metric(module: ModuleType) -> None:
 def metric(
     name: str, scope: Scope, unit: str = "", *, higher_is_better: bool, **facts: Any
 ) -> Callable[[Callable[Concatenate[Array, Array, Options], Array]], Callable[..., float]]:
-    """Register a function of checked counts (n_windows, n_cells) as a metric, and return a function for its mean.
+    """Register the decorated function of counts as a metric, and replace it with a function that returns the metric's
+    mean.
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
@@ -183,13 +188,13 @@ def metric(
         raise ParameterError("scope", scope, f"one of {', '.join(get_args(Scope))}")
 
     def enter(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
-        """Register a metric under its name."""
+        """Register the function under the metric's name."""
 
         @wraps(values)
         def mean(
             truth: ArrayLike, released: ArrayLike, *options: Any, axes: Axes = "cells_windows", **named: Any
         ) -> float:
-            """Return the mean of the values."""
+            """Return the metric's mean."""
             return entry.mean(*turned(axes, truth, released), *options, **named)
 
         code = getattr(values, "__code__", None)
@@ -203,19 +208,21 @@ def metric(
 
 
 def _is_own(values: Callable[..., Array]) -> bool:
-    """Return whether a function is defined in this folder."""
+    """Return whether a function is defined in this package."""
     return Path(getattr(getattr(values, "__code__", None), "co_filename", "")).parent == Path(__file__).parent
 
 
 def half_width(values: NDArray[np.float64], confidence: float) -> float:
-    """Return the half-width of Student's t interval for the mean of two or more independent numbers."""
+    """Return half the width of Student's t interval for the mean of two or more independent numbers."""
     from scipy.stats import sem, t  # not for those who only read which metrics there are
 
     return float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
 
 
 def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Return arrays in (…, n_windows, n_cells) layout, swapping the last two axes for ``cells_windows``."""
+    """Return arrays with axes (…, n_windows, n_cells). The last two axes are swapped if they are given as
+    ``cells_windows``.
+    """
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
     given = [np.asarray(array) for array in arrays]
@@ -223,7 +230,7 @@ def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
 
 
 def busiest(counts: Array, fraction: float) -> Indices:
-    """Return the indices of the busiest cells along the last axis in descending order. Ties go to the lower index.
+    """Return the indices of the busiest cells along the last axis, in descending order. Ties go to the lower index.
 
     At least one is named, and a part of a cell counts as a whole one.
     """
@@ -234,6 +241,6 @@ def busiest(counts: Array, fraction: float) -> Indices:
 
 
 def entropies(counts: NDArray[Any]) -> Array:
-    """Return the entropy of fractions along the last axis in nats, or 0 for an empty row."""
+    """Return the entropy, in nats, of the fractions along the last axis. The entropy of an empty row is 0."""
     shares = counts / np.maximum(counts.sum(axis=-1, keepdims=True), 1)
     return np.asarray(np.abs((shares * np.log(shares, out=np.zeros_like(shares), where=shares > 0)).sum(axis=-1)))

@@ -90,7 +90,7 @@ def variance_explained(truth: Array, released: Array) -> Array:
 
 
 def skills(truth: Array, released: Array, instead: Array) -> Array:
-    """Return each cell's reduction in absolute error relative to another release, as a fraction of that release's
+    """Return the reduction of each cell's absolute error relative to another release, as a fraction of that release's
     mean error per cell.
 
     Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
@@ -172,7 +172,7 @@ def hotspot_f1(truth: Array, released: Array, fraction: float = FRACTION) -> Arr
 
 
 def _share_in_common(first: Indices, second: Indices, n: int) -> Array:
-    """Return the fraction of the second list's indices (below ``n``) that are also in the first, per row."""
+    """Return for each row the fraction of the second list's indices (below ``n``) that are also in the first list."""
     is_named = np.zeros((len(first), n), dtype=bool)
     np.put_along_axis(is_named, first, True, axis=1)
     return np.asarray(np.take_along_axis(is_named, second, axis=1).mean(axis=1))
@@ -262,7 +262,7 @@ def pearson(truth: Array, released: Array) -> Array:
 
 
 def _standardise(series: Array) -> Array:
-    """Centre columns and divide them by their norms. Constant columns become zero."""
+    """Centre the columns and divide them by their norms. Constant columns become zero."""
     varies = (series != series[0]).any(axis=0)
     largest = np.abs(series).max(axis=0)
     scaled = np.divide(series, largest, out=np.zeros_like(series), where=varies)
@@ -278,7 +278,7 @@ PERSISTENCE = 0.5
 
 
 def seasonal_forecasts(series: Array, period: int = PERIOD) -> Array:
-    """Forecast every value from earlier values, shape (n_windows, n_series). The first forecasts are 0.
+    """Forecast every value from the values before it, shape (n_windows, n_series). The first forecasts are 0.
 
     One level for each place in the season, exponentially smoothed, plus a share of the last deviation. A series
     shorter than two seasons has none: its only level is that of the last values. O(n_series) a window.
@@ -339,7 +339,7 @@ def anomaly_agreement(truth: Array, released: Array, fraction: float = UNUSUAL, 
     first = _first_scored(len(truth), period)
 
     def most_unusual(side: Array) -> Indices:
-        """Return the scored windows furthest from their forecasts."""
+        """Return the windows that are furthest from their forecasts."""
         distances: Array = np.abs(side - seasonal_forecasts(side, period))[first:].T
         # Distances that are equal but for rounding are equal, so that sums in another order name the same windows.
         return busiest(distances.round(9), fraction)

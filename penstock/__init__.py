@@ -1,4 +1,4 @@
-"""High-level API: configure, run and read a release simulation from a notebook or a script.
+"""High-level API for notebooks and scripts: load a configuration, run it, and read the results.
 
 Importing it imports no library. `penstock.beam`, a module of its own, holds the transforms for a Beam
 pipeline.

@@ -1,4 +1,4 @@
-"""Release an array of counts directly, without a run, through a mechanism or a chain of steps."""
+"""Release an array of counts directly through a mechanism or a chain of steps, without setting up a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, repr=False)
 class Released:
-    """The release of an array of counts. Notebooks display its accuracy, privacy cost and busiest cell.
+    """The result of releasing an array of counts. Notebooks display its accuracy, privacy cost and busiest cell.
 
     Parameters
     ----------
@@ -65,7 +65,9 @@ class Released:
         return f"{type(self).__name__}({n_windows} windows × {n_cells} cells, {' → '.join(self.steps)}, {cost})"
 
     def plot(self, cell: int | None = None) -> Drawing:
-        """Plot the released and true counts of a cell (0-based) over time, or of the busiest cell if None."""
+        """Plot a cell's released and true counts over time. Cells are numbered from 0, and the default is the
+        busiest one.
+        """
         from penstock.pipeline.reporting.drawing import draw_series
 
         n_windows, n_cells = self.values.shape
@@ -100,7 +102,7 @@ def release(
     windows_per_day: int = 24,
     **parameters: Any,
 ) -> Released:
-    """Release an array of counts through a mechanism or a chain of steps, as a simulation.
+    """Release an array of counts through a mechanism or a chain of steps. The release is a simulation.
 
     **Privacy**: the guarantee is the mechanism's, for people who are in at most ``max_cells`` of the counts of a
     window. An array cannot show whether that is so: bound contributions before counting, as `run` does. The seed
@@ -190,7 +192,7 @@ def release(
 
 
 def _counts(counts: ArrayLike) -> NDArray[Any]:
-    """Validate an array of counts."""
+    """Validate the counts and return them as an array."""
     import numpy as np
 
     try:
@@ -205,7 +207,9 @@ def _counts(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """Build the counting steps. Parameters are allowed only for a single mechanism given by name."""
+    """Build the steps of a chain. Parameters may be given only for a single mechanism that is identified by its
+    name.
+    """
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 

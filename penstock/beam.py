@@ -1,4 +1,4 @@
-"""Transforms of a run for any Apache Beam pipeline.
+"""Transforms that embed a run in any Apache Beam pipeline.
 
 `Release` is all of them in one. Alone, events flow through them in this order; each docstring says what it takes and
 returns.

@@ -1,4 +1,4 @@
-"""Load and run a configuration from a notebook or a script."""
+"""Functions to load and run a configuration from a notebook or a script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) -> RunConfig:
-    r"""Load and check a configuration.
+    r"""Load and validate a configuration.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def load(config: str | Path | Mapping[str, Any], overrides: Iterable[str] = ()) 
 
 
 def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out: str | Path | None = None) -> RunConfig:
-    """Load a configuration, using ``out`` as the output folder if it names none."""
+    """Load a configuration. If it does not specify an output folder, use ``out``."""
     from penstock.pipeline.config.run import load, loads
 
     if isinstance(config, Mapping):
@@ -56,8 +56,8 @@ def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out:
 
 
 def _as_text(value: object) -> str:
-    """Convert YAML values without a JSON type to text: times (UTC if they have no offset), dates, durations and
-    paths.
+    """Convert YAML values that have no JSON equivalent to strings: times (UTC if they have no offset), dates,
+    durations and paths.
     """
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
@@ -78,7 +78,7 @@ def run(
     n_shards: int = 1,
     resume: bool = False,
 ) -> Result:
-    """Run a configuration, from reading the input to writing the output.
+    """Run a configuration from start to finish and return its results.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def run(
 
 
 def _store(source: Any, out: str | Path | None, config: object, resume: bool) -> list[str]:
-    """Write a data frame next to its run's folder, and return overrides that use it as the source."""
+    """Write a data frame to a file next to the run's folder, and return overrides that make this file the source."""
     import polars as pl
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Audit of releases: a lower bound on the privacy loss of planted people, compared with the claim."""
+"""Privacy audit: estimate a lower bound on the privacy loss of planted people and compare it with the claimed loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_NOISE = 1e-6
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit and the claimed privacy loss, in ε or ρ."""
+    """The result of an audit, along with the privacy loss that was claimed, as ε or ρ."""
 
     bound: LowerBound  # lower bound on the multiple of the claims that is lost
     concentrated: bool  # whether losses are in ρ
@@ -51,12 +51,12 @@ class Audit:
 
     @property
     def convicted(self) -> bool:
-        """Return whether the loss exceeds the claim at the bound's confidence, or the charge the promised budget."""
+        """Return whether the lower bound exceeds the claim, or the charges exceed the promised budget."""
         is_over = self.charged is not None and self.promised is not None and self.charged > self.promised * (1 + 1e-9)
         return self.bound.factor > 1 or is_over
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all figures by name."""
+        """Return all results by name."""
         bound, measure = self.bound, "rho" if self.concentrated else "epsilon"
         names = ("expected", "expected_of_half", "runs_for_half", "charged", "promised", "convicted", "unit", "n_runs")
         figures = {"measure": measure, "claimed": bound.claim, "found": bound.amount, "on_data": self.on_data}
@@ -64,7 +64,7 @@ class Audit:
         return figures | {name: getattr(self, name) for name in names}
 
     def as_text(self) -> str:
-        """Describe the audit in sentences."""
+        """Describe the results in prose."""
         bound, letter = self.bound, "ρ" if self.concentrated else "ε"
         planted = "people of the source" if self.on_data else "nobody else"
         runs = "one run" if self.n_runs == 1 else f"{self.n_runs:,} runs"
@@ -94,7 +94,7 @@ class Audit:
 
 @dataclass(frozen=True)
 class ReleasedCounts:
-    """One run's release of given counts, with its charges.
+    """The counts released by one run, with their charges.
 
     ``values``, NaN where none was published, and ``scale`` of their noise: shape (n_windows, n_cells). ``worst``: the
     most that each window could be charged. ``charges``: first window, last window and amount, shape (n_charges, 3).
@@ -109,7 +109,7 @@ class ReleasedCounts:
 
 @dataclass(frozen=True)
 class AuditedRun:
-    """A run under audit: the public facts, and a function that releases counts."""
+    """The run to audit: its public facts and a function that releases counts."""
 
     chain: Chain
     facts: Facts
@@ -119,7 +119,7 @@ class AuditedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class PlantedRun(ABC):
-    """A release with planted people, and simulations of guesses with fresh noise and coins."""
+    """A release that includes planted people. Guesses can also be simulated with fresh noise and coin flips."""
 
     family: str
     concentrated: bool
@@ -130,11 +130,11 @@ class PlantedRun(ABC):
 
     @abstractmethod
     def guesses(self) -> Guesses:
-        """Return guesses about the planted people, made from the release."""
+        """Guess which of the planted people are present, given the release."""
 
     @abstractmethod
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
+        """Simulate guesses for noise that is a fraction of the declared scale, with new coin flips."""
 
 
 def audit_releases(
@@ -147,7 +147,7 @@ def audit_releases(
     seed: int,
     listener: Callable[[int, int], None],
 ) -> Audit:
-    """Plant people in successive runs, and bound their loss from below (see `lower_bound`).
+    """Plant people in a series of runs, and compute a lower bound on their privacy loss (see `lower_bound`).
 
     The adversary scores each person by the likelihood ratio of the stated noise over all numbers that the person moves.
     How many runs are made follows from what was released, never from the coins, so that the bound holds of all of them.
@@ -159,7 +159,7 @@ def audit_releases(
     runs: list[PlantedRun] = []
 
     def play(n: int) -> PlantedRun:
-        """Make n runs, or fewer at the time limit, and return the first."""
+        """Make n runs, or as many as the time limit allows, and return the first one."""
         while not runs or (len(runs) < n and (n_runs is not None or time.monotonic() < until)):
             listener(len(runs), n)
             runs.append(played(len(runs), np.random.default_rng([seed, 0, len(runs)])))
@@ -194,7 +194,7 @@ def audit_releases(
 
 @dataclass(frozen=True)
 class _Stretch:
-    """People planted in the same windows of a run.
+    """A group of people who are planted in the same windows of a run.
 
     ``rows`` are the windows, 0-based, ``cells`` those of each person, shape (n_people, n_own). ``numbers`` are the rows
     of noisy numbers that they move, each by ``moved``, shape (n_numbers,).
@@ -210,7 +210,7 @@ class _Stretch:
 
 @dataclass(frozen=True, kw_only=True)
 class _CountRun(PlantedRun):
-    """A release of counts.
+    """A release of counts that includes planted people.
 
     ``noise`` and ``scale`` are those of all numbers that noise was added to, shape (n_rows, n_numbers), NaN and 0 where
     none was published; ``cells`` is how numbers of a row are made of cells (`Measured`).
@@ -222,7 +222,7 @@ class _CountRun(PlantedRun):
     cells: Array | None
 
     def guesses(self, noise: Array | None = None, coins: Sequence[NDArray[np.bool_]] = ()) -> Guesses:
-        """Return guesses about the planted people from the release, or from simulated noise and coin flips."""
+        """Guess which people are present, given either the release or simulated noise and coin flips."""
         noise = self.noise if noise is None else noise
         # What is equal but for rounding is equal: the last bits of real noise tell coins apart, in no given order.
         present = list(coins) or [stretch.present for stretch in self.stretches]
@@ -232,13 +232,13 @@ class _CountRun(PlantedRun):
         return Guesses(np.concatenate(scores), np.concatenate(present), claims, np.repeat(np.arange(len(sizes)), sizes))
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
+        """Simulate guesses for noise that is a fraction of the declared scale, with new coin flips."""
         coins = [random.random(len(stretch.cells)) < 0.5 for stretch in self.stretches]
         drawn = _sample_noise(self.family, share * self.scale, random)
         return self.guesses(np.where(np.isnan(self.noise), np.nan, drawn), coins)
 
     def _scores(self, stretch: _Stretch, noise: Array, present: NDArray[np.bool_]) -> Array:
-        """Return each person's log-likelihood ratio in a stretch, given who else is present."""
+        """Return the log-likelihood ratio of each person in a stretch, given who else is present."""
         n_people, n_own = stretch.cells.shape
         is_gaussian, scale = "gaussian" in self.family, np.maximum(self.scale[stretch.numbers], NO_NOISE)
         if self.cells is None:
@@ -255,7 +255,7 @@ class _CountRun(PlantedRun):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRun(PlantedRun):
-    """A release of traces, each point of which is in one of two places.
+    """A release of traces in which every point is at one of two places.
 
     ``offsets``: metres to the east and to the north from each point to its release, shape (n_points, 2); ``scale``: of
     its noise, 0 where it was not published; ``apart``: metres from the first place to the second one, in the east.
@@ -268,7 +268,7 @@ class TraceRun(PlantedRun):
     apart: float
 
     def guesses(self, offsets: Array | None = None, present: NDArray[np.bool_] | None = None) -> Guesses:
-        """Return guesses about the places from the release, or from simulated noise and coin flips."""
+        """Guess at which place each point is, given either the release or simulated noise and coin flips."""
         offsets, present = self.offsets if offsets is None else offsets, self.present if present is None else present
         east, north = offsets.T
         far, near = (np.hypot(east + self.apart * (present - second), north) for second in (0, 1))
@@ -277,7 +277,7 @@ class TraceRun(PlantedRun):
         return Guesses(np.where(is_shown, gains, 0.0).round(9), present, self.claims, np.arange(len(present)))
 
     def simulated(self, share: float, random: np.random.Generator) -> Guesses:
-        """Simulate guesses under a fraction of the stated noise, with new coin flips."""
+        """Simulate guesses for noise that is a fraction of the declared scale, with new coin flips."""
         n, is_gaussian = len(self.scale), "gaussian" in self.family
         # The distance that planar Laplace noise moves has a gamma law, that of Gaussian noise on both axes a Rayleigh.
         moves = random.rayleigh(size=n) if is_gaussian else random.gamma(2.0, size=n)
@@ -287,7 +287,7 @@ class TraceRun(PlantedRun):
 
 
 def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Array:
-    """Sample noise from a family, with the continuous Gaussian in place of the discrete one."""
+    """Draw noise from a family. The continuous Gaussian is used as an approximation of the discrete one."""
     if "gaussian" in family:
         return np.asarray(random.standard_normal(scale.shape) * scale)
     if family == "discrete_laplace":
@@ -298,7 +298,7 @@ def _sample_noise(family: str, scale: Array, random: np.random.Generator) -> Arr
 
 
 def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generator) -> PlantedRun:
-    """Plant people in counts, and make one release.
+    """Plant people in the given counts and release the result once.
 
     People are planted in as many cells as bounding leaves one person: in a single window, where the charges of windows
     add up to that of the guarantee's unit, else in all windows of a unit.
@@ -365,7 +365,7 @@ def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
 
 
 def _stretches(run: AuditedRun, is_single: bool, n_own: int) -> Iterator[NDArray[np.int64]]:
-    """Yield the 0-based windows of each planted stretch: single windows, or all windows of a unit."""
+    """Yield the 0-based windows of each stretch: either single windows, or all windows that belong to a unit."""
     unit, n_windows = run.chain.reader.unit, len(run.windows)
     if not is_single and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.

@@ -1,4 +1,4 @@
-"""Classifiers for the membership attack, trained on a game's first samples and evaluated on the rest.
+"""Classifiers for membership inference. They are trained on the first samples of a game and evaluated on the rest.
 
 Principal components or cell statistics, with logistic regression; the area under the curve, the privacy gain of a
 defense, and the true-positive rate at a low false-positive rate, with its exact interval.
@@ -25,7 +25,7 @@ CONFIDENCE = 0.95
 
 
 def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
-    """Project samples onto the leading principal components of the first `n_train`, shape (n_samples, k).
+    """Project all samples onto the principal components of the first `n_train` samples, shape (n_samples, k).
 
     Fewer where the rank is lower. O(n_samples·n_features·min(n_train, n_features)) time, one copy of the features.
     """
@@ -46,7 +46,7 @@ def principal_scores(features: Array, n_train: int, n_components: int) -> Array:
 
 
 def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, float]:
-    """Fit a logistic regression with penalty ½‖w‖² by Newton's method; return weights and intercept."""
+    """Fit a logistic regression with an L2 penalty of ½‖w‖² by Newton's method. Return its weights and intercept."""
     if features.shape[1] == 0:
         return np.empty(0), 0.0
     try:
@@ -58,7 +58,7 @@ def fit_logistic(features: Array, labels: NDArray[np.bool_]) -> tuple[Array, flo
 
 
 def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
-    """Return seven statistics per cell over the windows of aggregates, (n_samples, 7·n_cells).
+    """Compute seven statistics over time for each cell of every aggregate, shape (n_samples, 7·n_cells).
 
     Pyrgelis, Troncoso, De Cristofaro, "Knock Knock, Who's There?", NDSS 2018.
 
@@ -79,7 +79,8 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
-    """Standardise samples in place by the first `n_train`; features constant among those become 0 everywhere.
+    """Standardise all samples in place, using the mean and deviation of the first `n_train`. Constant features are set
+    to 0.
 
     >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
     >>> standardize_in_place(features, 2)
@@ -99,7 +100,7 @@ def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> N
 def distinguish(
     features: Array, labels: NDArray[np.bool_], n_train: int, *, n_components: int | None = None
 ) -> tuple[Array, int]:
-    """Train a logistic regression on the first samples, using raw features or `n_components` principal components.
+    """Train a logistic regression on the first samples, using either the raw features or their principal components.
 
     Its L2 penalty is ½‖w‖², so that predictions from components depend on the samples only through their inner
     products: any isometric coordinates give the same. Returns the log-odds of membership of every other sample, and how
@@ -112,7 +113,7 @@ def distinguish(
 
 
 def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64] | float:
-    """Return the privacy gain: the fraction of the privacy loss removed by a defense.
+    """Return the fraction of the privacy loss that a defense removes.
 
     Parameters
     ----------
@@ -144,7 +145,7 @@ def privacy_gain(auc: ArrayLike, auc_defended: ArrayLike) -> NDArray[np.float64]
 
 
 def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
-    """Return the membership advantage of an adversary who guesses "in" if the evidence exceeds 0 nats.
+    """Return the membership advantage of an adversary who guesses "in" whenever the evidence is greater than 0 nats.
 
     The share of challenges with the target that she accuses, less that of those without (Yeom, Giacomelli, Fredrikson,
     Jha 2018): 0 for guessing, 1 where she is always right. No threshold is chosen by the challenges, so that the mean
@@ -155,7 +156,7 @@ def advantage(labels: NDArray[np.bool_], scores: NDArray[np.float64]) -> float:
 
 
 def true_positives(labels: NDArray[np.bool_], scores: NDArray[np.float64], at: float) -> int | None:
-    """Count true positives at a false-positive rate of ``at``, which requires 1/at challenges without the target.
+    """Count true positives at the false-positive rate ``at``. At least 1/at challenges without the target are required.
 
     Found is what scores above the (⌊at·n_absent⌋ + 1)-th highest without the target, so that at most that share of them
     does; ties are not found. None if there are too few challenges. Carlini et al. 2022 say why an average over all
@@ -175,7 +176,7 @@ def true_positives(labels: NDArray[np.bool_], scores: NDArray[np.float64], at: f
 
 @dataclass(frozen=True)
 class AttackResult:
-    """The result of the membership attack on one target."""
+    """The result of a membership attack on one target."""
 
     target: int  # index of the user
     auc: float  # `auc`, `low`, `high`: area under the curve over the challenges, and its confidence interval

@@ -1,4 +1,4 @@
-"""Mechanisms as defenses in the membership game: the pipeline's code, on batches of samples of bounded size."""
+"""Mechanisms as defenses in the membership game. The pipeline's own code is applied to batches of limited size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def released_features(
     defense: Defense | None,
     seed: list[int],
 ) -> NDArray[np.float64]:
-    """Release every sample's aggregate (n, n_windows, n_cells), and return its ``summary`` (n, n_features).
+    """Release the aggregate (n_windows, n_cells) of every sample, and return the features that ``summary`` computes
+    from it.
 
     Memory: 8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for one batch.
     """
@@ -69,7 +70,7 @@ def released_features(
 
 
 def flat(released: NDArray[Any]) -> NDArray[Any]:
-    """Flatten each sample to a row (n_windows·n_cells,)."""
+    """Flatten each sample to a vector, shape (n_samples, n_windows·n_cells)."""
     return released.reshape(len(released), -1)
 
 
@@ -79,7 +80,8 @@ Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
 def mechanism_defense(
     mechanism: ChainStep | Sequence[ChainStep], *, facts: Facts | None = None, windows: Sequence[Window] | None = None
 ) -> Release | None:
-    """Wrap a mechanism, or a chain in configuration order, as a ``defense`` for a `MembershipGame`.
+    """Wrap a mechanism, or a chain in configuration order, so that it can be used as the ``defense`` of a
+    `MembershipGame`.
 
     Steps on events change who is counted: give the game the memberships that they leave. Every sample is a run of its
     own, whose noise is another than that of a run. What no sensor publishes is 0. None: counts are released as they
@@ -98,7 +100,9 @@ def mechanism_defense(
 
 
 class _PooledNoise(NoiseSource):
-    """Noise for many samples, independent as if seeded per sample but drawn in a quarter of the time."""
+    """Noise for many samples at once. It is as independent as noise seeded per sample but takes a quarter of the
+    time.
+    """
 
     def at(
         self,
@@ -109,7 +113,7 @@ class _PooledNoise(NoiseSource):
         state: Mapping[str, NDArray[Any]],
         n_replicas: int | None = None,
     ) -> Noise:
-        """Return the noise of all samples for one window and step."""
+        """Return the noise of all samples for a given window and step."""
         counted = super().at(window_start, window_end, step, counts, state)
         return Noise(lambda: counted._seeds, n_replicas, counted.exact)
 
@@ -117,7 +121,7 @@ class _PooledNoise(NoiseSource):
 def _release(
     mechanism: Mechanism, facts: Facts | None, windows: Sequence[Window] | None, counts: NDArray[Any], seed: int
 ) -> NDArray[np.float64]:
-    """Pass counts (n_replicas, n_windows, n_cells) through the mechanism."""
+    """Release counts of shape (n_replicas, n_windows, n_cells) through a mechanism."""
     facts = replace(facts or Facts(n_cells=counts.shape[2]), n_windows=None, n_replicas=None)
     source = _PooledNoise(NoiseKey.from_seed(seed), configuration=b"")
     releases = run_mechanism(mechanism, counts, facts, windows=windows, source=source)
@@ -130,7 +134,8 @@ def _release(
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """Draw uniform integers from 0 to `largest` (None: each replica's largest count), independent of the data.
+    """Draw uniform integers from 0 to `largest`, independently of the data. By default, `largest` is each replica's
+    largest count.
 
     With the size of the group as `largest` this is the random guess of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020,
     table 4, as its figures for the taxi data show.

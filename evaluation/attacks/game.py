@@ -1,4 +1,4 @@
-"""The membership game: an adversary distinguishes aggregates with and without a target."""
+"""The membership game, in which an adversary distinguishes aggregates that include a target from those that do not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BLAS = ThreadpoolController()
 
 
 class MembershipGame:
-    """The distinguishability game for one data set and one prior, with any number of targets.
+    """The distinguishability game for a data set and a prior. It can be played for any number of targets.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class MembershipGame:
         self.space = UserSpace(presence, blocks)
 
     def samples(self, target: int) -> Samples:
-        """Return the labelled groups for one target, a function of the seed and target alone."""
+        """Return the labelled groups for one target. They depend only on the seed and the target."""
         n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
         check_whole(target=target)
         if not 0 <= target < n_users:
@@ -154,7 +154,7 @@ class MembershipGame:
         return past_samples(n_users, target, **sizes, same=self.prior == "same_groups", rng=rng)
 
     def attack(self, target: int, *, defense: Defense | None = None, attack: str = "pca") -> AttackResult:
-        """Train the adversary on one target, and evaluate on the challenges.
+        """Train the adversary for one target and evaluate it on the challenges.
 
         Parameters
         ----------
@@ -179,13 +179,15 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Return labels and the adversary's scores for the challenges, for rates pooled over targets."""
+        """Return the labels of the challenges and the adversary's scores, from which rates can be pooled over
+        targets.
+        """
         samples = self.samples(target)
         scores, _ = self._scores(target, samples, defense, attack)
         return samples.labels[samples.n_train :], scores
 
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
-        """Return every challenge's score, and the number of features."""
+        """Return the score of every challenge, and the number of features used."""
         if attack not in ATTACKS:
             raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
         n_components = self.n_components if attack == "pca" else None
@@ -224,7 +226,8 @@ class MembershipGame:
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
-    """Map a function over items in threads. Results are in order for one job, otherwise in order of completion.
+    """Apply a function to all items in threads. Results are yielded in order if there is one job, or as they complete
+    otherwise.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
     """

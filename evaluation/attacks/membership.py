@@ -1,4 +1,4 @@
-"""The membership game against a run: targets, attacks on raw and released aggregates, and figures."""
+"""The membership game applied to a run: targets, attacks on raw and released aggregates, and result metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def attack_and_figure(name: str) -> tuple[str, str]:
-    """Return the attack and the figure named by a measure ``attack/name/figure``.
+    """Split a measure of the form ``attack/name/figure`` into the names of the attack and the figure.
 
     >>> attack_and_figure("attack/lira/auc"), attack_and_figure("attack/recovery/gain")
     (('lira', 'auc'), ('recovery', 'gain'))
@@ -63,12 +63,12 @@ def attack_and_figure(name: str) -> tuple[str, str]:
 
 
 def plays_membership(name: str) -> bool:
-    """Return whether a measure is a membership attack, the kind configured by the section ``attack``."""
+    """Return whether a measure is computed by a membership attack, which the ``attack`` section configures."""
     return name.startswith("attack/") and not name.startswith(f"attack/{RECOVERY}/")
 
 
 class MembershipAttack:
-    """The membership game against a run, with separate attacks per target on raw and released aggregates.
+    """The membership game applied to a run. Each target is attacked separately, on both raw and released aggregates.
 
     The adversary is strategic: she trains on released aggregates. Every aggregate is a run of its own over the first
     windows, with noise of its own. Bounding, coarse people and sampling are those of the run, hence the same for all
@@ -90,23 +90,23 @@ class MembershipAttack:
 
     @cached_property
     def mobility(self) -> NDArray[np.intp]:
-        """The mobility group of each person."""
+        """Each person's mobility group."""
         return mobility_groups(self.run.raw)
 
     @cached_property
     def in_turn(self) -> list[int]:
-        """The targets, alternating between mobility groups so that any prefix is a balanced sample."""
+        """The targets, ordered so that mobility groups alternate and any prefix of the list is balanced."""
         nth = {group: count() for group in range(len(MOBILITY_GROUPS))}
         turn = {target: next(nth[self.mobility[target]]) for target in self.targets}
         return sorted(self.targets, key=lambda target: (turn[target], self.mobility[target]))
 
     @cached_property
     def games(self) -> dict[bool, tuple[MembershipGame, Defense | None]]:
-        """The games on raw and released aggregates."""
+        """The membership games on raw (False) and released (True) aggregates."""
         return {released: self.game_of(self.game, released) for released in (False, True)}
 
     def game_of(self, game: Game, released: bool) -> tuple[MembershipGame, Defense | None]:
-        """Return the membership game on raw or released presence, with the run's mechanism as the defense."""
+        """Return the membership game on raw or released presence. The run's mechanism is the defense."""
         run, n_windows = self.run, self.run.facts.n_windows or 0
         observation, inference = game.periods(n_windows)
         membership = MembershipGame(
@@ -131,11 +131,11 @@ class MembershipAttack:
 
     @property
     def n_values(self) -> int:
-        """The number of values in all aggregates of one target."""
+        """The number of values in all of a target's aggregates."""
         return self.game.samples * math.prod(self.games[True][0].space.shape)
 
     def seconds(self) -> float:
-        """Estimate the time to attack one target, by attacks with fewer samples."""
+        """Estimate how long attacking one target takes, by attacking it with fewer samples."""
         few = replace(self.game, samples=min(max(TRIED, self.game.samples // 10), self.game.samples))
         for _ in range(2):  # the first one also loads what all need
             begin = time.monotonic()
@@ -144,7 +144,7 @@ class MembershipAttack:
         return (time.monotonic() - begin) * self.game.samples / few.samples
 
     def play(self, target: int) -> list[dict[str, Any]]:
-        """Attack one target on both raw and released aggregates."""
+        """Attack one target on both raw and released aggregates, and return the results as table rows."""
         user = " ".join(map(str, self.run.users[target]))
         identity = {"user": user, "mobility": MOBILITY_GROUPS[self.mobility[target]]}
         return [
@@ -153,7 +153,7 @@ class MembershipAttack:
         ]
 
     def summary(self, table: pl.DataFrame) -> dict[str, Any]:
-        """Return the figures by mobility group, and the parameters of the game."""
+        """Return the results by mobility group, along with the game's parameters."""
         n_people, n_windows, n_attacked = len(self.run.users), self.run.facts.n_windows or 0, table["target"].n_unique()
         observation, inference = self.game.periods(n_windows)
         played = {**asdict(self.game), "observation": observation, "inference": inference, "n_people": n_people}
@@ -162,7 +162,7 @@ class MembershipAttack:
         return {"game": played} | summarize(table)
 
     def figure(self, attack: str, figure: str) -> float:
-        """Return one of `FIGURES`, or NaN with too few challenges for a rate.
+        """Return the value of one of `FIGURES`, or NaN if there are too few challenges to estimate a rate.
 
         The area and the gain are means over targets; a rate, and the advantage, is one threshold's for the challenges
         of all targets together. Each attack runs once for all its figures.
@@ -179,7 +179,7 @@ class MembershipAttack:
         return math.nan if n_found is None else n_found / int(labels.sum())
 
     def _scores(self, attack: str, released: bool) -> list[tuple[NDArray[np.bool_], NDArray[np.float64]]]:
-        """Return labels and scores of each target's challenges, on raw or released aggregates."""
+        """Return the labels and scores of each target's challenges, on either raw or released aggregates."""
         if (attack, released) not in self._made:
             membership, defense = self.game_of(replace(self.game, attack=attack), released)
             scores = [membership.scores(target, defense=defense, attack=attack) for target in self.targets]

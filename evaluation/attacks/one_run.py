@@ -1,4 +1,4 @@
-"""Lower bounds on a person's privacy loss from guesses about randomly planted people.
+"""Lower bounds on privacy loss, computed from guesses about people who were planted at random.
 
 Many *canaries* are planted in what is released, each present by a coin of its own. An adversary who knows all but the
 coins guesses them from the releases. What a mechanism claims bounds how often a guess can be right; more right guesses
@@ -28,7 +28,7 @@ LARGEST, SMALLEST_CLAIM = 1024.0, 1e-9
 
 @dataclass(frozen=True)
 class Guesses:
-    """Guesses about planted people, one entry per person.
+    """Guesses about whether planted people are present, with one entry per person.
 
     ``scores``: log-likelihood ratio of presence and absence; its sign is the guess, its size how sure, 0: no guess.
     ``claims``: the loss claimed of that person, in ε or ρ: a function of what was released before (in ε: of all that
@@ -43,7 +43,7 @@ class Guesses:
 
     @classmethod
     def of(cls, runs: Sequence[Guesses]) -> Guesses:
-        """Concatenate the guesses from several runs."""
+        """Concatenate the guesses made in several runs."""
         before = np.cumsum([0, *(int(run.rounds.max(initial=-1)) + 1 for run in runs)])
         return cls(
             np.concatenate([run.scores for run in runs]),
@@ -54,13 +54,13 @@ class Guesses:
 
     @property
     def correct(self) -> Array:
-        """1 for each correct guess, 0 for each wrong one, and 1/2 for each abstention."""
+        """The score of each guess: 1 if it is correct, 0 if it is wrong, and 1/2 for an abstention."""
         return np.where(self.scores == 0, 0.5, (self.scores > 0) == self.present)
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """A lower bound on the privacy loss, as a multiple of the claimed loss."""
+    """A lower bound on the privacy loss, expressed as a multiple of the claimed loss."""
 
     factor: float  # above 1 the claims are refuted at ``confidence``; 0 where the guesses show nothing
     claim: float  # the largest claim, in ε or ρ
@@ -72,12 +72,14 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the loss of people with the largest claim, if all claims scale by a common factor."""
+        """The lower bound on the loss of the people with the largest claim, assuming that all claims are off by the
+        same factor.
+        """
         return self.factor * self.claim
 
 
 def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bool) -> Array:
-    """Return the log-likelihood ratio between two possible noise values, ``near`` and ``far``.
+    """Return the log-likelihood ratio between two possible values of the noise, ``near`` and ``far``.
 
     Exact for real Laplace and Gaussian noise, and for discrete noise up to what is lost by taking it for real.
     """
@@ -87,7 +89,7 @@ def log_ratio(far: NDArray[Any], near: NDArray[Any], scale: Any, is_gaussian: bo
 
 
 def largest_accuracy(claims: Array, concentrated: bool) -> Array:
-    """Return the maximum probability of guessing a fair coin from an output with privacy loss ε or ρ about the coin.
+    """Return the highest probability with which a fair coin can be guessed from an output whose privacy loss is ε or ρ.
 
     Under ε the odds of presence, 1 before, are at most e^ε afterwards. Under ρ let p and q be the probabilities with
     which a guess of presence is made of somebody present and absent. Turning the coin round as well gives a guess with
@@ -106,7 +108,7 @@ def largest_accuracy(claims: Array, concentrated: bool) -> Array:
 
 
 def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float = 0.999) -> LowerBound:
-    """Compute a lower bound on the privacy loss, as a multiple f of the claims.
+    """Compute a lower bound on the privacy loss, as a factor f by which the claims are multiplied.
 
     Let H(f) say that nobody loses more than f times the claim. Where H(f) holds it is refuted with probability
     1 − ``confidence`` at most, and what refutes it refutes every smaller f. So the largest f that is refuted, which is
@@ -151,12 +153,12 @@ def lower_bound(guesses: Guesses, concentrated: bool = False, confidence: float 
 
 
 def _of_independent(n_right: int, claims: Array, level: float) -> float:
-    """Return the largest multiple of ε claims that the number of correct guesses refutes."""
+    """Return the largest multiple of the claims in ε that is refuted by the number of correct guesses."""
     different, often = np.unique(claims, return_counts=True)
     n = len(claims)
 
     def is_refuted(factor: float) -> bool:
-        """Return whether the binomial tail at the number of correct guesses refutes the factor."""
+        """Return whether the number of correct guesses is too large to be explained by this factor."""
         mean = float(largest_accuracy(factor * different, False) @ often / n)
         return n_right >= n * mean + 1 and bool(binom.sf(n_right - 1, n, mean) <= level)
 
@@ -164,7 +166,7 @@ def _of_independent(n_right: int, claims: Array, level: float) -> float:
 
 
 def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: float) -> float:
-    """Return the largest multiple of ρ claims against which betting on the rounds pays over 1/``level``."""
+    """Return the largest multiple of the claims in ρ against which betting on the rounds wins at least 1/``level``."""
     sizes = np.bincount(rounds)
     shares = (np.bincount(rounds, correct) / np.maximum(sizes, 1))[sizes > 0]
     largest = np.zeros(len(sizes))
@@ -172,7 +174,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
     different, position = np.unique(largest[sizes > 0], return_inverse=True)
 
     def is_refuted(factor: float) -> bool:
-        """Return whether the wealth from betting on all rounds refutes the factor."""
+        """Return whether the winnings from betting on all rounds refute this factor."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
             wealth = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]
@@ -182,7 +184,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
 
 
 def _largest(is_refuted: Any) -> float:
-    """Return the largest factor up to which every factor is refuted, or 0."""
+    """Return the largest factor such that it and all smaller factors are refuted, or 0 if there is none."""
     low, high = 0.0, LARGEST
     if not is_refuted(low):
         return 0.0

@@ -1,4 +1,4 @@
-"""Parameters of the games against a configured release."""
+"""Parameters of the games that are played against a configured release."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PEOPLE = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Game(Checked):
-    """Parameters of the membership game. Defaults follow the paper if the run is large enough.
+    """Parameters of the membership game. The defaults follow the paper if the run is large enough for them.
 
     Pyrgelis, Troncoso, De Cristofaro, POMACS 2020, section 3.1: 150 targets, groups of 100 or more, one-week windows.
     """
@@ -60,7 +60,7 @@ class Game(Checked):
             raise ParameterError("known", self.known, expected)
 
     def periods(self, n_windows: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the observation and inference periods as (start, stop) for a run of ``n_windows`` windows."""
+        """Return the observation and inference periods, each as (start, stop), for a run of ``n_windows`` windows."""
         if self.prior == "subset":
             inference = self.inference or self.observation or min(168, n_windows)
             observation = self.observation or inference
@@ -76,7 +76,7 @@ class Game(Checked):
         return periods
 
     def people_in_a_group(self, n_people: int) -> int:
-        """Return the number of people in an aggregate, for a population of ``n_people``."""
+        """Return the number of people in each aggregate, given a population of ``n_people``."""
         if self.group_size is not None:
             return self.group_size
         n_pool = n_people
@@ -86,13 +86,15 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """Return the game with its number of targets resolved: by default, at most the number of people seen."""
+        """Return a copy of the game in which the number of targets is set. By default, it is limited by the number
+        of people.
+        """
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
 
     def check_room(self, n_windows: int, n_cells: int) -> None:
-        """Reject a game whose released aggregates exceed memory."""
+        """Raise an error if the game's released aggregates would not fit into memory."""
         observation, inference = self.periods(n_windows)
         length = inference[1] - inference[0]
         n_blocks = 1 if self.prior == "subset" else (observation[1] - observation[0]) // length + 1
@@ -105,7 +107,8 @@ class Game(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionGame(Checked):
-    """Parameters of the reconstruction game. Defaults come from the accountant ``reconstruction`` if configured.
+    """Parameters of the reconstruction game. The defaults come from the accountant ``reconstruction`` if it is
+    configured.
 
     Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.2.
     """
@@ -130,7 +133,7 @@ class ReconstructionGame(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryGame(Checked):
-    """Parameters of trajectory recovery. With the defaults, it takes only minutes."""
+    """Parameters of trajectory recovery. An attack with the defaults takes only a few minutes."""
 
     people: int = parameter(
         1000, doc="most people counted; of more, a sample drawn by the seed", at_least=2, at_most=MAX_PEOPLE

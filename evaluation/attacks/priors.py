@@ -1,4 +1,4 @@
-"""The adversary's prior knowledge: observation and inference periods, and labelled groups in each."""
+"""The adversary's prior knowledge: the observation and inference periods, and labelled groups from both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Period = int | slice | range | tuple[int, int] | Sequence[int] | NDArray[Any]
 
 
 def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.intp]:
-    """Return a period's window indices, starting at 0."""
+    """Return the indices of a period's windows, starting at 0."""
     every = np.arange(n_windows)
     if isinstance(period, slice):
         windows = every[period]
@@ -37,7 +37,8 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
 
 
 def game_blocks(observation: Period, inference: Period, n_windows: int, prior: str) -> NDArray[np.intp]:
-    """Split the observation period into blocks as long as the inference period, which comes last.
+    """Divide the observation period into blocks as long as the inference period. The inference period is the last
+    block.
 
     Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
     Windows left over at the beginning are not used; with equal periods there is one block.
@@ -67,7 +68,9 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: members, blocks of windows, and the split into training and challenges."""
+    """Labelled groups: their members, their blocks of windows, and how they are split into training samples and
+    challenges.
+    """
 
     users: NDArray[np.intp]  # (n_known,): sorted indices of the users that groups are drawn from
     members: NDArray[np.bool_]  # (n_samples, n_known): whether a user belongs to the group of a sample
@@ -77,20 +80,20 @@ class Samples:
 
     @property
     def challenges(self) -> Samples:
-        """The challenges alone, for an adversary without a training set."""
+        """The challenges only, for an adversary who has no training set."""
         rows = slice(self.n_train, None)
         return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
 
 
 def check_whole(**numbers: object) -> None:
-    """Raise `ParameterError` if any number is not an integer."""
+    """Raise `ParameterError` if any of the given numbers is not an integer."""
     for field, number in numbers.items():
         if not isinstance(number, int | np.integer):
             raise ParameterError(field, number, "a whole number")
 
 
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return the users, including the target, whose locations the adversary knows."""
+    """Return the users whose locations the adversary knows, including the target."""
     if known is None:
         return np.arange(n_users)
     if isinstance(known, float | int | np.integer | np.floating):
@@ -121,7 +124,8 @@ def subset_samples(
     rng: np.random.Generator,
     others: NDArray[np.intp] | None = None,
 ) -> Samples:
-    """Draw samples for prior 1, subset of locations: groups of known users, four fifths of them for training.
+    """Draw samples for prior 1 (a subset of locations): groups of known users, four fifths of which are used for
+    training.
 
     With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
     over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
@@ -147,7 +151,8 @@ def subset_samples(
 def past_samples(
     n_users: int, target: int, *, group_size: int, n_groups: int, n_blocks: int, same: bool, rng: np.random.Generator
 ) -> Samples:
-    """Draw samples for prior 2, participation in past groups: past blocks for training, and the last for challenges.
+    """Draw samples for prior 2 (participation in past groups): past blocks for training, and the last one for
+    challenges.
 
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).

@@ -1,4 +1,6 @@
-"""The reconstruction game against a run: requirements, the adversary's priors, and result rows per target."""
+"""The reconstruction game applied to a run: its requirements, the adversary's priors, and the results for each
+target.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ LEARNED_SHARE = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The resolved parameters of a game."""
+    """A game's parameters after all defaults have been resolved."""
 
     horizon: int
     tolerance: int
@@ -76,7 +78,7 @@ class Settings:
 
 
 def settle(game: ReconstructionGame, accountants: Sequence[Accountant], n_windows: int, n_cells: int) -> Settings:
-    """Resolve a game's parameters for a run of the given size and accountants, before reading any data."""
+    """Resolve a game's parameters for a run of the given size, using its accountants. No data is read."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
     accountant = next((each for each in accountants if isinstance(each, Reconstruction)), None)
@@ -116,7 +118,7 @@ def settle(game: ReconstructionGame, accountants: Sequence[Accountant], n_window
 
 
 def deterministic_output(chain: Chain) -> Shown | None:
-    """Return a noise-free mechanism's elementwise function, or None for other mechanisms."""
+    """Return the elementwise function that a mechanism without noise applies, or None if there is no such function."""
     reader, steps = chain.reader, chain.after
     if isinstance(reader, CrowdBlending) and reader.epsilon is None:
         steps = (SuppressSmall(threshold=reader.threshold), *steps)
@@ -128,7 +130,9 @@ def deterministic_output(chain: Chain) -> Shown | None:
 
 
 def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
-    """Reject a mechanism whose release, net of everybody else's counts, has no known likelihood."""
+    """Raise an error if the likelihood of the mechanism's releases is not known when everybody else's counts are
+    known.
+    """
     adds_noise = Releasing(chain.reader, tuple(steps)).adds_noise_only
     if len(steps) == 1 and not chain.reshapes and (adds_noise or deterministic_output(chain) is not None):
         return
@@ -140,7 +144,8 @@ def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
 
 
 class ReconstructionAttack:
-    """The reconstruction game against a run, with separate attacks per target on repeated releases of the same windows.
+    """The reconstruction game applied to a run. Each target is attacked separately, on repeated releases of the same
+    windows.
 
     The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
     of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
@@ -182,7 +187,7 @@ class ReconstructionAttack:
         )
 
     def play(self, target: int) -> list[dict[str, Any]]:
-        """Return one target's rows, independent of all other targets."""
+        """Return the table rows for one target. They do not depend on any other target."""
         settings, known = self.settings, self.known
         number, path = self.targets.index(target), self.trajectories[target : target + 1]
         prior, periods = known.priors[min(number, len(known.priors) - 1)], (settings.horizon, settings.training)
@@ -198,7 +203,7 @@ class ReconstructionAttack:
         return _rows(identity, hits, *self.bounds.of(prior, path[0], number), known.assumption, settings)
 
     def seconds(self) -> float:
-        """Estimate the time to attack one target, by the bounds of a segment, which take nearly all of it."""
+        """Estimate how long attacking one target takes by timing a segment's bounds, which dominate the cost."""
         begin = time.monotonic()
         for number, target in enumerate(self.targets[:2]):  # the first one also works out what all share
             begin, prior = time.monotonic(), self.known.priors[min(number, len(self.known.priors) - 1)]
@@ -206,7 +211,7 @@ class ReconstructionAttack:
         return (time.monotonic() - begin) * self.settings.n_segments
 
     def summary(self, table: pl.DataFrame) -> dict[str, Any]:
-        """Return the figures by mobility group, and the parameters of the game."""
+        """Return the results by mobility group, along with the game's parameters."""
         settings = self.settings
         played = {**asdict(self.game), "horizon": settings.horizon, "tolerance": settings.tolerance}
         played |= {"stretches": settings.n_segments, "training": settings.training, "known": settings.share}
@@ -216,7 +221,7 @@ class ReconstructionAttack:
 
 
 def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) -> tuple[PlannedWindows, ...]:
-    """Return each segment's sensors and noise, as known before its first window."""
+    """Return the sensors and noise of each segment, as known before its first window."""
     releasing = Releasing(run.chain.reader, run.steps)
     forecast = ReleaseForecast(places, settings.horizon, releasing, run.facts, run.windows)
     horizons = forecast.horizons(settings.n_windows)
@@ -226,7 +231,9 @@ def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) 
 def _targets(
     run: AttackedRun, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets seen in enough training windows, as many from each mobility group; return targets and groups."""
+    """Choose targets who were seen in enough training windows, equally many from each mobility group. Return targets
+    and groups.
+    """
     seen = (trajectories[:, : settings.training] < run.facts.n_cells).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -240,7 +247,7 @@ def _targets(
 def _known_priors(
     trajectories: NDArray[np.intp], targets: NDArray[np.intp], run: AttackedRun, settings: Settings
 ) -> KnownTargets:
-    """Return the targets with their priors."""
+    """Return the targets together with their priors."""
     n_cells, named = run.facts.n_cells, tuple(targets.tolist())
     paths = np.where(trajectories == n_cells, -1, trajectories)[:, : settings.training]
     training = Training(trajectories=paths, users=run.users, n_cells=n_cells, named=named)
@@ -254,7 +261,9 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, run: AttackedRun, trajectories: NDArray[np.intp], number: int
 ) -> NotKnown | None:
-    """Return the people unknown to a target's adversary in each window, or None for full knowledge."""
+    """Count the people in each window whom a target's adversary does not know, or return None if she knows
+    everybody.
+    """
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(run.users.tolist())}
@@ -266,7 +275,7 @@ def _unknown_people(
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """Choose a prior's smoothing by the log-likelihood of the last quarter of at least three training windows.
+    """Choose how much to smooth a prior, by its log-likelihood on the last quarter of at least three training windows.
 
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise. O(8·n_targets·n_places²).
@@ -277,7 +286,7 @@ def tuned(known: KnownPrior, training: Training) -> KnownPrior:
     seen = training.with_unseen()[list(training.named)]
 
     def log_likelihood(smoothing: tuple[str, float]) -> float:
-        """Return each target's mean log-probability of the next place over held-out windows."""
+        """Return the log-probability of the next place for each target, averaged over the held-out windows."""
         towards, weight = smoothing
         prior = replace(known, towards=towards, smoothing=weight, windows=n_learned, initial="empirical")
         targets = known_targets(prior, training.named, 0, training)
@@ -298,7 +307,7 @@ def _rows(
     assumption: str,
     settings: Settings,
 ) -> list[dict[str, Any]]:
-    """Return one target's rows, where ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
+    """Return the table rows for one target. ``identity`` holds the columns ``target``, ``user`` and ``mobility``.
 
     ``n_right``: by estimator, windows of each segment guessed right, shape (n_releases, n_segments); ``simulated``: by
     estimator, successes and trials on trajectories simulated from the prior; ``bound``: on the success of any reader.
@@ -318,7 +327,7 @@ def _rows(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return a table row for a figure, with its bounds, unit and number of trials."""
+        """Return the table row for one metric, with its bounds, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

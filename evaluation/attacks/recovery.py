@@ -1,4 +1,4 @@
-"""Trajectory recovery: decompose aggregate counts into individual trajectories.
+"""Trajectory recovery: decompose aggregate counts into the trajectories of individual people.
 
 People keep to what they did before. The adversary continues every trajectory by an assignment of least cost of the
 window's counts to trajectories: at night the cost is the distance from where a trajectory is, by day from where it
@@ -43,7 +43,8 @@ RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the rel
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement between recovered trajectories and people under the one-to-one matching of best accuracy.
+    """How well recovered trajectories agree with people's true ones, under the one-to-one matching with the highest
+    accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -58,7 +59,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Agreement between recovered trajectories and people, compared with two baselines."""
+    """How well recovered trajectories agree with people's true ones, compared with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -69,17 +70,18 @@ class Recovery:
 
     @property
     def baseline(self) -> float:
-        """The accuracy of the better of two baselines, neither of which links windows into trajectories."""
+        """The accuracy of the better baseline. Neither of the two links windows into trajectories."""
         return max(self.shuffled.accuracy, self.nothing.accuracy)
 
     @property
     def gain(self) -> float:
-        """The accuracy gained over the baseline."""
+        """The improvement in accuracy over the baseline."""
         return self.recovered.accuracy - self.baseline
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Assign a cell to each of ``n_people`` people in proportion to one window's released counts, in ascending order.
+    """Assign ``n_people`` people to cells in proportion to one window's released counts. Return their cells in
+    ascending order.
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
@@ -95,7 +97,9 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate the number of people present in each window from released totals; if all are zero, everybody."""
+    """Estimate the number of people present in each window from the released totals. If all totals are zero, assume
+    everybody is.
+    """
     totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
     present = np.clip(totals, 0, n_people).astype(np.intp)
     return present if present.any() else np.full(len(present), n_people)
@@ -110,7 +114,7 @@ def recover(
     night: NDArray[np.bool_] | None = None,
     day: int | None = None,
 ) -> Trajectories:
-    """Reconstruct trajectories (n_people, n_windows) of cells, or `ABSENT`, that fit the counts.
+    """Reconstruct trajectories, shape (n_people, n_windows), that fit the counts. Entries are cells or `ABSENT`.
 
     `positions` (n_cells, n_dimensions) of cells without a place: the identity matrix, which keeps all alike apart.
     `n_present` (n_windows,): how many are in a cell of each window; None: all. `night` (n_windows,): windows in which
@@ -159,7 +163,7 @@ def recover(
 
 
 def _centre(places: list[NDArray[np.intp]], positions: Array) -> Array:
-    """Return the mean position over all places in a release."""
+    """Return the mean position of all places in a release."""
     together = np.concatenate(places)
     return np.asarray(positions[together if together.size else slice(None)].mean(axis=0))
 
@@ -185,7 +189,9 @@ def _within_a_day(
 def seconds_to_recover(
     counts: NDArray[np.floating | np.integer], positions: Array, n_people: int, day: int | None
 ) -> float:
-    """Estimate the time of `recover`, by the busiest window and the one before it, as one day and as two."""
+    """Estimate how long `recover` takes by timing it on the busiest window and the one before it, within a day and
+    across days.
+    """
     n_windows = len(counts)
     last = max(int(counts.sum(axis=1).argmax()), 1)
     present, seconds = counts[last - 1 : last + 1], list[float]()
@@ -198,7 +204,7 @@ def seconds_to_recover(
 
 
 def compare(paths: Trajectories, presence: NDArray[np.bool_], positions: Array) -> Agreement:
-    """Measure the agreement between trajectories and people's true cells (n_people, n_windows, n_cells)."""
+    """Compare trajectories with people's true cells, given as presence of shape (n_people, n_windows, n_cells)."""
     n_people, n_windows, n_cells = presence.shape
     person, window, cell = np.nonzero(presence)
     if person.size == 0:
@@ -229,7 +235,7 @@ def trajectory_recovery(
     day: int | None = None,
     seed: int = 0,
 ) -> Recovery:
-    """Recover trajectories from released counts, and compare them with the true ones.
+    """Recover trajectories from released counts and compare them with the true trajectories.
 
     `presence` (n_people, n_windows, n_cells) is from before anything was bounded. The adversary knows n_people, and
     takes the totals of the release for how many are present.
@@ -252,7 +258,7 @@ def trajectory_recovery(
 def attack_recovery(
     run: AttackedRun, game: RecoveryGame, positions: Array, known: dict[str, Any], listener: AttackListener
 ) -> dict[str, Any]:
-    """Recover trajectories from both raw and released counts; return the game, the results and the gain.
+    """Recover trajectories from both raw and released counts. Return the game, the results, and the gain.
 
     ``positions`` and ``known``: as for `trajectory_recovery`. With everybody and all windows, the release is that of
     the run. A sample of people is counted and released on its own: its counts are smaller, and the same noise hides

@@ -1,4 +1,4 @@
-"""The reconstruction game: an adversary with knowledge of everybody else's cells retraces a target from releases.
+"""The reconstruction game: an adversary who knows where everybody else is retraces a target's steps from releases.
 
 Koga, Meehan, Chaudhuri, *Measuring Privacy Loss in Distributed Spatio-Temporal Data*, section 3.2, played against what
 a mechanism has really released of real people's counts.
@@ -34,7 +34,7 @@ _LEAK = 1e-150
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Independent releases of the same windows, minus the true counts."""
+    """Independent releases of the same windows, from which the true counts have been subtracted."""
 
     counts: NDArray[Any]  # (n_windows, n_cells) true counts that were released
     residual: FloatArray  # (n_releases, n_windows, n_cells) release minus true counts; NaN where a cell reveals nothing
@@ -43,7 +43,8 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return releases net of everybody but the person with a trajectory (n_windows,): 0 or 1 plus noise.
+        """Subtract everybody except the person with the given trajectory (n_windows,). What remains is 0 or 1, plus
+        noise.
 
         NaN where nothing is revealed, which without noise is wherever one person more would not change the output.
         """
@@ -55,7 +56,9 @@ class Observed:
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the log-likelihood ratio of the person there or elsewhere, for each release, window and cell."""
+        """Return the log-likelihood ratio of the person being in each cell or elsewhere, for each release and
+        window.
+        """
         left = self.without_others(trajectory)
         if self.noise is not None:
             values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
@@ -68,13 +71,15 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class NotKnown:
-    """The people unknown to a target's adversary, including the target, and the prior on the rest."""
+    """The people whom a target's adversary does not know, including the target, and her prior on the others."""
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
     def evidence(self, observed: Observed) -> FloatArray:
-        """Return `log_evidence` for each release, window and cell under incomplete knowledge of everybody else."""
+        """Return the `log_evidence` of an adversary who does not know everybody else, for each release, window and
+        cell.
+        """
         if observed.noise is None:
             known, shown = observed.counts - self.people, observed.shown or np.asarray
             published = shown(observed.counts)
@@ -87,7 +92,7 @@ class NotKnown:
 
 
 def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | None = None) -> Observed:
-    """Return releases as seen by an adversary who knows all counts except one person's contribution.
+    """Return the releases as they appear to an adversary who knows all counts except one person's contribution.
 
     `releases`: one a window, with values (n_releases, n_cells): replicas with noise of their own.
 
@@ -120,7 +125,7 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
 
 
 def _family(release: Release) -> str | None:
-    """Return a release's noise family, "none" for exact counts, or None if it reveals nothing."""
+    """Return a release's noise family, "none" if its counts are exact, or None if it reveals nothing."""
     if str(release.action) != "published" or tells_nothing(release.charge):
         return None
     if release.charge and isinstance(release.charge[-1], Exact) and release.noise == _EXACT:
@@ -145,7 +150,7 @@ def decode_trajectories(
     n_before: int = 0,
     crowd: NotKnown | None = None,
 ) -> dict[Estimator, IntArray]:
-    """Decode trajectories segment by segment, using all releases up to the end of each segment.
+    """Decode trajectories one segment at a time, using every release up to the end of the segment.
 
     Returns the places guessed by each estimator, (n_people, n_releases, n_segments, n_steps). `crowd`: people whom the
     adversary of a single trajectory does not know. O(n_windows n_places²) time for a release of a person;
@@ -180,7 +185,7 @@ def decode_trajectories(
 
 
 def count_correct(guesses: IntArray, trajectories: NDArray[Any], places: PriorPlaces) -> IntArray:
-    """Count correctly guessed windows per segment, (n_people, n_releases, n_segments)."""
+    """Count the windows in each segment that were guessed correctly, shape (n_people, n_releases, n_segments)."""
     n_people, _, n_segments, n_steps = guesses.shape
     truth = places.location[trajectories].reshape(n_people, 1, n_segments, n_steps)
     return np.asarray((guesses == truth).sum(axis=-1))

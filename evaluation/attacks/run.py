@@ -1,4 +1,4 @@
-"""The run attacked by a game, as arrays and callables, and callbacks for progress."""
+"""The run that a game attacks, as arrays and callables, and progress callbacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.mechanisms.core.noise import NoiseSource
 
 @dataclass(frozen=True, eq=False)
 class AttackedRun:
-    """The people in a run's first windows, and the mechanism applied to their counts.
+    """The people in the first windows of a run, and the mechanism that is applied to their counts.
 
     ``users`` (n_users, 1) or (n_users, 2): their identities; ``raw`` and ``released`` (n_users, n_windows, n_cells):
     who was in a cell, and who is counted there after bounding.
@@ -35,7 +35,7 @@ class AttackedRun:
 
 @dataclass(frozen=True)
 class AttackListener:
-    """Callbacks for the progress of an attack."""
+    """Callbacks that report the progress of an attack."""
 
     #: Told before the first attack: people attacked, and people seen.
     begun: Callable[[int, int], None] = lambda n_targets, n_people: None

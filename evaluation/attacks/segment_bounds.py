@@ -1,4 +1,4 @@
-"""Upper bounds on the success of any reconstruction attack on a segment of windows."""
+"""Upper bounds on how often any reconstruction attack can succeed on a segment of windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 
 @dataclass(frozen=True, eq=False)
 class SuccessBounds:
-    """Bounds on any attack on a segment, and success rates of attacks on trajectories simulated from a prior.
+    """Bounds that hold for any attack on a segment, and success rates of attacks on trajectories simulated from a
+    prior.
 
     The bound of a segment is `success_after_releases`. The place before it is distributed as the prior's marginal of
     its window, the walk having begun at the run's first window: the initial distribution where that is stationary, else
@@ -45,7 +46,8 @@ class SuccessBounds:
     def of(
         self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int, n: int | None = None
     ) -> tuple[float, dict[str, tuple[int, int]]]:
-        """Compute the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
+        """Compute the bound, averaged over segments, and the successes and trials of each estimator on simulated
+        trajectories.
 
         ``trajectory`` (n_windows,): the target's true places. ``number`` of the target, from 0, seeds the simulation.
         ``n``: of the first segments alone.
@@ -70,7 +72,9 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment onward, and that window's index (0 if stationary)."""
+        """Return the prior from the window before a segment onward, and the index of that window, or 0 if the prior
+        is stationary.
+        """
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon

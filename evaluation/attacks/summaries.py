@@ -1,4 +1,4 @@
-"""Summaries of games over targets, as means with intervals and as readable tables."""
+"""Summaries of games, averaged over targets with confidence intervals, and formatted as readable tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXACT = "_exact"
 
 
 def summarize(results: pl.DataFrame) -> dict[str, Any]:
-    """Return mean areas under the curve on raw and released aggregates and the gain, by mobility group.
+    """Return the mean area under the curve on raw and on released aggregates, and the gain, by mobility group.
 
     Returns ``groups`` by name: ``n_targets``, and ``raw``, ``released``, ``privacy_gain``, each with ``mean``,
     ``low`` and ``high``; and ``found``, for raw and released: the share of the challenges with their target that score
@@ -52,7 +52,7 @@ def summarize(results: pl.DataFrame) -> dict[str, Any]:
 
 
 def by_mobility(results: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
-    """Yield the rows of each nonempty mobility group, and all rows."""
+    """Yield the rows of each nonempty mobility group, followed by all rows."""
     for name in (*MOBILITY_GROUPS, EVERYBODY):
         rows = results if name == EVERYBODY else results.filter(pl.col("mobility") == name)
         if len(rows):
@@ -67,7 +67,7 @@ def _area(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
-    """Return the challenges' true-positive rate at a false-positive rate of 1 %, with an exact interval."""
+    """Return the true-positive rate at a false-positive rate of 1 %, with an exact confidence interval."""
     counted, n_present = results["found"].drop_nulls(), int(((results["n_challenges"] + 1) // 2).sum())
     if len(counted) < len(results):
         return {"mean": None, "low": None, "high": None}
@@ -76,7 +76,7 @@ def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """Return a mean with limits that span both an interval over targets and one over trials."""
+    """Return a mean whose interval covers both an interval over targets and one over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],
@@ -86,7 +86,9 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
 
 
 def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return the mean and its Student's t interval, clipped to [0, 1]. There is no interval if all values are equal."""
+    """Return the mean and its Student's t interval, clipped to [0, 1]. The interval is omitted if all values are
+    equal.
+    """
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}
@@ -95,7 +97,7 @@ def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
 
 
 def as_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a readable table."""
+    """Format the summary as a plain-text table."""
     game = summary["game"]
     lines = [
         f"{game['attack']} attack, prior {game['prior']}: {game['n_people']} people in groups of {game['group_size']}, "
@@ -119,7 +121,7 @@ def as_text(summary: Mapping[str, Any]) -> str:
 
 
 def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float) -> str:
-    """Describe how often an attack succeeds with the release, exact counts or neither, per 100 attempts.
+    """Describe how many of 100 attempts succeed given the release, given exact counts, and given neither.
 
     >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
@@ -135,7 +137,7 @@ def attack_in_words(predicate: str, subject: str, released: float, without: floa
 
 
 def near_chance(groups: Mapping[str, Any]) -> list[str]:
-    """Return a caveat on a privacy gain if the attack is close to chance."""
+    """Return a caveat about the privacy gain if the attack is hardly better than chance."""
     everybody = groups[EVERYBODY]
     raw, released = (everybody[name]["mean"] for name in ("raw", "released"))
     low = everybody["released"]["low"]
@@ -146,7 +148,7 @@ def near_chance(groups: Mapping[str, Any]) -> list[str]:
 
 
 def counted_people(game: Mapping[str, Any]) -> list[str]:
-    """Describe the people in a challenge under the prior ``subset``."""
+    """Describe which people are counted in a challenge under the prior ``subset``."""
     if game["prior"] != "subset":
         return []
     challenges_of = {"known": "people whom she knows", "others": "people whom she does not know"}[game["challenges"]]
@@ -159,7 +161,7 @@ def counted_people(game: Mapping[str, Any]) -> list[str]:
 
 
 def attacked_part(game: Mapping[str, Any]) -> list[str]:
-    """Describe people and windows that are not attacked, and aggregates of too few people."""
+    """Describe which people and windows are not attacked, and warn about aggregates of too few people."""
     lines, n_people, last = [], game["n_people"], max(game["observation"][1], game["inference"][1])
     if game["n_attacked"] < n_people:
         lines.append(
@@ -180,7 +182,7 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
 
 
 def fewer_targets(game: Mapping[str, Any]) -> list[str]:
-    """Describe targets requested but not attacked."""
+    """Explain why fewer targets were attacked than requested."""
     requested, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
         return [f"stopped for the time: {n_left} of {requested} targets are left, which the same command goes on with"]
@@ -190,14 +192,14 @@ def fewer_targets(game: Mapping[str, Any]) -> list[str]:
 
 
 def shown(figure: Mapping[str, float | None]) -> str:
-    """Format a mean and its interval as text."""
+    """Format a mean with its interval."""
     if figure["low"] is None:
         return f"{figure['mean']:.3f}"
     return f"{figure['mean']:.3f} [{figure['low']:.3f}, {figure['high']:.3f}]"
 
 
 def binomial_limits(rate: float, n: int) -> tuple[float, float]:
-    """Return the Clopper-Pearson limits of a rate in ``n`` trials. Fractional counts are rounded outward.
+    """Return the Clopper-Pearson limits of a rate observed in ``n`` trials. Fractional counts are rounded outward.
 
     >>> [round(limit, 3) for limit in binomial_limits(0.0, 10)]
     [0.0, 0.308]
@@ -207,7 +209,7 @@ def binomial_limits(rate: float, n: int) -> tuple[float, float]:
 
 
 def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
-    """Return the mean success of each estimator and the mean bound, by mobility group.
+    """Return each estimator's mean success and the mean bound, by mobility group.
 
     The last group, ``made up``, are simulated trajectories, which the bound is about. Intervals (95 %) cover the choice
     of targets, by Student's t, and of trials, whichever is wider; those of simulated trajectories cover the trials.
@@ -216,12 +218,12 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
     """
 
     def of_people(rows: pl.DataFrame) -> dict[str, float | None]:
-        """Return the mean over targets, since releases of one segment are not independent trials."""
+        """Average over targets, because repeated releases of the same segment are not independent trials."""
         figure = mean_with_interval(rows["value"].to_numpy())
         return widened(figure, binomial_limits(figure["mean"] or 0.0, int(rows["stretches"].sum())))
 
     def pooled(rows: pl.DataFrame) -> dict[str, float | None]:
-        """Return the rate over all simulated trajectories."""
+        """Return the success rate over all simulated trajectories."""
         rate = float(np.average(rows["value"].to_numpy(), weights=rows["trials"].to_numpy()))
         low, high = binomial_limits(rate, int(rows["trials"].sum()))
         return {"mean": rate, "low": low, "high": high}
@@ -244,7 +246,7 @@ def summarize_reconstruction(results: pl.DataFrame) -> dict[str, Any]:
 
 
 def reconstruction_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a readable table."""
+    """Format the summary of a reconstruction attack as a plain-text table."""
     game = summary["game"]
     lines = [
         f"reconstruction: {game['n_attacked']} of {game['n_people']} people, {game['horizon']} windows at a time, at "
@@ -265,7 +267,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
-    """Format the summary as a readable table."""
+    """Format the summary of a recovery attack as a plain-text table."""
     game, rows = summary["game"], summary["found"]
     challenges_of = f"all {game['n_people']:,} people"
     if game["people"] < game["n_people"]:

@@ -1,4 +1,4 @@
-"""Selection of targets by mobility or exposure, and their activity."""
+"""Selection of targets, either by mobility or by exposure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOBILITY_GROUPS = ("barely", "somewhat", "highly")
 
 
 def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
-    """Split users into thirds by number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
+    """Divide users into thirds by their number of events: 0 barely, 1 somewhat, 2 highly mobile (`MOBILITY_GROUPS`).
 
     Users without an event are in no group, −1. Ties go by index.
     """
@@ -26,7 +26,7 @@ def mobility_groups(binary: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.intp]:
-    """Draw random targets, a third from each mobility group, with any remainder from the less mobile groups."""
+    """Draw random targets, a third from each mobility group. Any remainder comes from the less mobile groups."""
     rng, groups = np.random.default_rng(seed), mobility_groups(binary)
     n_users = np.count_nonzero(groups >= 0)
     if not 1 <= n_targets <= n_users:
@@ -38,7 +38,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
 
 def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
-    """Return the users with the most memberships, breaking ties by emptier cells and then lower index.
+    """Return the users with the most memberships. Ties are broken by emptier cells, and then by lower index.
 
     Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
 

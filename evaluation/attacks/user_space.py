@@ -1,4 +1,4 @@
-"""Aggregates of people over blocks of windows, as counts or as coordinates in user space.
+"""Aggregates of people over blocks of windows, represented either as counts or as coordinates in user space.
 
 An aggregate is A = G·U: group membership G (n_samples, n_users) times presence U (n_users, n_windows·n_cells). All
 that principal components and logistic regression need of A are inner products, A·Aᵀ = G·(U·Uᵀ)·Gᵀ, so a factor
@@ -20,7 +20,7 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 
 def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
-    """Validate user presence as a boolean array (n_users, n_windows, n_cells), and name any flaw."""
+    """Validate users' presence and return it as a boolean array, shape (n_users, n_windows, n_cells)."""
     array = np.asarray(binary)
     if array.ndim != 3 or 0 in array.shape:
         raise ParameterError("binary", array.shape, "a non-empty array (n_users, n_windows, n_cells)")
@@ -32,12 +32,12 @@ def checked_binary(binary: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def inverse_scale(deviations: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return each feature's inverse standard deviation, or 0 if it is constant."""
+    """Return the inverse standard deviation of each feature, or 0 for constant features."""
     return np.divide(1.0, deviations, out=np.zeros_like(deviations), where=deviations > 0)
 
 
 class UserSpace:
-    """Users' presence over blocks of windows, and aggregates of groups of users.
+    """Users' presence over blocks of windows, from which aggregates of groups of users are computed.
 
     `binary` (n_users, n_windows, n_cells): whether a user was in a cell during a window; kept by reference, and once
     more as the places where it is true. `blocks` (n_blocks, n_block_windows): window indices of each
@@ -49,15 +49,17 @@ class UserSpace:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of windows and cells per aggregate."""
+        """The number of windows and the number of cells in an aggregate."""
         return self.blocks.shape[1], self.binary.shape[2]
 
     def presence(self, users: NDArray[np.intp], block: int) -> NDArray[np.float32]:
-        """Return the rows (n_users, n_windows·n_cells) of U for one block."""
+        """Return the rows of U for one block, shape (n_users, n_windows·n_cells)."""
         return np.asarray(self._rows[block][users].toarray())
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return aggregates (n_chosen, n_windows, n_cells) of the chosen samples, at 8 bytes per entry."""
+        """Return the aggregates of the chosen samples, shape (n_chosen, n_windows, n_cells). Takes 8 bytes per
+        entry.
+        """
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
             in_block = samples.blocks[chosen] == block
@@ -66,7 +68,8 @@ class UserSpace:
         return counts
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
-        """Return isometric coordinates (n_samples, rank) of all aggregates, scaled by training deviations.
+        """Return isometric coordinates of all aggregates, shape (n_samples, rank), scaled by the deviations in the
+        training set.
 
         No aggregate is formed. With n_rows the number of (block, user): O(n_rows²·(n_windows·n_cells + n_rows +
         n_samples)) time, and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
@@ -85,6 +88,8 @@ class UserSpace:
 
     @cached_property
     def _rows(self) -> list[Any]:
-        """Every user's contribution to an aggregate by block: sparse, (n_users, n_windows·n_cells)."""
+        """The contribution of every user to an aggregate, as one sparse matrix (n_users, n_windows·n_cells) per
+        block.
+        """
         shape = len(self.binary), self.shape[0] * self.shape[1]
         return [csr_array(self.binary[:, windows].reshape(shape), dtype=np.float32) for windows in self.blocks]

@@ -1,4 +1,4 @@
-"""A membership attack without a reference group, with shadows built from the released counts.
+"""A membership attack that needs no reference group, because its shadows are generated from the released counts.
 
 The adversary knows her target's trace, how many people are counted, and the mechanism. She knows no one else. From the
 release she estimates how visits are spread over cells, over windows and over people, makes synthetic traces that fit,
@@ -45,7 +45,7 @@ N_ROUNDS = 5
 
 @dataclass(frozen=True)
 class Population:
-    """The distribution of people's visits, estimated from a release."""
+    """The distribution of people's visits, as estimated from a release."""
 
     cells: Array  # (n_cells,), (n_windows,): shares of the visits
     windows: Array
@@ -53,12 +53,14 @@ class Population:
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
-        """Estimate marginals and mean visits from a release (n_windows, n_cells) of ``group_size`` people."""
+        """Estimate the marginals and the mean number of visits from a release (n_windows, n_cells) of ``group_size``
+        people.
+        """
         visits = max(float(released.sum()), 1.0) / group_size
         return cls(_shares(released.sum(axis=0)), _shares(released.sum(axis=1)), visits)
 
     def traces(self, n_traces: int, rng: np.random.Generator) -> csr_array:
-        """Draw synthetic binary traces (n_traces, n_windows·n_cells).
+        """Draw synthetic binary traces, shape (n_traces, n_windows·n_cells).
 
         Each has up to `N_PLACES` cells, drawn without replacement; its visits, an exponential number, fall on these by
         their shares and on windows independently. Several in one cell of a window are one.
@@ -93,7 +95,8 @@ def _shares(totals: Array) -> Array:
 def fitted_population(
     released: Array, group_size: int, defense: Defense | None, rng: np.random.Generator
 ) -> Population:
-    """Fit a population whose synthetic groups, after the mechanism, match the release's total.
+    """Fit a population such that its synthetic groups have the same total as the release once the mechanism has been
+    applied.
 
     Visits that coincide and counts that the mechanism suppresses make the mean of a release too small. Five rounds,
     each with ten groups; a round changes the mean by a factor of two at most.
@@ -119,7 +122,7 @@ def shadows(
     n_pairs: int = N_PAIRS,
     n_traces: int = N_TRACES,
 ) -> Array:
-    """Release synthetic groups, those with the target first: shape (2·n_pairs, n_windows·n_cells).
+    """Release synthetic groups, starting with those that include the target. Shape (2·n_pairs, n_windows·n_cells).
 
     >>> population = Population(np.array([0.5, 0.5]), np.array([1.0]), visits=1.0)
     >>> made = shadows(population, np.array([[True, False]]), 3, None, np.random.default_rng(0), n_pairs=50)
@@ -152,7 +155,7 @@ def zero_knowledge_scores(
     n_trainings: int,
     seed: list[int],
 ) -> Array:
-    """Return the log-odds that releases include the target, for an adversary without a reference group.
+    """Return the log-odds that each release includes the target, for an adversary who has no reference group.
 
     The first of ``released`` (n_releases, n_windows, n_cells) are trained on. −∞ where an exact release excludes the
     target. O(n_trainings·(n_pairs²·n_values + n_pairs³)) time.

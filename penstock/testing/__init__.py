@@ -1,4 +1,4 @@
-"""Conformance checks for third-party mechanisms, which turn every promise of the contract into a test.
+"""Conformance tests for third-party mechanisms. There is a test for every promise in the contract.
 
 Examples
 --------
@@ -38,7 +38,7 @@ if not __debug__:
 
 @dataclass(frozen=True)
 class Case:
-    """A check of one mechanism instance, which raises `AssertionError` when called if the promise is broken."""
+    """A check of one mechanism instance. Calling it raises `AssertionError` if the check fails."""
 
     name: str
     subject: Subject
@@ -53,7 +53,7 @@ class Case:
 
 
 def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[Case]:
-    """Return one case for each check of a mechanism's promises.
+    """Return a test case for each check that applies to a mechanism.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = Non
 
 
 def failed_checks(mechanism: str | ChainStep, plugins: str | Path | None = None) -> list[str]:
-    """Return the names of failing cases. The parameters are those of `mechanism_cases`."""
+    """Return the names of the checks that fail. Takes the same parameters as `mechanism_cases`."""
     failed = []
     for case in mechanism_cases(mechanism, plugins):
         try:

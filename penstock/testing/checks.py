@@ -1,4 +1,4 @@
-"""Checks of a mechanism's contract, one function per promise. Each raises `AssertionError` on failure."""
+"""Checks of the mechanism contract, with one function per promise. A check raises `AssertionError` if it fails."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GAUSSIAN = ("gaussian", "discrete_gaussian")
 
 
 def resumes_from_encoded_state(subject: Subject) -> None:
-    """Check that a run can resume from its encoded state at every window."""
+    """Check that a run can be resumed from its encoded state after any window."""
     for facts, windows in worlds(subject):
         uninterrupted, end = released(subject, counts_for(), facts, windows)
         restart, mechanism = (
@@ -56,7 +56,7 @@ def resumes_from_encoded_state(subject: Subject) -> None:
 
 
 def leaves_inputs_alone(subject: Subject) -> None:
-    """Check that counts and state are not modified, and that no release is a view of the counts."""
+    """Check that counts and state are not modified and that releases do not share memory with the counts."""
     for facts, windows in worlds(subject):
         counts = counts_for()
         seen: list[Any] = []
@@ -74,7 +74,7 @@ def leaves_inputs_alone(subject: Subject) -> None:
 
 
 def state_does_not_grow(subject: Subject) -> None:
-    """Check that the final state is at most 8 bytes larger than the state after half the windows."""
+    """Check that the final state is at most 8 bytes larger than the state halfway through the run."""
     facts = facts_for(48, landmarks=tuple(range(3, 48, 5)), budget_period=12)
     steps = step_through(subject.mechanism, counts_for(48), facts, facts.windows(), subject.source)
     sizes = [len(encode_state(*FORMAT, state)) for _, state in steps]
@@ -84,7 +84,7 @@ def state_does_not_grow(subject: Subject) -> None:
 
 
 def charges_stay_within_worst_charge(subject: Subject) -> None:
-    """Check that no step costs more than its announced worst-case charge."""
+    """Check that no step is charged more than the worst-case charge announced before it."""
     for facts, windows in worlds(subject):
         spent_blocks, offered_blocks = 0.0, 0.0
         state = subject.mechanism.start(facts)
@@ -106,7 +106,7 @@ def _outside_blocks(charge: Iterable[Event]) -> list[Event]:
 
 
 def without_limits_gives_the_ideal(subject: Subject) -> None:
-    """Check that an unlimited budget yields the same releases as `Interpretation.without_noise`."""
+    """Check that releases with an unlimited budget are equal to `Interpretation.without_noise`."""
     for facts, windows in worlds(subject):
         mechanism = runs.without_limits(subject.mechanism)
         releases, _ = released(subject, counts_for(), facts, windows, mechanism=mechanism)
@@ -122,7 +122,7 @@ def without_limits_gives_the_ideal(subject: Subject) -> None:
 
 
 def noise_has_the_declared_scale(subject: Subject) -> None:
-    """Check that noise fits the family at the declared scale, and not at a scale 30 % off."""
+    """Check that the noise fits its family at the declared scale but does not fit if the scale is off by 30 %."""
     n_cells = 40_000  # enough to refuse a scale that is a tenth off
     facts = facts_for(6, n_cells, max_cells=1, landmarks=(2, 4))
     counts = np.random.default_rng(3).poisson(30, (6, n_cells))
@@ -148,7 +148,7 @@ def noise_has_the_declared_scale(subject: Subject) -> None:
 
 
 def charges_cover_the_noise(subject: Subject) -> None:
-    """Check that charges cover the privacy loss of the noise drawn."""
+    """Check that the charges are at least as large as the privacy loss caused by the noise."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         blocks = [e for release in releases for e in release.charge if isinstance(e, Block)]
@@ -167,7 +167,7 @@ def charges_cover_the_noise(subject: Subject) -> None:
 
 
 def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
-    """Check that a block charged window by window covers all of a user's memberships in those windows."""
+    """Check that a block that is charged window by window covers all of a user's memberships in those windows."""
     charges = [event for release in releases for event in release.charge]
     for block in (event for event in charges if isinstance(event, Block) and events.Covered(event.first) in charges):
         rates = []
@@ -183,7 +183,7 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
 
 
 def a_retry_draws_the_same_noise(subject: Subject) -> None:
-    """Check that a repeated run gives identical releases."""
+    """Check that repeating a run gives identical releases."""
     for facts, windows in worlds(subject):
         first, _ = released(subject, counts_for(), facts, windows)
         again, _ = released(subject, counts_for(), facts, windows)
@@ -191,7 +191,7 @@ def a_retry_draws_the_same_noise(subject: Subject) -> None:
 
 
 def a_changed_count_draws_independent_noise(subject: Subject) -> None:
-    """Check that a changed count draws independent noise."""
+    """Check that the noise is independent if a single count differs."""
     facts, n_cells = facts_for(6, 2000, landmarks=(2, 4)), 2000
     counts = counts_for(6, n_cells)
     changed = counts.copy()
@@ -209,7 +209,7 @@ def a_changed_count_draws_independent_noise(subject: Subject) -> None:
 
 
 def replicas_equal_separate_runs(subject: Subject) -> None:
-    """Check that replicas give the same releases as separate runs."""
+    """Check that releasing several replicas at once gives the same values as separate runs."""
     matrices = np.stack([counts_for(seed=seed) for seed in (1, 2, 3)])
     for facts, windows in worlds(subject):
         joint, _ = released(subject, matrices, replace(facts, n_replicas=3), windows)
@@ -221,7 +221,9 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
 
 
 def every_window_is_released_once(subject: Subject) -> None:
-    """Check that every window is released once and in order, with values exactly where sensors are active."""
+    """Check that every window is released exactly once and in order, with a value for every active sensor and no
+    other.
+    """
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         numbers = [release.window for release in releases]
@@ -237,7 +239,7 @@ def every_window_is_released_once(subject: Subject) -> None:
 
 
 def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
-    """Check that a step draws exactly the noise it charges for, in queries and publications."""
+    """Check that every step is charged for exactly the noise that it draws, for both queries and publications."""
     for facts, windows in worlds(subject):
         for first in (0, 1):
             script: Any = runs.ScriptedNoise(first)
@@ -273,7 +275,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
 
 
 def decisions_read_releases_alone(subject: Subject) -> None:
-    """Check that decisions, and the state behind them, depend only on releases and on answers that were charged."""
+    """Check that decisions and state depend only on earlier releases and on query answers that were charged."""
     if not subject.mechanism.guarantee.adaptive:
         return
     for (facts, windows), first in product(worlds(subject), (0, 1)):
@@ -286,7 +288,7 @@ def decisions_read_releases_alone(subject: Subject) -> None:
 
 
 def cells_have_noise_of_their_own(subject: Subject) -> None:
-    """Check over many keys that no two cells of the first publication share noise."""
+    """Check that the noise of different cells is uncorrelated across many keys."""
     n_cells, n_keys, rows = 12, 64, []
     facts, counts = facts_for(6, n_cells, landmarks=(2, 4)), counts_for(6, n_cells)
     for number in range(n_keys):
@@ -302,7 +304,7 @@ def cells_have_noise_of_their_own(subject: Subject) -> None:
 
 
 def reads_what_it_says(subject: Subject) -> None:
-    """Check that releases depend on landmarks and budget periods only if the mechanism declares so."""
+    """Check that releases do not depend on landmarks or budget periods unless the mechanism declares that they do."""
 
     def released_with(**changes: Any) -> list[tuple[Any, ...]]:
         facts = facts_for(**{"landmarks": ()} | changes)
@@ -321,7 +323,7 @@ def reads_what_it_says(subject: Subject) -> None:
 
 
 def parameters_are_checked(subject: Subject) -> None:
-    """Check that every out-of-range value is rejected with an error that names the parameter."""
+    """Check that out-of-range parameter values are rejected with an error that names the parameter."""
     for name, declared in parameters_of(type(subject.mechanism)).items():
         outside: list[Any] = [limit for limit in (declared.above, declared.below) if limit is not None]
         outside += [limit - 1 for limit in (declared.above, declared.at_least) if limit is not None]
@@ -339,7 +341,9 @@ def parameters_are_checked(subject: Subject) -> None:
 
 
 def is_documented(subject: Subject) -> None:
-    """Check that the docstring has a summary, every parameter, and a true Privacy paragraph."""
+    """Check that the docstring has a summary, describes every parameter, and has a Privacy paragraph that is
+    accurate.
+    """
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:
@@ -352,7 +356,9 @@ def is_documented(subject: Subject) -> None:
 
 
 def check_documentation(plugin: type) -> str:
-    """Return the Privacy paragraph of a plug-in. Raise `AssertionError` if its documentation is incomplete."""
+    """Return the Privacy paragraph of a plug-in's docstring. Raise `AssertionError` if the documentation is
+    incomplete.
+    """
     text = inspect.getdoc(plugin) or ""
     first = text.split("\n")[0]
     assert first.endswith("."), "the first line is not one sentence"
@@ -365,7 +371,7 @@ def check_documentation(plugin: type) -> str:
 
 
 def keeps_by_hash_alone(subject: Subject) -> None:
-    """Check that the mask of an event step depends on memberships and hashes, not on their order."""
+    """Check that the mask of an event step depends on memberships and hashes but not on their order."""
     rng = np.random.default_rng(4)
     users, cells = rng.integers(0, 400, 1000), rng.integers(0, 20, 1000)
     hashes = rng.integers(0, 2**64, 1000, dtype=np.uint64)
@@ -380,7 +386,7 @@ def keeps_by_hash_alone(subject: Subject) -> None:
 
 
 def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
-    """Check that event steps sample independently in every window and configuration."""
+    """Check that event steps draw independent samples for each window and configuration."""
     n = 4000
     users, cells = np.arange(n) % 500, np.arange(n) // 500
     window = facts_for().windows()[0]
@@ -397,7 +403,9 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Check that post-processing changes only values: no charge, window, action, mask or input."""
+    """Check that post-processing changes only values, and leaves charges, windows, actions, masks and its input as
+    they are.
+    """
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
@@ -446,7 +454,9 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """Return the checks for a step: a mechanism, chain, event step or post-processing."""
+    """Return the checks that apply to a step, which may be a mechanism, a chain, an event step or a post-processing
+    step.
+    """
     if isinstance(step, Chain):
         return CHAINS
     if isinstance(step, EventStep):
@@ -457,7 +467,7 @@ def checks_for(step: ChainStep) -> tuple[Check, ...]:
 
 
 def cases_of(step: ChainStep) -> Iterator[tuple[Subject, Check]]:
-    """Yield every check of a step. Post-processing is also checked after a mechanism with integer noise."""
+    """Yield every check of a step. Post-processing is checked a second time after a mechanism with integer noise."""
     yield from ((Subject(step), check) for check in checks_for(step))
     if isinstance(step, Postprocess):
         chain = Chain.of((DiscreteLaplace(epsilon=1.0), step))

@@ -1,4 +1,4 @@
-"""Goodness-of-fit tests of noise samples against a family at a given scale."""
+"""Goodness-of-fit tests, which compare noise samples with a distribution family at a given scale."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ N_BINS, LARGEST_SCALE = 400, 1e5
 
 
 def noise_matches(samples: ArrayLike, family: str, scale: float) -> float:
-    """Return a sample's p-value under a noise family, by chi-square for integers and Kolmogorov-Smirnov for reals.
+    """Return the p-value of a sample under a noise family: a chi-square test for integers, and Kolmogorov-Smirnov for
+    reals.
 
     Parameters
     ----------
@@ -90,7 +91,9 @@ def _chi_square(
 def _pool_bins(
     expected: NDArray[np.float64], seen: NDArray[np.int64], minimum: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Pool neighbouring bins until each one expects at least `minimum`. Any remainder joins the last bin."""
+    """Merge adjacent bins until at least `minimum` samples are expected in each of them. Any remainder is added to
+    the last bin.
+    """
     totals, begins, reached = np.cumsum(expected), [0], 0.0
     while totals[-1] - reached >= 2 * minimum:
         end = int(np.searchsorted(totals, reached + minimum))

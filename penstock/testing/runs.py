@@ -1,4 +1,4 @@
-"""Test runs for mechanisms, and comparison of their outputs."""
+"""Run mechanisms on test data and compare their outputs."""
 
 from __future__ import annotations
 
@@ -25,26 +25,28 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Subject:
-    """A mechanism under test, with its noise source."""
+    """A mechanism under test, together with its source of noise."""
 
     mechanism: Any  # a `ChainStep`
     source: Any = field(default=SOURCE)
 
 
 def without_limits(mechanism: Mechanism) -> Mechanism:
-    """Return the mechanism without noise, using the parameters in `NOISELESS`."""
+    """Return a copy of the mechanism that adds no noise, using the parameters in `NOISELESS`."""
     declared = {field.name for field in fields(mechanism)}
     return replace(mechanism, **{name: NOISELESS[name] for name in amounts(mechanism) if name in declared})
 
 
 def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
-    """Return the public facts of a run with bounded users and some landmarks."""
+    """Return the public facts of a run that has contribution bounds and some landmarks."""
     given: dict[str, Any] = {"max_cells": 2, "max_windows": 4, "max_block_cells": 6, "landmarks": (3, 4, 9, 11)}
     return Facts(n_cells=n_cells, n_windows=n_windows, **given | changes)
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Yield facts and windows: one period, too many landmarks, bounded periods, and changing sensors."""
+    """Yield test scenarios as facts and windows: a single period, too many landmarks, bounded periods, and changing
+    sensors.
+    """
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:
@@ -58,7 +60,7 @@ def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
 
 
 def counts_for(n_windows: int = 12, n_cells: int = 5, seed: int = 1) -> Counts:
-    """Generate counts with quiet periods, a spike and an empty window."""
+    """Generate counts that include quiet periods, a spike and an empty window."""
     level = np.repeat(np.random.default_rng(seed).poisson(20, (-(-n_windows // 3), n_cells)), 3, axis=0)[:n_windows]
     level[n_windows // 2] = 0
     level[n_windows - 2] += 1000
@@ -73,7 +75,7 @@ def released(
     between: Callable[[State], State] = lambda state: state,
     mechanism: Any = None,
 ) -> tuple[list[Release], State]:
-    """Run a mechanism on a copy of the counts, and return all releases and the final state."""
+    """Run a mechanism on a copy of the counts. Return all releases and the final state."""
     releases: list[Release] = []
     state: State = {}
     windows = facts.windows() if windows is None else windows
@@ -84,7 +86,7 @@ def released(
 
 
 def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64]:
-    """Return released values by window and cell, with NaN for unreleased windows."""
+    """Return the released values as a matrix of windows by cells, with NaN for windows that were not released."""
     matrix = np.full(counts.shape, np.nan)
     for release in releases:
         matrix[release.window - 1] = release.values
@@ -92,7 +94,7 @@ def matrix_of(releases: Iterable[Release], counts: Counts) -> NDArray[np.float64
 
 
 def content(release: Release) -> tuple[Any, ...]:
-    """Return a release's content in comparable form, representing charges by their costs."""
+    """Return a release's contents in a form that can be compared. Charges are represented by their costs."""
     return (
         release.window,
         np.asarray(release.values, np.float64).tobytes(),
@@ -109,12 +111,12 @@ def content(release: Release) -> tuple[Any, ...]:
 
 
 def contents(releases: Iterable[Release]) -> list[tuple[Any, ...]]:
-    """Return the contents of releases in comparable form."""
+    """Return the contents of several releases in a form that can be compared."""
     return list(map(content, releases))
 
 
 class Amnesiac:
-    """Wrapper that rebuilds the plug-in for every call, so that no instance can keep state."""
+    """Wrapper that creates a new plug-in instance for every call, so that no state can be kept in the instance."""
 
     def __init__(self, plugin: Any) -> None:
         self._plugin = plugin
@@ -124,13 +126,13 @@ class Amnesiac:
 
 
 class OneReplica:
-    """Noise source of one replica, unaffected by the existence of other replicas."""
+    """Noise source that gives a replica the same noise whether or not there are other replicas."""
 
     def __init__(self, source: Any, number: int) -> None:
         self.source, self.number = source, number
 
     def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
-        """Return the noise of this replica."""
+        """Return this replica's noise."""
         n = self.number + 1
         states = {name: np.stack([value] * n) for name, value in state.items()}
         joint: Noise = self.source.at(start, end, step, np.stack([counts] * n), states, n)
@@ -138,7 +140,7 @@ class OneReplica:
 
 
 class ScriptedNoise:
-    """Noise source with scripted releases and decisions that records every draw.
+    """Noise source that follows a script instead of drawing random numbers, and that records every draw.
 
     Vectors are a function of the window alone; answers and coins publish every second window: the odd ones, or with
     ``first`` 1 the even ones.
@@ -150,13 +152,13 @@ class ScriptedNoise:
         self.draws: list[list[tuple[str, float]]] = []
 
     def at(self, start: int, end: int, step: str, counts: Counts, state: State, n_replicas: int | None = None) -> Noise:
-        """Return the script for one window."""
+        """Return the scripted noise for one window."""
         self.draws.append([])
         return _Script(start // 3_600_000 + 1, self.first, counts, self.draws[-1])
 
 
 class _Script(Noise):
-    """The scripted draws of one window."""
+    """The script for the draws of a single window."""
 
     def __init__(self, number: int, first: int, counts: Counts, draws: list[tuple[str, float]]) -> None:
         super().__init__((bytes(32),), None, exact=False)
@@ -165,11 +167,11 @@ class _Script(Noise):
         self.shown = 100 + number % 2 + 3 * np.arange(counts.shape[-1])
 
     def uniform(self, shape: Any) -> NDArray[np.float64]:
-        """Return scripted coin flips."""
+        """Return the scripted coin flips."""
         return np.full(shape, 0.0 if self.publishes else 1 - 2**-53)
 
     def _answer(self, family: str, scale: Any, shape: Any) -> NDArray[Any]:
-        """Record a draw and return the scripted noise or answer."""
+        """Record a draw, and return either scripted noise or a scripted query answer."""
         shape = tuple(np.atleast_1d(shape).tolist())
         self.draws.extend((family, float(one)) for one in np.unique(np.asarray(scale, float)))
         if shape == self.counts.shape:
