@@ -1,1 +1,1 @@
-"""Reproductions of figures and tables from published papers. No installed code imports this package."""
+"""Reproductions of published figures and tables. Installed code never imports this package."""

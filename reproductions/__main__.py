@@ -1,5 +1,5 @@
-"""Reproduce figures of the papers: ``python -m reproductions [FILE ...]`` runs the given files, or all experiments
-if none is given.
+"""Reproduce the papers' figures. ``python -m reproductions [FILE ...]`` runs the given files, or all experiments by
+default.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDERS = (ROOT / "experiments", ROOT.parent / "configs" / "experiments")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run experiments, or write the page of their saved results."""
+    """Run experiments, or write the page that shows their saved results."""
     parser = argparse.ArgumentParser(prog="python -m reproductions", description=__doc__)
     parser.add_argument("files", nargs="*", type=Path, help="experiment files (default: all)")
     add = parser.add_argument
@@ -52,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
-    """Run experiments in turn, skipping those without data, and print outcomes. Return 1 if any failed."""
+    """Run experiments one after another and print their outcomes. Experiments without data are skipped. Return 1 if
+    any failed.
+    """
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()
@@ -73,8 +75,7 @@ def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
 
 
 def data_overrides(path: Path, reduced: bool = False) -> list[str] | None:
-    """Return overrides that point an experiment to the alternative data folder if only that has its data; None without
-    any data.
+    """Return the overrides that point an experiment to the data folder that has its data, or None if no folder has it.
 
     The loader reports any errors in the file.
     """
@@ -104,7 +105,7 @@ def data_overrides(path: Path, reduced: bool = False) -> list[str] | None:
 
 
 def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
-    """Run one experiment or study, print its outcome and return the exit code."""
+    """Run one experiment or study, print its outcome, and return the exit code."""
     root, _ = parse(read_text(path), str(path))
     if isinstance(root, Mapping) and STUDY in root.items:
         study = StudyRun.load(path, overrides, given.reduced)
@@ -122,7 +123,7 @@ def run(path: Path, overrides: list[str], given: argparse.Namespace) -> int:
 
 
 def summary(outcome: StudyResult) -> str:
-    """Summarise a study's pieces and files in a few lines."""
+    """Summarise a study in a few lines: how many pieces were computed and which files were written."""
     manifest = outcome.manifest
     n_failed = len(manifest["failed"])
     lines = [f"pieces    {manifest['cells']:,}: {manifest['resumed']:,} made before, {n_failed:,} failed"]
@@ -135,7 +136,7 @@ def summary(outcome: StudyResult) -> str:
 
 
 def write_page(check: bool) -> int:
-    """Write the page of saved results, or check that the page is up to date."""
+    """Write the page that shows saved results, or check that it is up to date."""
     paths = sorted((path for folder in FOLDERS for path in folder.glob("*.yaml")), key=lambda path: path.stem)
     text = experiments_page(paths, RESULTS, ROOT / "papers.yaml")
     if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:

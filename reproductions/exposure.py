@@ -1,4 +1,4 @@
-"""Exposure of cabs: the cells, hours and habits that reveal membership (figures 1(b) and 3 to 5, tables 2 and 3)."""
+"""Exposure of cabs: which cells, hours and habits reveal membership (figures 1(b) and 3 to 5, tables 2 and 3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ N_BANDS = 10
 
 
 def feature_importance(features: Mapping[str, NDArray[Any]], most: Targets, least: Targets, method: str) -> Array:
-    """Return each feature's importance for separating two sets of users.
+    """Return how important each feature is for separating two sets of users.
 
     ``random_forest``: shares that sum to 1; ``logistic_regression``: coefficients, negative for the ``most`` exposed.
     """
@@ -51,7 +51,7 @@ def feature_importance(features: Mapping[str, NDArray[Any]], most: Targets, leas
 
 
 def component_loadings(game: MembershipGame, target: int, n_top: int = TOP_COMPONENTS) -> Array:
-    """Correlate each (window, cell) count with the most important components for one target.
+    """Correlate each (window, cell) count with the components that matter most for one target.
 
     Returns shape (n_windows, n_cells) of one block of the game: the sum over the top components of the absolute
     correlation between a component's score and a count over the training samples, 0 where the count never varies.
@@ -69,7 +69,7 @@ def component_loadings(game: MembershipGame, target: int, n_top: int = TOP_COMPO
 
 
 def margin(inside: NDArray[np.bool_], scores: Array) -> float:
-    """Return the distance between scores with and without the target, in standard deviations.
+    """Return the distance between the scores with and without the target, in standard deviations.
 
     It separates those whom the area cannot, as it is 1 for all who are always found.
     """
@@ -78,7 +78,8 @@ def margin(inside: NDArray[np.bool_], scores: Array) -> float:
 
 
 def extremes(targets: Targets, areas: Array, margins: Array) -> tuple[Targets, Targets]:
-    """Return the most and least exposed tenths of targets by area under the curve, breaking ties by margin.
+    """Return the most exposed and the least exposed tenth of targets by area under the curve. Ties are broken by
+    margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))
@@ -90,7 +91,7 @@ def extremes(targets: Targets, areas: Array, margins: Array) -> tuple[Targets, T
 
 
 def comparison_table(areas: Mapping[str, Array]) -> pl.DataFrame:
-    """Tabulate figure 1(b): the mean and deciles of the areas under the curve for each attack.
+    """Tabulate figure 1(b): the mean and deciles of each attack's areas under the curve.
 
     >>> comparison_table({"pca": np.array([0.5, 1.0])}).row(0)
     ('pca', 2, 0.75, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
@@ -105,7 +106,7 @@ def comparison_table(areas: Mapping[str, Array]) -> pl.DataFrame:
 def loadings_table(
     loadings: Mapping[int, Array], binary: NDArray[np.bool_], groups: Mapping[str, Targets]
 ) -> pl.DataFrame:
-    """Tabulate figures 3 and 5(b): loadings of the five most important components, sorted by popularity.
+    """Tabulate figures 3 and 5(b): the loadings of the five most important components, sorted by popularity.
 
     ``binary`` (n_users, n_windows, n_cells): presence over the windows of one block, for the popularity.
 
@@ -124,7 +125,7 @@ def loadings_table(
 
 
 def places_table(loadings: Mapping[int, Array]) -> pl.DataFrame:
-    """Tabulate figures 3(a) and 5, unsorted: the mean loading of every cell and window, relative to the largest.
+    """Tabulate figures 3(a) and 5 without sorting: the mean loading of each cell and window, relative to the largest.
 
     >>> places_table({0: np.array([[1.0], [3.0]])}).rows()
     [('cell', 0, 1.0), ('window', 0, 0.3333333333333333), ('window', 1, 1.0)]
@@ -138,7 +139,8 @@ def places_table(loadings: Mapping[int, Array]) -> pl.DataFrame:
 
 
 def activity_table(binary: NDArray[np.bool_], most: Targets, least: Targets) -> pl.DataFrame:
-    """Tabulate figure 4(b): activity of the most and least exposed tenths, relative to their busiest hour.
+    """Tabulate figure 4(b): the activity of the most and least exposed tenths, relative to the hour in which they are
+    busiest.
 
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
@@ -150,7 +152,7 @@ def activity_table(binary: NDArray[np.bool_], most: Targets, least: Targets) -> 
 
 
 def importance_table(binary: NDArray[np.bool_], most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of the most and least exposed
+    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): the features of the most and least exposed
     people.
 
     Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,

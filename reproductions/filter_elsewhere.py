@@ -1,4 +1,4 @@
-"""Test the filter on 14 configurations of seven data sets: ``python -m reproductions.filter_elsewhere``.
+"""Evaluate the filter on 14 configurations of seven data sets. Run with ``python -m reproductions.filter_elsewhere``.
 
 A day is protected (of T-Drive its hour) by (ε, δ = 1e-6): with the filter by the bound that suits the noise, in
 published mechanisms by the smallest bound on a window that keeps 95 % of all memberships.
@@ -34,7 +34,7 @@ TDRIVE, BIKES = "datasets/tdrive", "datasets/citibike"
 
 
 def changes(start: str, end: str, side: int | None = None, **more: Any) -> dict[str, Any]:
-    """Return configuration overrides for a source's period and a grid's size, plus any others."""
+    """Return configuration overrides that set a source's time range and the grid size, plus any others."""
     grid = {} if side is None else {"space.rows": side, "space.columns": side}
     return {"source.from": start + ":00:00Z", "source.until": end + ":00:00Z"} | grid | more
 
@@ -62,7 +62,7 @@ DATA: dict[str, tuple[str, int, dict[str, Any]]] = {
 
 
 def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[str, int]) -> Plan:
-    """Return the run plan of one configuration."""
+    """Return the run plan for one configuration."""
     file, minutes, more = DATA[name]
     path = ROOT.parent / f"configs/{file}.yaml"
     period = ("1h" if file == TDRIVE else "1d") if mechanism[0]["type"] in ("fast", "period_uniform") else None
@@ -76,7 +76,7 @@ def planned(name: str, mechanism: Sequence[Mapping[str, Any]], bound: Mapping[st
 
 
 def measured(name: str) -> dict[str, Any]:
-    """Measure errors on one configuration, and return the table row."""
+    """Measure the errors for one configuration and return its table row."""
     file, minutes, _ = DATA[name]
     w = (HOUR if file == TDRIVE else DAY) // minutes
     plan = planned(name, [{"type": "w_event_uniform", "epsilon": 1, "w": w}], {})

@@ -1,4 +1,4 @@
-"""Landmark sets by share and shape: two figures of Katsomallos, Tzompanaki and Kotzinos (2022)."""
+"""Landmark sets of different sizes and shapes: two figures from Katsomallos, Tzompanaki and Kotzinos (2022)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCALE_DIVISOR = 10.0
 def landmark_distribution(
     kind: str, n_windows: int, n_landmarks: int, seed: int, scale_divisor: float = SCALE_DIVISOR
 ) -> Marks:
-    """Sample a landmark mask without replacement from a distribution over the series.
+    """Sample a landmark mask without replacement from a distribution over the windows of the series.
 
     Landmarks lie towards the end (``left_skewed``), in the middle (``symmetric``), at the beginning (``right_skewed``),
     in the middle of each half (``bimodal``) or anywhere (``uniform``).
@@ -63,7 +63,7 @@ def landmark_distribution(
 
 
 def row_keys(part: str, percentages: Iterable[int]) -> list[dict[str, Any]]:
-    """Return the row keys of a table: the ``distance`` table, or the losses under one correlation."""
+    """Return the row keys of one table: either the distances, or the losses under one correlation."""
     sets = [{"shape": shape, "percentage": percentage} for shape in SHAPES for percentage in percentages]
     if part == "distance":
         return sets
@@ -73,7 +73,8 @@ def row_keys(part: str, percentages: Iterable[int]) -> list[dict[str, Any]]:
 def landmark_table(
     part: str, n_sets: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1
 ) -> pl.DataFrame:
-    """Tabulate the ``distance`` of landmarks, or the temporal loss under a correlation, by their shape and percentage.
+    """Tabulate either landmark distances or the temporal loss under one correlation, by the shape and percentage of
+    landmarks.
 
     Returns the keys of the rows, and over the sets ``mean`` and ``standard_deviation``: of the distance of a window to
     the nearest landmark or end of the series; or of the loss, where every correlation and method has the same sets.
@@ -97,7 +98,7 @@ def landmark_table(
 
 @cache
 def _value(part: str, method: str) -> Callable[[Marks], float]:
-    """Return a table's function of a landmark set."""
+    """Return the function that computes a table's values from a landmark set."""
     if part == "distance":
         return lambda landmarks: float(landmark_distance(landmarks).mean())
     matrix = laplacian_smoothing_matrix(2, CORRELATIONS[part])
@@ -109,7 +110,7 @@ def _value(part: str, method: str) -> Callable[[Marks], float]:
 
 
 def single_losses(epsilons: NDArray[np.float64], landmarks: Marks, leakage: LeakageFunction) -> NDArray[np.float64]:
-    """Return the loss about each individual window, from windows up to the nearest landmark on either side.
+    """Return the loss about each window, caused by the windows up to the nearest landmark on either side.
 
     The published term α_t: backward loss from the landmark before (not included) plus forward loss from the one after,
     minus ε.
@@ -129,7 +130,7 @@ def single_losses(epsilons: NDArray[np.float64], landmarks: Marks, leakage: Leak
 
 
 def landmark_distance(landmarks: Marks) -> NDArray[np.int64]:
-    """Return each window's distance to the nearest landmark, or to the position just outside the series.
+    """Return the distance from each window to the nearest landmark, or to the position just outside the series.
 
     >>> landmark_distance(np.array([False, False, False, True, False])).tolist()
     [1, 2, 1, 0, 1]

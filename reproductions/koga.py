@@ -1,4 +1,4 @@
-"""Reconstruction bounds and attacks for figures 3 to 8 of Koga, Meehan and Chaudhuri, computed piece by piece."""
+"""Reconstruction bounds and attacks for figures 3 to 8 of Koga, Meehan and Chaudhuri."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SIGMAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class Swept(NamedTuple):
-    """A point in a parameter sweep: the parameter, its value, and the trajectories to guess.
+    """A point in a parameter sweep: the name and value of the parameter, and the trajectories to guess.
 
     ``sigma`` 0: raw counts; ``n_locations`` of the simulated chain, 0 for real people.
     """
@@ -45,7 +45,7 @@ class Swept(NamedTuple):
 
 
 def averaged(draws: Sequence[tuple[Mapping[str, float], Mapping[Estimator, tuple[float, float, float]]]]) -> Figures:
-    """Average bounds and attacks (mean, low, high) over several sensor schedules."""
+    """Average the bounds and attacks (mean, low, high) over several sensor schedules."""
     figures: dict[str, list[Any]] = {}
     for bounds, attacks in draws:
         for name, value in bounds.items():
@@ -56,8 +56,8 @@ def averaged(draws: Sequence[tuple[Mapping[str, float], Mapping[Estimator, tuple
 
 
 def sweep_table(places: Iterable[tuple[Mapping[str, object], Swept, Figures]]) -> pl.DataFrame:
-    """Tabulate sweeps: further columns, ``sweep``, ``at``, ``kind`` (bound or attack), ``quantity``, ``mean``, and for
-    attacks ``low`` and ``high``.
+    """Convert sweeps to a table with the columns ``sweep``, ``at``, ``kind`` (bound or attack), ``quantity`` and
+    ``mean``, and for attacks ``low`` and ``high``, preceded by any further columns.
     """
     rows = []
     for further, place, figures in places:
@@ -70,7 +70,9 @@ def sweep_table(places: Iterable[tuple[Mapping[str, object], Swept, Figures]]) -
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """Compare each bound with the best attack: ``ratio`` is to the largest mean, or null if no attack succeeded."""
+    """Compare each bound with the best attack. ``ratio`` is relative to the largest mean, or null if no attack
+    succeeded.
+    """
     keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
@@ -79,7 +81,8 @@ def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def paper_bounds(prior: MarkovPrior, sensors: Sensors, tolerance: int, sigma: float | None = None) -> dict[str, float]:
-    """Compute the paper's loose and tight bounds, using its information bound, ball and form of Fano's inequality.
+    """Compute the paper's loose and tight bounds, following its definitions of the information bound, the ball and
+    Fano's inequality.
 
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
@@ -100,7 +103,7 @@ def paper_bounds(prior: MarkovPrior, sensors: Sensors, tolerance: int, sigma: fl
     log_ball = math.log(max_ball_probability(prior, n_steps, tolerance, "paper"))
 
     def slack(p: float) -> float:
-        """Return the margin by which a success probability p keeps H(p) + p ln B ≥ −information."""
+        """Return the slack in the inequality H(p) + p ln B ≥ −information at the success probability p."""
         return -p * math.log(p) - (1 - p) * math.log1p(-p) + p * log_ball + information
 
     tight = 1.0
@@ -125,7 +128,9 @@ def _noise(sigma: float) -> tuple[Literal["gaussian"] | None, float | None]:
 
 
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
-    """Compute bounds and attacks on simulated lazy walks with one random sensor per window, for figures 5 and 7."""
+    """Compute bounds and attacks on simulated lazy random walks for figures 5 and 7. Each window has one random
+    sensor.
+    """
     prior, tolerance = chain_prior(place.n_locations, tau), place.tolerance
     noise, scale = _noise(place.sigma)
     draws = []
@@ -153,7 +158,8 @@ BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.0
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int, n_top: int = N_TOP) -> IntArray:
-    """Return each person's place per window, shape (n_people, n_windows), with ``n_top`` for elsewhere and unseen.
+    """Return each person's place in every window, shape (n_people, n_windows). Places elsewhere or unseen are
+    ``n_top``.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out. In a
     window with several of the most visited places the most frequent of them counts (ties: the more popular one).
@@ -172,7 +178,7 @@ def trajectories(visits: pl.DataFrame, min_windows: int, n_top: int = N_TOP) -> 
 
 
 def learned(paths: IntArray, smoothing: float, towards: str) -> list[MarkovPrior]:
-    """Learn each person's prior from all but the last ``N_GUESSED`` windows.
+    """Learn each person's prior from all windows except the last ``N_GUESSED``.
 
     ``smoothing`` of the transitions (the paper states none, which is 0) adds moves to any place (``uniform``) or by the
     person's visits (``own``).
@@ -186,7 +192,7 @@ def learned(paths: IntArray, smoothing: float, towards: str) -> list[MarkovPrior
 
 
 def synthetic_checkins(n_people: int, seed: int) -> pl.DataFrame:
-    """Generate check-ins over 280 days, one every four days, by people who are mostly at one place."""
+    """Generate check-ins over 280 days by people who are at one place most of the time and check in every four days."""
     rng = np.random.default_rng(seed)
     days = np.arange(0, 280, 4)
     user = np.repeat(np.arange(n_people), len(days))
@@ -200,7 +206,7 @@ CHECKINS = ("gowalla", "foursquare")
 
 
 def read_checkins(data_set: str, path: str) -> pl.DataFrame:
-    """Read a data set's distinct check-ins: ``user``, ``time`` and ``place``."""
+    """Read the distinct check-ins in a data set, with columns ``user``, ``time`` and ``place``."""
     # Every one of `CHECKINS` has a path.
     source = SOURCES.get(data_set)(path=path).from_start()  # type: ignore[call-arg]
     frames = [block.frame.select("user", "place", "time") for span in source.spans() for block in source.read(span)]
@@ -208,7 +214,7 @@ def read_checkins(data_set: str, path: str) -> pl.DataFrame:
 
 
 def binned_bounds(paths: IntArray, priors: Sequence[MarkovPrior], against: str, n_draws: int, seed: int) -> Figures:
-    """Bin people's bounds by the quantity ``against``, for figures 3 and 4.
+    """Group people's bounds into bins by the quantity ``against``, for figures 3 and 4.
 
     ``visit frequency``: how often the one fixed sensor, at the most visited place, sees a person. ``spectral gap`` of a
     person's transitions: random sensors. One wrong guess is allowed.
@@ -229,7 +235,7 @@ def binned_bounds(paths: IntArray, priors: Sequence[MarkovPrior], against: str, 
 
 
 def _schedules(n_draws: int, seed: int) -> list[list[set[int]]]:
-    """Draw a random sensor per window, never at "elsewhere"."""
+    """Draw schedules with one random sensor per window, which is never at "elsewhere"."""
     rng = np.random.default_rng(seed)
     return [[{int(cell)} for cell in rng.integers(0, N_TOP, N_GUESSED)] for _ in range(n_draws)]
 
@@ -249,7 +255,7 @@ def _bin_bounds(
 
 
 def people_figures(paths: IntArray, priors: Sequence[MarkovPrior], place: Swept, n_draws: int, seed: int) -> Figures:
-    """Compute mean bounds over people and the fraction of people reconstructed by attacks, for figures 6 and 8."""
+    """Compute the mean bounds over people and the fraction of people that attacks reconstruct, for figures 6 and 8."""
     # The first-moment bound under noise would be sampled; raw counts have it exactly.
     bounds = [bound for bound in BOUNDS if bound != "first_moment" or not place.sigma]
     draws = []
@@ -270,7 +276,7 @@ def _success(
     place: Swept,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Return the fraction of people reconstructed, with a 99.99 % interval for similar people."""
+    """Return the fraction of people who are reconstructed, with a 99.99 % confidence interval for similar people."""
     noise, scale = _noise(place.sigma)
     last = paths[:, -N_GUESSED:]
     if attack == "constant":

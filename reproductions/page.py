@@ -1,4 +1,4 @@
-"""Generate ``experiments.md`` from the experiment files and the saved tables: ``python -m reproductions --page``."""
+"""Generate ``experiments.md`` from experiment files and saved tables. Run with ``python -m reproductions --page``."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = ("agrees", "no data", "no numbers")
 
 
 def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
-    """Yield every published figure's setting, measure and value."""
+    """Yield the setting, measure and value of every published figure."""
     for setting, figures in published["rows"].items():
         for measure, figure in zip(published["measures"], figures):
             if figure is not None:
@@ -41,7 +41,7 @@ def published_figures(published: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 
 
 def distant_figures(summary: pl.DataFrame, published: Mapping[str, Any]) -> dict[tuple[str, str], float]:
-    """Return published figures that differ from our means, by setting (the first column) and measure.
+    """Return the published figures that differ from our means, by setting (the first column) and measure.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.05, 3.0]})
     >>> distant_figures(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0], "c": [None]}})
@@ -56,7 +56,7 @@ def distant_figures(summary: pl.DataFrame, published: Mapping[str, Any]) -> dict
 
 
 def means_by_figure(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
-    """Return our means by setting (the first column) and measure."""
+    """Return our means, by setting (the first column) and measure."""
     rows = summary.select(summary.columns[0], "measure", "mean").iter_rows()
     return {(str(setting), measure): mean for setting, measure, mean in rows}
 
@@ -64,8 +64,8 @@ def means_by_figure(summary: pl.DataFrame) -> dict[tuple[str, str], float]:
 def published_table(
     summary: pl.DataFrame, published: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Format a published table with our means, of both boxes if there are two, before each figure, in bold where the
-    first differs.
+    """Format a published table in Markdown, with our means before each figure. Figures are bold where the first mean
+    differs.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.049, 3.0]})
     >>> published_table(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0]}}, {"mae": "error"})
@@ -90,7 +90,7 @@ def published_table(
 
 
 def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results: Path) -> str:
-    """Format a Markdown list for each paper.
+    """Format a Markdown list of reproduced results for each paper.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def papers_section(index: Path, experiments: dict[str, dict[str, Any]], results:
 
 
 def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[str, str]:
-    """Judge saved results against the experiment's published table or claims."""
+    """Compare saved results with the experiment's published table or claims, and return the verdict."""
     if published := experiment.get("published"):
         figures = [abs(figure) for _, _, figure in published_figures(published)]
         near = len(figures) - len(distant_figures(pl.read_csv(results / f"{name}.csv"), published))
@@ -140,7 +140,7 @@ def _judge_saved(experiment: dict[str, Any], name: str, results: Path) -> tuple[
 
 
 def _agreed_by_source(claims: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    """Return how many claims agree, and of how many, by paper: the source up to its year. Without a year it is ours."""
+    """Count how many claims agree, and how many there are, for each paper. Claims without a year are our own."""
     counts: dict[str, tuple[int, int]] = {}
     for source, verdict in claims.select("source", "verdict").iter_rows():
         paper = re.match(r".*?\b\d{4}\b", source)
@@ -151,7 +151,7 @@ def _agreed_by_source(claims: pl.DataFrame) -> dict[str, tuple[int, int]]:
 
 
 def _agreed(claims: pl.DataFrame) -> str:
-    """Count confirmed claims, those of several sources apart, without the year of a paper.
+    """Describe how many claims are confirmed, separately for each paper if there are several.
 
     >>> _agreed(pl.DataFrame({"source": ["the aim", "A and B 2022, on counts"], "verdict": ["agrees", "differs"]}))
     'Claims of A and B: 0 of 1 agree, our own: 1 of 1'
@@ -229,7 +229,9 @@ def _text(value: Any) -> str:
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """Count confirmed claims, and list all others with verdicts; if all are confirmed, list their subjects."""
+    """List the claims that are not confirmed with their verdicts, and count the others. If all are confirmed, list
+    their subjects.
+    """
     lines = [
         f"* **{row['verdict']}**: {row['says']} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)
@@ -244,7 +246,7 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
 
 
 def _value(row: Mapping[str, Any]) -> str:
-    """Format a measured value, with its interval unless the verdict is clear and the interval narrow.
+    """Format a measured value. The interval is added unless the verdict is clear and the interval is narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
     '1.01 (0.99 to 1.3)'
@@ -256,7 +258,7 @@ def _value(row: Mapping[str, Any]) -> str:
 
 
 def _limits_in_words(least: float | None, most: float | None) -> str:
-    """Format the limits of a claim.
+    """Describe the limits of a claim.
 
     >>> _limits_in_words(0.93, 0.97), _limits_in_words(None, 0.5)
     ('0.93 to 0.97', '≤ 0.5')

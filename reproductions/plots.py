@@ -1,4 +1,4 @@
-"""Plots of the tables of `reproductions.studies`, drawn with matplotlib (the extra ``plot``)."""
+"""Plots of the tables in `reproductions.studies`. Requires matplotlib (the ``plot`` extra)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SMALLEST = 1e-12
 
 
 def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
-    """Plot each table that has a figure as ``<table>.svg``, and return the tables' names."""
+    """Plot every table that corresponds to a figure as ``<table>.svg``. Return the names of these tables."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -34,7 +34,9 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
 
 
 def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per sweep and smoothing, with either bounds and (dashed) attacks or their ratio."""
+    """Draw one panel per sweep and smoothing that shows either bounds and (dashed) attacks, or the ratio between
+    them.
+    """
     panels = _panels(table, "sweep")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")
@@ -53,7 +55,7 @@ def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
 
 
 def _ranges(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per quantity and smoothing, with quartiles of two bounds per range of people."""
+    """Draw one panel per quantity and smoothing that shows the quartiles of two bounds for each range of people."""
     panels = _panels(table, "against")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     for axis, (title, panel) in zip(axes[:, 0], panels):

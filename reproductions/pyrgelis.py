@@ -1,4 +1,6 @@
-"""Studies by Pyrgelis, Troncoso and De Cristofaro (2020) of San Francisco cabs: presence, games, privacy trade-offs."""
+"""Studies of San Francisco cabs from Pyrgelis, Troncoso and De Cristofaro (2020): presence, games, and privacy
+trade-offs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ WEEK = 168
 
 
 def cab_presence(folder: str) -> Binary:
-    """Read the presence of every cab seen in the box during the three weeks, shape (n_cabs, 504, 100), by file name.
+    """Read when each cab was in which cell over three weeks, shape (n_cabs, 504, 100). Cabs are sorted by file name.
 
     ``folder``: the unpacked CRAWDAD data set epfl/mobility, one file ``new_*.txt`` a cab.
 
@@ -53,7 +55,7 @@ def cab_presence(folder: str) -> Binary:
 
 
 def synthetic_presence(n_people: int, seed: int) -> Binary:
-    """Generate synthetic presence in the shape of the cab data, with uneven activity of people and cells.
+    """Generate synthetic presence of the same shape as the cab data. People and cells differ in how active they are.
 
     >>> synthetic_presence(3, seed=1).shape
     (3, 504, 100)
@@ -64,7 +66,7 @@ def synthetic_presence(n_people: int, seed: int) -> Binary:
 
 
 class TargetPiece(NamedTuple):
-    """A unit of work: the attacks on one target under a common name."""
+    """A unit of work: all attacks on one target that share a name."""
 
     target: int
     name: str
@@ -72,7 +74,7 @@ class TargetPiece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CabStudy(Study):
-    """Base class for studies that attack cabs one target at a time.
+    """Base class for studies that attack one cab at a time.
 
     Who is drawn as a target is drawn again when more are asked for (`draw_targets`).
     """
@@ -88,16 +90,16 @@ class CabStudy(Study):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The folder of the cab data."""
+        """The folder that contains the cab data."""
         return (self.path,) if self.path else ()
 
     def data(self) -> Binary:
-        """Return presence, shape (n_people, 504, 100), for three weeks of hours on a 10 × 10 grid."""
+        """Return presence on a 10 × 10 grid in every hour of three weeks, shape (n_people, 504, 100)."""
         return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """Draw the requested number of people to attack, split as in `draw_targets` and starting with the barely
-        mobile.
+        """Draw the requested number of people to attack, split as in `draw_targets`. Barely mobile people come
+        first.
         """
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
@@ -132,7 +134,7 @@ VARIANTS = {
 
 
 def trade_off_table(gains: pl.DataFrame, results: Path) -> pl.DataFrame:
-    """Tabulate figures 7 to 10: privacy gain against utility loss, for every defense with both.
+    """Tabulate figures 7 to 10: privacy gain against utility loss, for each defense for which both are known.
 
     ``gains``: columns ``defense`` and ``gain``. ``results``: folder with the tables of the experiments sfc_*.
 
@@ -160,13 +162,13 @@ PAST_PRIORS = ("same_groups", "different_groups")
 
 
 def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
-    """Return the game of section 3.2 over the first week, for an adversary who knows some people's locations."""
+    """Return the game of section 3.2, over the first week. The adversary knows the locations of some people."""
     week = presence[:, :WEEK]
     return MembershipGame(week, challenges="others", observation=WEEK, inference=WEEK, **sizes)
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
-    """Return the game of section 3.3: the adversary knows groups from two weeks, and the challenges are from the
+    """Return the game of section 3.3. The adversary knows groups from the first two weeks, and is challenged on the
     third.
     """
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}

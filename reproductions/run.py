@@ -1,4 +1,4 @@
-"""Run a study from a file: compute missing pieces in worker processes, then write tables and figures."""
+"""Run a study from a file. Missing pieces are computed in worker processes before tables and figures are written."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ class StudyConfig(ExperimentHeader):
 
 
 class StudyResult(NamedTuple):
-    """The folder of a completed study, and the contents of its ``experiment.json``."""
+    """The folder of a completed study and the contents of its ``experiment.json``."""
 
     folder: Path
     manifest: dict[str, Any]
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0, or 1 if any piece failed."""
+        """The exit code, which is 1 if any piece failed and 0 otherwise."""
         return 1 if self.manifest["failed"] else 0
 
 
 @dataclass(frozen=True)
 class StudyRun:
-    """A loaded study. ``written`` holds the entire file as plain values, with all overrides applied."""
+    """A study loaded from a file. ``written`` holds the whole file as plain values, including all overrides."""
 
     config: StudyConfig
     written: dict[str, Any]
@@ -62,7 +62,7 @@ class StudyRun:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Iterable[str] = (), reduced: bool = False) -> StudyRun:
-        """Load a study from a file, with the arguments and errors of `load_experiment`."""
+        """Load a study from a file. Parameters and errors are the same as for `load_experiment`."""
         root, problems = parse_section(read_text(path), str(path), "an experiment")
         if reduced:
             reduce(root, problems)
@@ -77,7 +77,7 @@ class StudyRun:
         return cls(config, plain(root), reduced)
 
     def pieces(self) -> dict[Any, Piece]:
-        """Return every piece of the study with its unit of work, after reading the data set."""
+        """Read the data set and return all of the study's pieces, each with its unit of work."""
         study = self.config.study
         inputs = tuple(content_digest(path) for path in study.inputs)
         made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
@@ -92,7 +92,7 @@ class StudyRun:
         n_jobs: int | None = None,
         listener: Listener = lambda done, failed: None,
     ) -> StudyResult:
-        """Compute every missing piece, then write tables and figures unless any piece failed."""
+        """Compute all missing pieces. Unless any piece failed, write tables and figures as well."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
         made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
@@ -111,7 +111,7 @@ class StudyRun:
         return StudyResult(target, manifest)
 
     def _write(self, folder: Path, measured: Mapping[Any, Figures]) -> dict[str, Any]:
-        """Write tables and figures, and return their files for the manifest."""
+        """Write tables and figures, and return the files to list in the manifest."""
         study = self.config.study
         tables = study.tables(_data(study, tuple(content_digest(path) for path in study.inputs)), measured)
         for name, table in tables.items():
@@ -124,7 +124,7 @@ class StudyRun:
 
 
 def _measure(study: Study, inputs: tuple[str, ...], piece: Any) -> Record:
-    """Compute one piece's figures, as lists. ``inputs`` are digests of its input files."""
+    """Compute the results of one piece, as lists. ``inputs`` contains the digests of its input files."""
     measured = study.measure(_data(study, inputs), piece)
     return {"figures": [[name, np.asarray(values).tolist()] for name, values in measured.items()]}  # in their order
 
@@ -135,5 +135,5 @@ def _arrays(record: Record) -> Figures:
 
 @lru_cache(maxsize=1)
 def _data(study: Study, inputs: tuple[str, ...]) -> Any:
-    """Load a study's data, once for all pieces with the same ``inputs``."""
+    """Load a study's data. It is loaded only once for all pieces that have the same ``inputs``."""
     return study.data()

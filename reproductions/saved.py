@@ -1,4 +1,4 @@
-"""Saved results: small tables from full runs, and the parts of an experiment shown on the pages."""
+"""Saved results: small tables from full runs, and the parts of an experiment that pages show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = ROOT / "shown"
 
 
 def written(path: Path) -> dict[str, Any]:
-    """Return the contents of an experiment file, including presentation settings for the pages."""
+    """Return the contents of an experiment file, including the settings that control its presentation on pages."""
     return _content(path) | _content(SHOWN / path.name)
 
 
@@ -35,7 +35,7 @@ DIGEST_DIGITS = 16
 
 
 def save(folder: Path, results: Path) -> None:
-    """Copy a completed experiment's small tables, claims and provenance to the documentation.
+    """Copy the small tables, claims and provenance of a completed experiment to the documentation.
 
     Writes ``<name>.csv``, ``<name>-expected.csv`` and ``<name>.json`` to ``results``.
     """
@@ -58,7 +58,7 @@ def save(folder: Path, results: Path) -> None:
 
 
 def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
-    """Write rounded means and intervals of the measures shown."""
+    """Write the rounded means and confidence intervals of the measures that are shown."""
     summary = pl.read_parquet(folder / "summary.parquet").filter(pl.col("measure").is_in(shown))
     summary = summary.drop("versions", "inputs", "standard_deviation", "minimum", "maximum").with_columns(
         pl.col("configuration").str.slice(0, DIGEST_DIGITS),
@@ -73,5 +73,5 @@ def _save_summary(folder: Path, path: Path, shown: list[str]) -> None:
 
 
 def shown_measures(experiment: Mapping[str, Any]) -> list[str]:
-    """Return the measures to save: those in ``tables``, or by default the first."""
+    """Return the measures to save: those listed in ``tables``, or the first one by default."""
     return list(experiment.get("tables") or experiment["measures"][:1])

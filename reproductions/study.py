@@ -1,4 +1,4 @@
-"""Studies: figures of a paper, computed in independent pieces."""
+"""Studies, which compute a paper's figures in independent pieces."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tables = dict[str, pl.DataFrame]
 
 @dataclass(frozen=True, kw_only=True)
 class Study(Checked, ABC):
-    """Base class for studies, which compute independent pieces and tabulate the results.
+    """Base class for studies, which compute independent pieces and combine the results into tables.
 
     A piece is a named tuple of plain values. Pieces are independent of each other, of their order and of how many there
     are, so that they can be made in parallel, and kept when more are asked for.
@@ -32,29 +32,29 @@ class Study(Checked, ABC):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The files and folders to read."""
+        """The files and folders that the study reads."""
         return ()
 
     def data(self) -> Any:
-        """Return the data shared by all pieces, or None without inputs."""
+        """Return the data that all pieces share, or None if the study has no inputs."""
         return None
 
     @property
     def decides(self) -> dict[str, Any]:
-        """The parameters that affect a piece's figures."""
+        """The parameters that affect the results of a piece."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.not_decisive}
 
     @abstractmethod
     def pieces(self, data: Any) -> tuple[Any, ...]:
-        """Return all pieces, most valuable first."""
+        """Return all pieces, starting with the most valuable ones."""
 
     @abstractmethod
     def measure(self, data: Any, piece: Any) -> Figures:
-        """Compute the figures of one piece."""
+        """Compute the results of one piece."""
 
     @abstractmethod
     def tables(self, data: Any, figures: Mapping[Any, Figures]) -> Tables:
-        """Return tables by name, computed from all pieces. No table may describe a single person."""
+        """Return the study's tables by name, computed from all pieces. No table may describe a single person."""
 
 
 STUDIES: Registry[Study] = Registry("reproductions.studies", "study", Study)

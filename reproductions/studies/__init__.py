@@ -1,1 +1,3 @@
-"""Studies of the papers, one plug-in per file: ``privacy_gain.py`` defines the YAML type ``privacy_gain``."""
+"""Studies from papers, with one plug-in per file. For instance, ``privacy_gain.py`` defines the YAML type
+``privacy_gain``.
+"""

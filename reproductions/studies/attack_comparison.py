@@ -1,4 +1,4 @@
-"""Comparison of principal components with cell statistics: figure 1(b)."""
+"""Comparison of attacks that use principal components with attacks that use cell statistics: figure 1(b)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AttackComparison(CabStudy):
     past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Return the pieces, ordered by target, then by prior and attack."""
+        """Return the pieces, ordered by target, prior and attack."""
         names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
         return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
 
@@ -43,7 +43,7 @@ class AttackComparison(CabStudy):
         return {"area": np.array([game.attack(piece.target, attack=attack).auc])}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return tables of the mean and deciles of the areas, one for each prior."""
+        """Return one table for each prior, with the mean and deciles of the areas."""
         areas: dict[str, list[float]] = {}
         for piece, figures in measured.items():
             areas.setdefault(piece.name, []).append(float(figures["area"][0]))

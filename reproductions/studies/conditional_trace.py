@@ -1,4 +1,4 @@
-"""Conditional inferential loss of secret points, and the worst hypothesis: figure 2 of Meehan and Chaudhuri."""
+"""Conditional inferential loss about secret points, and the worst hypothesis: figure 2 of Meehan and Chaudhuri."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class ConditionalTrace(Study):
     sigma: float = parameter(1.0, doc="standard deviation of the noise that it is chosen for", above=0)
 
     def pieces(self, data: None) -> tuple[Half, ...]:
-        """Return the two halves and the class."""
+        """Return the two halves of the figure and the class of length scales."""
         return Half("losses"), Half("hypotheses"), Half("class")
 
     def measure(self, data: None, piece: Half) -> Figures:
-        """Return the columns of one table."""
+        """Compute the columns of one table."""
         times = tuple(range(self.points))
         secret = times[::2]
         if piece.name == "class":
@@ -66,8 +66,8 @@ class ConditionalTrace(Study):
         return {name: np.asarray(column, np.float64) for name, column in columns.items()}
 
     def tables(self, data: None, figures: Mapping[Half, Figures]) -> Tables:
-        """Return ``conditional_losses`` by noise variance and length scale, ``conditional_class`` in the same columns,
-        and ``conditional_hypotheses`` with a row per point.
+        """Return three tables: ``conditional_losses`` by noise variance and length scale, ``conditional_class`` with
+        the same columns, and ``conditional_hypotheses`` with one row per point.
 
         The last has the ``trace``, drawn from the prior, and the expected positions ``truth`` given its secret points
         and ``hypothesis`` given points at most radius 1 from them in the mean square.
@@ -104,7 +104,7 @@ def loss_table(
 def worst_hypothesis(
     times: ArrayLike, trace: ArrayLike, secret: ArrayLike, direction: ArrayLike, radius: float, model: GaussianProcess
 ) -> tuple[Array, Array]:
-    """Return the prior's completions of the true secret points and of the worst hypothesis about them.
+    """Return the prior's completion of the true secret points, and of the worst hypothesis about them.
 
     At secret points they are the two values, elsewhere the conditional means: where the two differ is what the public
     points give away. ``direction``: from `worst_pair`; the hypothesis is radius·sqrt(n_secret) away in all.

@@ -1,4 +1,4 @@
-"""Exposure to an adversary and its most important features: figures 3 to 5(b), tables 2 and 3."""
+"""Exposure to an adversary, and the features that matter most: figures 3 to 5(b), tables 2 and 3."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Exposure(CabStudy):
         return tuple(TargetPiece(int(target), self.knows) for target in self.chosen(seen))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Compute one target's areas under the curve and margins by game, and the loadings of the first game."""
+        """Compute the area under the curve and the margin of one target in each game, and the loadings in the first
+        game.
+        """
         sizes = {"group_size": self.group_size, "n_components": self.components, "seed": self.seed}
         if self.knows == "past":
             games = [past_game(presence, prior, groups=self.groups, **sizes) for prior in PAST_PRIORS]
@@ -59,7 +61,7 @@ class Exposure(CabStudy):
         }
 
     def tables(self, presence: Binary, figures: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return the areas, and differences between the most and least exposed tenths by place, hour and feature."""
+        """Return the areas, and how the most and least exposed tenths differ by place, hour and feature."""
         targets = np.array([piece.target for piece in figures])
         areas, margins = (np.array([one[key] for one in figures.values()]).T for key in ("areas", "margins"))
         loadings = {piece.target: one["loadings"] for piece, one in figures.items()}

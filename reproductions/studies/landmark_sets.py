@@ -1,4 +1,4 @@
-"""Landmark sets by size and shape: figures 4 and 5 of Katsomallos, Tzompanaki and Kotzinos (2022)."""
+"""Landmark sets of different sizes and shapes: figures 4 and 5 of Katsomallos, Tzompanaki and Kotzinos (2022)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reproductions.study import Figures, Study, Tables
 
 
 class TablePart(NamedTuple):
-    """A part of the tables: the distances, or the losses under one correlation."""
+    """A part of the results: either the distances, or the losses under one correlation."""
 
     name: str
 
@@ -27,16 +27,18 @@ class LandmarkSets(Study):
     percentages: tuple[int, ...] = parameter(PERCENTAGES, doc="shares of landmarks, in percent")
 
     def pieces(self, data: None) -> tuple[TablePart, ...]:
-        """Return one piece for the (fast) distances, then one per correlation."""
+        """Return one piece for the distances, which are fast to compute, followed by one piece per correlation."""
         return tuple(map(TablePart, ("distance", *CORRELATIONS)))
 
     def measure(self, data: None, piece: TablePart) -> Figures:
-        """Compute means and standard deviations over the sets, in table row order."""
+        """Compute the mean and standard deviation over landmark sets, in the order of the table's rows."""
         table = landmark_table(piece.name, self.sets, self.percentages, self.seed)
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
     def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
-        """Return ``landmark_distance`` by shape and percentage, ``landmark_loss`` also by correlation and method."""
+        """Return ``landmark_distance`` by shape and percentage, and ``landmark_loss`` also by correlation and
+        method.
+        """
         distance, *losses = (
             pl.DataFrame(row_keys(part.name, self.percentages)).with_columns(
                 **{name: pl.Series(column) for name, column in made.items()}

@@ -1,4 +1,4 @@
-"""Privacy gain and utility cost of every defense: figures 6(b) and 7 to 10."""
+"""Privacy gain and utility cost of each defense: figures 6(b) and 7 to 10."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ POINTS = [{"cell": f"{row}-{column}", "point": [column, row]} for row in range(R
 
 @dataclass(frozen=True, kw_only=True)
 class NamedChain(Checked):
-    """A defense under its name in the paper."""
+    """A defense, identified by its name in the paper."""
 
     name: str = parameter(doc="its name in the table")
     mechanism: tuple[ChainStep, ...] = parameter(doc="its steps, as in a run's configuration")
@@ -53,7 +53,7 @@ class PrivacyGain(CabStudy):
     defenses: tuple[NamedChain, ...] = parameter((), doc="defenses to attack")
 
     def chosen(self, presence: Binary) -> Targets:
-        """Return the first people in an order that alternates between mobility groups."""
+        """Return the first people, ordered so that mobility groups alternate."""
         groups = mobility_groups(presence)
         drawn = np.random.default_rng(self.seed).permutation(np.flatnonzero(groups >= 0))
         members = (drawn[groups[drawn] == group] for group in range(len(MOBILITY_GROUPS)))
@@ -65,7 +65,7 @@ class PrivacyGain(CabStudy):
         return tuple(TargetPiece(int(target), RAW) for target in self.chosen(presence[:, :WEEK]))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Compute the area under the curve for one target under every defense and without defense."""
+        """Compute the area under the curve for one target with each defense and without any."""
         sizes: dict[str, Any] = {"group_size": self.group_size, "known": self.known, "n_samples": self.samples}
         sizes |= {"n_components": self.components, "seed": self.seed}
         week = presence[:, :WEEK]
@@ -96,7 +96,9 @@ class PrivacyGain(CabStudy):
         return {name: np.array([area]) for name, area in areas.items()}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return each defense's mean area and gain with 95 % intervals over targets, and quartiles of the gain."""
+        """Return each defense's mean area and gain with 95 % confidence intervals over targets, and the quartiles of
+        the gain.
+        """
         names = (RAW, *(defense.name for defense in self.defenses))
         areas = {name: np.array([figures[name][0] for figures in measured.values()]) for name in names}
         gains = gain_table(areas)
@@ -104,7 +106,7 @@ class PrivacyGain(CabStudy):
 
 
 def coarse(presence: Binary, chain: Chain) -> Binary:
-    """Return presence in a chain's coarse cells and windows, repeated in each fine cell and window that they
+    """Return presence in a chain's coarse cells and windows, repeated for each fine cell and window that they
     contain.
     """
     n_people, n_windows, _ = presence.shape
@@ -121,7 +123,7 @@ def coarse(presence: Binary, chain: Chain) -> Binary:
 
 
 def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.float64]:
-    """Release counts (replicas, n_windows, n_cells) through the counting steps.
+    """Release counts of shape (n_replicas, n_windows, n_cells) through the chain's counting steps.
 
     A step may have a method ``defended`` of counts and a generator, for many aggregates at a time.
     """
@@ -142,7 +144,8 @@ def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.
 
 
 def gain_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figure 6(b): the mean and quartiles of each defense's gain, from areas by name, including raw counts.
+    """Tabulate figure 6(b): the mean and quartiles of each defense's gain, computed from areas that include those of
+    raw counts.
 
     ``gain`` is that of equation 1, with its normal 95 % interval; ``turned_round`` that of an adversary who answers
     the other way round where the area is below ½.

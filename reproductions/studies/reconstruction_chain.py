@@ -31,7 +31,7 @@ class ReconstructionChain(Study):
     samples: int = parameter(500, doc="readings that the first-moment bound is sampled from", at_least=1)
 
     def pieces(self, data: None) -> tuple[Swept, ...]:
-        """Return every point of every sweep."""
+        """Return every point of all sweeps."""
         n, t, s = self.locations, self.windows, self.tolerance
         return (
             *(Swept("locations", size, size, t, s, 0.0) for size in self.sizes),
@@ -46,7 +46,7 @@ class ReconstructionChain(Study):
         return chain_figures(piece, self.tau, self.draws, self.trajectories, self.samples, self.seed)
 
     def tables(self, data: None, measured: Mapping[Swept, Figures]) -> Tables:
-        """Return the sweeps with figure numbers, and each bound's margin above the best attack."""
+        """Return the sweeps with their figure numbers, and the margin of each bound over the best attack."""
         table = sweep_table(({}, piece, figures) for piece, figures in measured.items())
         figure = pl.when(pl.col("sweep") == "sigma").then(7).otherwise(5).alias("figure")
         return {

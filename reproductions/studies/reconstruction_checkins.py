@@ -31,7 +31,7 @@ RANGE = ("from", "to", "n", "q25", "median", "q75", "rank_correlation")
 
 
 class SmoothingPiece(NamedTuple):
-    """A point in a sweep, or all people by range, under one kind of smoothing."""
+    """A point in a sweep, or all people grouped into ranges, for one kind of smoothing."""
 
     smoothing: float
     towards: str
@@ -58,16 +58,16 @@ class ReconstructionCheckins(Study):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The folder of the data set."""
+        """The folder that contains the data set."""
         return (self.path,) if self.path else ()
 
     def data(self) -> IntArray:
-        """Return each person's place per window, shape (n_people, n_windows)."""
+        """Return each person's place in every window, shape (n_people, n_windows)."""
         visits = read_checkins(self.data_set, self.path) if self.path else synthetic_checkins(self.people, self.seed)
         return trajectories(visits, self.min_windows)
 
     def pieces(self, data: IntArray) -> tuple[SmoothingPiece, ...]:
-        """Return the ranges of figures 3 and 4 and the sweeps of figures 6 and 8 for every smoothing."""
+        """Return, for each kind of smoothing, the ranges of figures 3 and 4 and the sweeps of figures 6 and 8."""
         sweeps = [
             *(Swept(against, 0.0, 0, N_GUESSED, 1, 0.0) for against in BINS),
             *(Swept("right windows", N_GUESSED - wrong, 0, N_GUESSED, wrong, 0.0) for wrong in range(N_GUESSED)),
@@ -77,14 +77,14 @@ class ReconstructionCheckins(Study):
         return tuple(SmoothingPiece(*smoothing, place) for smoothing in smoothings for place in sweeps)
 
     def measure(self, data: IntArray, piece: SmoothingPiece) -> Figures:
-        """Compute people's bounds by range, or mean bounds and attacks at one point of a sweep."""
+        """Compute bounds for each range of people, or the mean bounds and attacks at one point of a sweep."""
         priors = learned(data, piece.smoothing, piece.towards)
         if piece.place.sweep in BINS:
             return binned_bounds(data, priors, piece.place.sweep, self.draws, self.seed)
         return people_figures(data, priors, piece.place, self.draws, self.seed)
 
     def tables(self, data: IntArray, measured: Mapping[SmoothingPiece, Figures]) -> Tables:
-        """Return the sweeps, each bound's margin above the best attack, and the ranges, with figure numbers."""
+        """Return the sweeps, the margin of each bound over the best attack, and the ranges, all with figure numbers."""
         keyed = [
             ({"people": len(data), "smoothing": piece.smoothing, "towards": piece.towards}, piece.place, figures)
             for piece, figures in measured.items()

@@ -73,55 +73,59 @@ class FpaPaper(FourierMechanism):
 
     @classmethod
     def examples(cls) -> tuple[FpaPaper, ...]:
-        """Return instances with both transforms and with a measured sensitivity."""
+        """Return examples with each of the two transforms and with a measured sensitivity."""
         common: dict[str, Any] = {"epsilon": 1.0, "coefficients": 2, "block": 5}
         return cls(**common), cls(**common, transform="unnormalised"), cls(**common, measured_sensitivity=1.5)
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee for blocks, without an amount."""
+        """A guarantee for blocks that does not state an amount."""
         theorem = "Rastogi and Nath 2010, theorem 4.1, whose sensitivity is that of one series"
         return Guarantee(unit=Unit.block(self.block), theorem=theorem)
 
     @property
     def family(self) -> NoiseFamily:
-        """The noise family: real-valued Laplace noise."""
+        """The noise family, which is real-valued Laplace noise."""
         return NOISE_FAMILIES["laplace"]
 
     @property
     def budget(self) -> float:
-        """The ε claimed by the paper for a block."""
+        """The ε that the paper claims for a block."""
         return self.epsilon
 
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Return the transform and inverse for a block of ``n_windows``."""
+        """Return the transform and its inverse for a block of ``n_windows`` windows."""
         return complex_basis(n_windows, self._n_kept(n_windows), self.inverse == "one_sided")
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Return the noise scale √k·Δ₂/ε of each part of k complex coefficients, divided by √n if unnormalised."""
+        """Return the noise scale √k·Δ₂/ε for the parts of k complex coefficients, divided by √n if the transform is
+        not normalised.
+        """
         cells, windows, _ = bounds
         delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
         scale = np.sqrt(self._n_kept(n_windows)) * delta_2 / self.epsilon
         return float(scale / (np.sqrt(n_windows) if self.transform == "unnormalised" else 1.0))
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return the true charge of a block."""
+        """Return the true privacy cost of a block."""
         return (events.Exact(),) if self.measured_sensitivity is not None else super().block_charge(n_windows, state)
 
     def _n_kept(self, n_windows: int) -> int:
         return min(self.coefficients, n_windows // 2 + 1)
 
     def publish(self, n_windows: int, state: State, noise: Noise) -> tuple[NDArray[np.float64], dict[str, Any]]:
-        """Add noise to the coefficients, and apply the inverse transform."""
+        """Add noise to the coefficients and apply the inverse transform."""
         values, further = super().publish(n_windows, state, noise)
         return self._hold(values), further
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Reconstruct counts from the kept coefficients alone, block by block."""
+        """Reconstruct the counts of each block from the coefficients that are kept, without adding noise."""
         return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        """Release blocks of many aggregates, shape (replicas, block, n_cells), with one cell per user and window."""
+        """Release blocks of many aggregates, shape (n_replicas, block, n_cells). Each user is in one cell per
+        window.
+        """
         basis, inverse = self.matrices(self.block)
         scale = self.scale(self.block, (1, self.block, 1))
         coefficients = basis @ counts
@@ -133,7 +137,7 @@ class FpaPaper(FourierMechanism):
 
 @lru_cache(maxsize=64)
 def complex_basis(n_windows: int, n_coefficients: int, one_sided: bool = False) -> tuple[Matrix, Matrix]:
-    """Return the parts (p, n) of the first k complex coefficients, k at most n // 2 + 1, and the inverse (n, p)."""
+    """Return the parts (p, n) of the first k complex coefficients, where k ≤ n // 2 + 1, and the inverse (n, p)."""
     # Unitary transform (factor 1/√n); frequencies 0 and n / 2 have no imaginary part. The inverse adds the conjugate
     # half of the spectrum; ``one_sided`` leaves it out, as public code does, and takes the real part.
     time = 2 * np.pi * np.arange(n_windows) / n_windows
