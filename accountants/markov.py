@@ -381,7 +381,7 @@ def chain_prior(n_locations: int, tau: float) -> MarkovPrior:
 
 
 def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
-    """Return the first ``n_steps`` locations' Shannon entropy in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
+    """Return the Shannon entropy of the first ``n_steps`` locations in nats: H(X_1) + Σ_t H(X_t given X_{t−1}).
 
     Parameters
     ----------

@@ -189,7 +189,7 @@ class Reconstruction(Accountant):
         return rows, new | nested("forecast", forecast.after(release.window, before))
 
     def finish(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> Rows:
-        """Return the last windows' final values."""
+        """Return the final values for the last windows."""
         return model[0].finish(state)
 
     def summary(self, model: tuple[TargetFilters, ReleaseForecast], state: State) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return (self.family.event_on_lattice(self.budget, moved, self.scale(n_windows, bounds)),)
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return the counts' low-pass projection, block by block."""
+        """Return the low-pass projection of the counts, block by block."""
         shown = []
         for block in self.blocks(counts):
             basis, inverse = self.matrices(block.shape[-2])
@@ -105,7 +105,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return np.concatenate(shown, axis=-2)
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the coefficients' noise, repeated if a block has fewer coefficients than windows."""
+        """Return the noise of the coefficients, repeated if a block has fewer coefficients than windows."""
         parts = []
         for block in self.blocks(published - self.without_noise(counts)):
             noise = (self.matrices(len(block))[0] * self.step_size) @ block

@@ -75,7 +75,7 @@ class RescueDp(WEventSchedule, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[RescueDp, ...]:
-        """Return one ungrouped instance per noise family, because group means are not single cells' counts."""
+        """Return one ungrouped instance per noise family, because group means are not the counts of single cells."""
         every = (example for example in super().examples() if isinstance(example, RescueDp))
         return tuple(replace(example, group_below=0.0) for example in every)
 
@@ -101,14 +101,16 @@ class RescueDp(WEventSchedule, Interpretation):
         return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the group sums' sensitivity. L1 is as for cells; L2 assumes a user in the largest groups."""
+        """Return the sensitivity of the group sums. L1 is the same as for cells, and L2 assumes that the user is in
+        the largest groups.
+        """
         _, sizes = self._groups(_active(window, state), state)
         return of_groups(sizes, self.view.sensitivity(window, state).l1)
 
     def perturb(
         self, window: Window, values: NDArray[Any], offer: Offer, scale: Any, noise: Noise
     ) -> tuple[Array, Any]:
-        """Return noisy group sums divided by group size, and those means' noise scale."""
+        """Return noisy group sums divided by group size, and the noise scale of the resulting means."""
         groups, sizes = self._groups(_active(window, offer.state), offer.state)
         # Sums stand where the first cell of a group is.
         noisy = self.family.add(noise, _sum_groups(np.where(_active(window, offer.state), values, 0), groups), scale)

@@ -53,7 +53,7 @@ class SuppressUnpopular(CountsOfBlock):
     )
 
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Keep popular cells' counts in popular windows. With ``both``, one of the two is enough."""
+        """Keep the counts of popular cells in popular windows. If ``both`` is set, either condition is sufficient."""
         windows, cells = self._popular(counts.sum(axis=-1)), self._popular(counts.sum(axis=-2))
         combined = np.logical_or if self.where == "both" else np.logical_and
         return np.where(combined(windows[..., :, None], cells[..., None, :]), counts, 0)

@@ -1,4 +1,4 @@
-"""Budget absorption: a publication absorbs the preceding windows' unused budget."""
+"""Budget absorption: a publication absorbs the budget that preceding windows did not use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.mechanisms.core.state import State
 
 @dataclass(frozen=True, kw_only=True)
 class WEventBa(DissimilaritySchedule):
-    """Publish with earlier windows' unused budget, then pause for as many windows as were absorbed.
+    """Publish with the unused budget of earlier windows, then pause for as many windows as were absorbed.
 
     Parameters
     ----------
@@ -48,7 +48,9 @@ class WEventBa(DissimilaritySchedule):
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """After a publication that used k windows' budgets, pause for k − 1 windows, which forfeit theirs."""
+        """After a publication that used the budgets of k windows, pause for k − 1 windows, whose budgets are
+        forfeited.
+        """
         is_paused = after["pause"] > 0
         pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}

@@ -53,6 +53,6 @@ class WEventBd(DissimilaritySchedule):
         return np.maximum(left, 0.0) / 2
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """Record the last w windows' spending."""
+        """Record how much was spent in each of the last w windows."""
         spent = np.where(offer.publish, offer.amount, 0.0)
         return {"spent": np.concatenate([after["spent"][..., 1:], spent[..., None]], axis=-1)}

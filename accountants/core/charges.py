@@ -103,7 +103,9 @@ def replaced(event: events.Event) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Return whether several windows' releases read the same data, so that a window costs more than one release."""
+    """Return whether the releases of several windows read the same data, so that a window costs more than a single
+    release.
+    """
     for event in charge:
         if isinstance(event, events.Linked) and event.times > 0:
             return True

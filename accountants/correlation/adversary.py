@@ -51,7 +51,7 @@ class Walk(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnownCorrelation(Checked):
-    """What the adversary knows about the correlation of a person's successive states, declared in exactly one way.
+    """The adversary's knowledge about the correlation of a person's successive states, declared in exactly one way.
 
     Where one direction alone is given, the other follows from it and its stationary distribution by Bayes' rule.
 
@@ -119,7 +119,7 @@ class UserClass(Checked):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorrelationAdversary:
-    """What one adversary knows about a subject, in a form small enough to send to workers."""
+    """One adversary's knowledge about a subject, in a form small enough to be sent to workers."""
 
     # `pairs` are the matrices (backward, forward) with which the sound landmark bound bridges gaps: the adversary knows
     # one of them. It is empty where there are too many states: gaps then count in full.

@@ -88,7 +88,9 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Return all ordered row pairs' supports at slope 1 and at the largest ratio, each (n_rows, n_rows)."""
+    """Return the supports of all ordered row pairs at slope 1 and at the largest ratio, each of shape (n_rows,
+    n_rows).
+    """
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
@@ -115,7 +117,7 @@ def support(rows: Array, first: Indices, second: Indices, slope: float) -> Array
 
 
 def roc_points(q: Array, d: Array) -> Array:
-    """Return the pairs' (q[i], d[i]) ROC points (miss, gain) down to slope 1, shape (n_points, 2)."""
+    """Return the ROC points (miss, gain) of the given pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
     # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
     # d add nothing, so those are not sorted.
     gain = np.maximum(q - d, 0.0)
@@ -127,7 +129,7 @@ def roc_points(q: Array, d: Array) -> Array:
 
 
 def height(hull: Array, points: Array) -> Array:
-    """Return the points' (miss, gain) height above a hull that extends horizontally beyond its last vertex."""
+    """Return the height of each point (miss, gain) above a hull that extends horizontally beyond its last vertex."""
     return np.asarray(points[..., 1] - np.interp(points[..., 0], hull[:, 0], hull[:, 1]))
 
 

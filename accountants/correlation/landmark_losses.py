@@ -144,15 +144,21 @@ class LandmarkModel:
         return float(without), left[:-1] + charges + right[1:]
 
     def after(self, charges: Array) -> Array:
-        """Return charges[p:]'s privacy loss about the preceding moment for each p, assuming nothing is known later."""
+        """Return the privacy loss that charges[p:] cause about the preceding moment, for each p, assuming nothing is
+        known about later moments.
+        """
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps_back(self, charges: Array) -> Array:
-        """Return charges[p:]'s privacy loss about the moments on either side for each p, shape (n + 1,)."""
+        """Return the privacy loss that charges[p:] cause about the moments on either side, for each p, shape (n +
+        1,).
+        """
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
-        """Return charges[:p]'s privacy loss about the moments on either side for each p, shape (n + 1,)."""
+        """Return the privacy loss that charges[:p] cause about the moments on either side, for each p, shape (n +
+        1,).
+        """
         n, terms = len(charges), np.zeros(len(charges) + 1)
         for ahead, back in adversaries:
             # the leakage about the moment before the gap with the anchor at each p: n passes over all anchors
@@ -268,7 +274,7 @@ class BridgedSteps(Steps):
 
 
 def to_end(charges: Array, steps: Steps) -> Array:
-    """Return charges[p:]'s leakage about the moment before p for each p, with the anchor at the end."""
+    """Return the leakage that charges[p:] cause about the moment before p, for each p, with the anchor at the end."""
     n = len(charges)
     leaked = np.zeros((n + 1, steps.n_ends))
     for p in range(n - 1, -1, -1):

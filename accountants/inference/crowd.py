@@ -125,7 +125,7 @@ class UnknownCrowd:
 
 
 def log_noise(noise: str, values: Any, scale: Any) -> FloatArray:
-    """Return the noise values' log-density or log-probability, up to a constant that depends on the scale."""
+    """Return the log-density or log-probability of the noise values, up to a constant that depends on the scale."""
     if noise in ("gaussian", "discrete_gaussian"):
         return np.asarray(-((values / scale) ** 2) / 2)
     return np.asarray(-np.abs(values) / scale)

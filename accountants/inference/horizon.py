@@ -1,4 +1,4 @@
-"""Bounds on attacks on the coming windows for many targets at once, given each adversary's current beliefs.
+"""Bounds on attacks on the coming windows, computed for many targets at once from each adversary's current beliefs.
 
 The same bounds as `success_upper_bound` in their cheapest form: genie and first-moment balls, information of order 1
 (of order 0 above eight sensors a window), no sampling and no segments.

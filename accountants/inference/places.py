@@ -103,12 +103,12 @@ class PriorPlaces:
 
     @property
     def n_cells(self) -> int:
-        """The run's number of cells."""
+        """The number of cells in the run."""
         return len(self.location) - 1
 
     @property
     def n_locations(self) -> int:
-        """The priors' number of places."""
+        """The number of places in the priors."""
         return int(self.location.max()) + 1
 
     def sensors(self, active: NDArray[np.bool_]) -> set[int]:
@@ -164,7 +164,7 @@ def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PlannedWindows:
-    """The coming windows' sensors and noise, as arguments for `horizon_bounds`."""
+    """The sensors and noise of the coming windows, as arguments for `horizon_bounds`."""
 
     sensors: tuple[frozenset[int], ...]
     noise: str | None = None
@@ -173,7 +173,7 @@ class PlannedWindows:
 
 @dataclass(frozen=True, eq=False)
 class ReleaseForecast:
-    """What is publicly known about the next ``horizon`` windows, starting from any window."""
+    """Public information about the next ``horizon`` windows, starting from any window."""
 
     # Where amounts are fixed in advance, the mechanism itself gives them: it is stepped through empty windows, always
     # `horizon` windows ahead, and its charges are written down. Adaptive mechanisms are bounded over all paths from
@@ -266,7 +266,9 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the horizon's noise as a single additive family, or else as a guarantee, or else as None."""
+        """Return the noise over the horizon as a single additive family, falling back to a guarantee, or None if
+        neither is known.
+        """
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None

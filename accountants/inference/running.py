@@ -232,7 +232,7 @@ class TargetFilters:
         return rows + _rows(self.subjects, window, "visit_frequency", "share", text, visits / window), new
 
     def finish(self, state: State) -> Rows:
-        """Return the last windows' final values."""
+        """Return the final values for the last windows."""
         last, rows = int(state["window"]), Rows()
         for block, beliefs in self._parts(state) if last else ():
             subjects, risk = self.subjects[block.span], realised_risk(block.targets, beliefs, self.tolerance)

@@ -25,7 +25,8 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """What an adversary knows about each target's movement: exactly one of ``estimate``, ``chain`` and ``learned``.
+    """An adversary's knowledge about each target's movement, given by exactly one of ``estimate``, ``chain`` and
+    ``learned``.
 
     Parameters
     ----------

@@ -236,7 +236,7 @@ class Chain(Mechanism):
 
 
 def check_values(step: ChainStep, methods: Sequence[str], release: Release, shape: tuple[int, ...]) -> None:
-    """Raise an error that names the step's method unless it released a number for every active sensor."""
+    """Raise an error that names the step's method if it failed to release a number for every active sensor."""
     values = np.asarray(release.values)
     if values.shape != shape:
         wrong = f"of shape {values.shape}; they must have that of the counts, {shape}"

@@ -340,11 +340,13 @@ class Interpretation:
         return self.releases_single_counts and given == (Interpretation.without_noise, Interpretation.noise_in)
 
     def measured(self, facts: Facts) -> Measured:
-        """Return the quantities that receive the noise: the counts, by default."""
+        """Return the quantities to which noise is added. By default, these are the counts."""
         return Measured()
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return the release without its noise, shape (n_windows, n_cells): the counts, by default."""
+        """Return the release as it would be without noise, shape (n_windows, n_cells). By default, these are the
+        counts.
+        """
         return counts
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:

@@ -109,7 +109,7 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
 
 def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, float]) -> Points:
-    """Return the mean of each group of points. Moving the points by up to d metres moves their mean by at most d.
+    """Return the mean of each group of points. If the points move by up to d metres, their mean moves by at most d.
 
     Points are given group after group, ``starts`` is the first of each, shape (n_groups,). No mean on a sphere has this
     property by itself. So points are projected straight onto the plane that touches the sphere at the centre, and their
@@ -187,7 +187,9 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """For each point, return the index of the first later point beyond ``max_distance``, or its trace's end."""
+    """Return the index of the first later point that is more than ``max_distance`` away from each point, or the end
+    of the trace if there is none.
+    """
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

@@ -88,7 +88,7 @@ class Guarantee:
 
     @property
     def exists(self) -> bool:
-        """Return whether there is a real guarantee: a goal or a finite amount."""
+        """Return whether the mechanism guarantees anything, either a goal or a finite amount."""
         return self.goal is not None or (self.measure is not None and self.amount != np.inf)
 
     @property

@@ -152,7 +152,9 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the start of every row's message: context, shapes and types, which tell arrays with equal bytes apart."""
+    """Return the start of every row's message: context, shapes and types, which distinguish arrays that have the
+    same bytes.
+    """
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 

@@ -38,7 +38,7 @@ class NoiseFamily:
 
     @property
     def is_concentrated(self) -> bool:
-        """Return whether budgets are given in ρ, regardless of how they are converted to ε."""
+        """Return whether budgets are stated in ρ, no matter how they are converted to ε."""
         return self.measure != "epsilon"
 
     @property
@@ -85,7 +85,8 @@ class NoiseFamily:
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
 
     def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event for a vector on a fine lattice, where sensitivity and scale span many lattice steps.
+        """Return the privacy event for a vector on a lattice so fine that sensitivity and scale span many lattice
+        steps.
 
         Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
         """

@@ -129,7 +129,7 @@ def _range(mean: Array, variance: Array, noisy: Noisy, event: Belief) -> tuple[A
 
 
 def _prior(counts: Array, mean: Array, variance: Array) -> Array:
-    """Return the counts' log prior, up to a constant per cell."""
+    """Return the log prior of the counts, up to a constant per cell."""
     from scipy.special import gammaln  # loaded where a count is filtered
 
     part = np.minimum(variance / mean, 1.0)

@@ -146,7 +146,8 @@ def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
 
 
 def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return window mixtures' sensitivity to a person in ``w`` successive windows, who may stay in the same cells.
+    """Return the sensitivity of mixtures of windows to a person in ``w`` successive windows, who may stay in the same
+    cells.
 
     Window t is in the mixtures t, t + 1, … with the ``entries`` in turn, which are positive and fall.
 

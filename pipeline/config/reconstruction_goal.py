@@ -188,7 +188,7 @@ class _Crowd:
             return different
 
         def is_covered(one: PlannedWindows) -> bool:
-            """Return whether another stretch has the same sensors and nowhere more noise."""
+            """Return whether another stretch has the same sensors and no more noise in any cell."""
             others = (other for _, other in different if other is not one and other.sensors == one.sensors)
             scale = np.asarray(one.scale)
             scales = (np.asarray(other.scale) for other in others if other.noise == one.noise)

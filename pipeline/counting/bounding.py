@@ -135,7 +135,7 @@ class PeriodQuota:
         return numbers | {"users": self._users, "used": self._used}
 
     def close(self, period: int) -> bool:
-        """Exhaust every user's quota for a budget period. Return False if it was already exhausted."""
+        """Mark the quota of every user as exhausted for a budget period. Return False if this has already been done."""
         was_open, self._closed = self._closed < period, period
         return was_open
 

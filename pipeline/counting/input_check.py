@@ -229,7 +229,7 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
 
 
 def _near_duplicates(names: pl.Series) -> pl.Series:
-    """Return the names that differ from an earlier one only in case, blanks or zeros."""
+    """Return the names that differ from an earlier name only in case, spaces or zeros."""
     plain = names.str.normalize("NFKC").str.strip_chars().str.to_lowercase().str.replace(_ZEROS, "${1}")
     return names.filter(~plain.is_first_distinct())
 

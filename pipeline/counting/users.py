@@ -105,7 +105,7 @@ class CodeTable:
         return self._identities[: len(self)][codes]
 
     def _grow(self, n_slots: int) -> None:
-        """Make empty slots, of which at most half will be taken, and room for as many ids."""
+        """Grow the table so that at most half of its slots are in use, and make room for as many ids."""
         self._codes = np.full(n_slots, -1, np.int32)  # of the id in each slot
         self._marks = np.zeros(n_slots, np.uint64)  # and its second hash
         # Arrays of their own: groups may be counted in other threads that ask for identities.
@@ -190,7 +190,7 @@ def _digests_of_numbers(numbers: Integers, key: bytes) -> Integers:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the strings' offsets in their shared buffer, including the end of the last string, and the buffer
+    """Return the offsets of the strings in their shared buffer, including the end of the last string, and the buffer
     itself.
     """
     texts = texts.view(pa.large_binary())

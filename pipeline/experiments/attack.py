@@ -104,7 +104,7 @@ def attack(
         return every if minutes is None else min(every, max(60 * minutes, fewest))
 
     def is_over(n_made: int) -> bool:
-        """Return whether the time is up and each mobility group was attacked."""
+        """Return whether the time limit has been reached and every mobility group has been attacked."""
         return time.monotonic() > end and n_made >= len(MOBILITY_GROUPS)
 
     rows, n_resumed = play_all(kept, name, targets, played.play, n_jobs, listener, forecast, is_over)
@@ -304,7 +304,7 @@ def finish_attack(
 
 
 def game_name(config: RunConfig, played: Any, run: AttackedRun) -> str:
-    """Return a digest of all of an attack's inputs, including the users' movements and the code.
+    """Return a digest of everything that affects an attack's results, including the users' movements and the code.
 
     ``played`` holds the parameters of the game as plain values.
     """

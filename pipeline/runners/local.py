@@ -356,7 +356,7 @@ class StreamLoop:
         return union(pieces, self.plan.batching.layout, self.plan.bounds.keep)
 
     def _save(self) -> None:
-        """Take a checkpoint."""
+        """Write a checkpoint."""
         self.open = {group: [self._joined(pieces)] for group, pieces in self.open.items()}
         pieces = [piece.encode(self.plan.batching.layout) for (piece,) in self.open.values()]
         n_final = min(self.n_counted * self.plan.batching.group, self.plan.grid.calendar.n_windows or 2**62)

@@ -1,4 +1,4 @@
-"""Code shared by both executors: threads, ordered releases, and a clean stop on a signal."""
+"""Code shared by both executors: threads, ordered releases, and clean shutdown on a signal."""
 
 from __future__ import annotations
 

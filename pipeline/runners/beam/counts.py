@@ -104,7 +104,7 @@ class FindContributions(WritingStep):
         super().teardown()
 
     def start_bundle(self) -> None:
-        """Discard whatever a failed bundle left behind."""
+        """Discard any state left behind by a failed bundle."""
         self.running: deque[tuple[NamedBlock, Timestamp, Future[_Reduced]]] = deque()
 
     @redacted
@@ -151,7 +151,7 @@ class FindContributions(WritingStep):
 
 
 class CountWhenFinal(Step):
-    """Hold the distinct contributions to open windows and count each group once, when its last window is final.
+    """Store distinct contributions to open windows, and count each group once its last window is final.
 
     State: what the users of the open windows have done, in `LANES` keys for each shard of users, whatever the length of
     the stream; with a bound on budget periods, what each user of the current one has used of it. That depends on the

@@ -78,7 +78,7 @@ class DecodeMessages(Step):
     """
 
     def start_bundle(self) -> None:
-        """Discard whatever a failed bundle left behind."""
+        """Discard any state left behind by a failed bundle."""
         self.waiting: list[tuple[Any, Timestamp]] = []
 
     @redacted
