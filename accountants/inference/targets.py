@@ -25,8 +25,7 @@ MAX_ENTRIES = 250_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class KnownPrior(Checked):
-    """An adversary's knowledge about each target's movement, given by exactly one of ``estimate``, ``chain`` and
-    ``learned``.
+    """An adversary's knowledge about target movements: exactly one of ``estimate``, ``chain`` and ``learned``.
 
     Parameters
     ----------
