@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline import DONE, FAILED, INTERRUPTED, STOPPED, atomic
+from penstock.pipeline.config.build import input_paths
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
@@ -93,7 +94,7 @@ def _run_alone(
     """Run a plan while holding its folder's lock. ``clock`` collects the run's phases and their end times."""
     config = plan.config
     if not plan.resumed:
-        _check_input(plan)
+        check_input(plan)
     finished_before = _make_ready(plan, beam if _on_engine(plan, runner) else checkpoint)
     if finished_before is not None:
         return _done(plan, finished_before)
@@ -156,7 +157,7 @@ def _recorded_blocks(plan: Plan) -> Iterator[EventBlock]:
     yield from replace(recorded, block_rows=min(recorded.block_rows, input_check.SAMPLE)).all_blocks()
 
 
-def _check_input(plan: Plan) -> None:
+def check_input(plan: Plan) -> None:
     """Raise `DataError` if no input row is usable, before anything is replaced, charged or released.
 
     **Privacy**: in a deployment, too. The message is the operator's, and nothing is written; but who waits for releases
@@ -172,7 +173,8 @@ def _check_input(plan: Plan) -> None:
     if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
-    text = f"nothing of the input can be used, and nothing was released. {why}"
+    where = "".join(f"source.path: {path}: " for path in input_paths(plan.config.source.recorded)[:1])
+    text = f"{where}nothing of the input can be used, and nothing was released. {why}"
     empty = " Where no one may well have been there, allow_empty: true releases empty counts, so that no one learns it."
     raise DataError(text + (empty if plan.config.mode == "deployment" else ""))
 

@@ -79,11 +79,18 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from penstock.mechanisms.core.noise_keys import NoiseKey
     from penstock.pipeline.cli.run import expectations
+    from penstock.pipeline.config.build import input_paths
     from penstock.pipeline.config.canonical import resolved
+    from penstock.pipeline.config.plan import outline
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)  # raises every error at once
+    if input_paths(config.source):
+        from penstock.pipeline.run import check_input
+
+        check_input(outline(config, NoiseKey.from_seed(0)))  # no noise is drawn
     if arguments.json:
         print_json({"valid": True, "configuration": resolved(config)})
     else:

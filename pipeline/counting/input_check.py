@@ -12,7 +12,7 @@ import polars as pl
 from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.columns import MappedColumns
-from penstock.pipeline.sources.reading.text import NOT_UTF8
+from penstock.pipeline.sources.reading.text import NO_DEGREES, NOT_UTF8
 from penstock.pipeline.spaces.base import ELSEWHERE, Space
 from penstock.pipeline.windows.calendar import DAY, Calendar, clock_changes, utc_offset, wall_time
 from penstock.pipeline.windows.grid import WindowGrid
@@ -112,9 +112,14 @@ def _for_rejects(reason: str) -> str:
     if reason.startswith(NEVER):
         return f"Local times that never existed: {CHECK_ZONE}"
     if reason == "longitude out of range":
-        return "Longitudes are degrees from −180 to 180, west negative: are they counted from 0 to 360, or no degrees?"
+        return "Longitudes are degrees from −180 to 180, west negative: are they counted from 0 to 360?"
     if "out of range" in reason:
-        return "Latitude and longitude are probably swapped: exchange them in source.columns; or are they no degrees?"
+        return "Latitude and longitude are probably swapped: exchange them in source.columns."
+    if reason.endswith(NO_DEGREES):
+        return (
+            "Metres of a map projection, or degrees times a million? Write latitude and longitude (WGS 84, EPSG:4326) "
+            "into the file, or name the columns that hold them in source.columns."
+        )
     if reason.startswith("time"):
         return "The times are probably of another format: see source.time_format."
     if reason.endswith("is not a finite number"):

@@ -179,14 +179,19 @@ class Recoded:
         return data
 
 
+#: End of the reason for a coordinate that is beyond all degrees, swapped or counted from 0 to 360.
+NO_DEGREES = "is no number of degrees"
+
 #: What makes a column's value wrong, checked in this order: column, condition of being right, reason.
 _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
     ("user", pl.col("user").cast(pl.String).str.len_bytes() > 0, "user is missing (or is no integer)"),
     ("time", pl.col("time").is_not_null(), "time cannot be read"),
     ("arrival", pl.col("arrival").is_not_null(), "arrival cannot be read"),
     ("latitude", pl.col("latitude").is_finite(), "latitude is not a finite number"),
+    ("latitude", pl.col("latitude").is_between(-180, 180), f"latitude {NO_DEGREES}"),
     ("latitude", pl.col("latitude").is_between(-90, 90), "latitude out of range"),
     ("longitude", pl.col("longitude").is_finite(), "longitude is not a finite number"),
+    ("longitude", pl.col("longitude").is_between(-360, 360), f"longitude {NO_DEGREES}"),
     ("longitude", pl.col("longitude").is_between(-180, 180), "longitude out of range"),
     ("place", pl.col("place").str.len_bytes() > 0, "place is empty"),
 )

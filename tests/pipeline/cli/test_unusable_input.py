@@ -20,6 +20,7 @@ IN_TIME, IN_AREA = "2024-01-01T00:10:00Z", "37.75,-122.45"
 USELESS = {
     "header only": (HEAD, {}, "The input has no rows"),
     "swapped, out of range": (f"{HEAD}a,{IN_TIME},-122.45,37.75\n", {}, "probably swapped"),
+    "metres": (f"{HEAD}a,{IN_TIME},5300122.45,600037.75\n", {}, "Metres of a map projection"),
     "wrong sign": (f"{HEAD}a,{IN_TIME},37.75,122.45\n", {}, "lost their sign"),
     "another area": (
         f"{HEAD}a,{IN_TIME},51.5,0.1\n",
@@ -78,6 +79,8 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mo
     path.write_text(json.dumps(value_of(tmp_path, text, mode, **source)))
     assert main(["run", str(path), "--runner", "local"]) == 1
     message = capsys.readouterr().err
+    assert main(["validate", str(path)]) == 1  # accepts nothing that a run refuses
+    assert capsys.readouterr() == ("", message)
     assert "nothing of the input can be used, and nothing was released" in message
     assert cure in message
     assert ("allow_empty: true releases empty counts" in message) == (mode == "deployment")
@@ -88,7 +91,8 @@ def test_nothing_is_released_where_no_row_can_be_used(tmp_path, capsys, name, mo
 @pytest.mark.parametrize(("mode", "allowed"), [("deployment", False), ("deployment", True), ("simulation", False)])
 def test_validate_says_what_a_deployment_tells_where_no_row_can_be_used(tmp_path, capsys, mode, allowed):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps(value_of(tmp_path, HEAD, mode) | ({"allow_empty": True} if allowed else {})))
+    value = value_of(tmp_path, f"{HEAD}a,{IN_TIME},{IN_AREA}\n", mode) | ({"allow_empty": True} if allowed else {})
+    path.write_text(json.dumps(value))
     assert main(["validate", str(path)]) == 0
     messages = "a run in which no row can be used ends with an error and releases nothing, which tells those who wait"
     assert (messages in " ".join(capsys.readouterr().out.split())) == (mode == "deployment" and not allowed)

@@ -67,7 +67,7 @@ def test_an_archive_reads_like_its_directory(directory: str, tmp_path: Path) -> 
         ("37.5 -122.25 0 noon", "time cannot be read"),
         ("north -122.25 0 1211018400", "latitude is not a finite number"),
         ("97.5 -122.25 0 1211018400", "latitude out of range"),
-        ("37.5 -1222.5 0 1211018400", "longitude out of range"),
+        ("37.5 -1222.5 0 1211018400", "longitude is no number of degrees"),
     ],
 )
 def test_malformed_lines_name_file_and_line(tmp_path: Path, line: str, reason: str) -> None:

@@ -45,7 +45,7 @@ def test_geolife(tracks: Path, block_rows: int) -> None:
     ]
     (reject,) = rejects
     assert reject.file == str(tracks / "Data/017/Trajectory/20081024000000.plt")
-    assert (reject.line, reject.reason) == (7, "latitude out of range")
+    assert (reject.line, reject.reason) == (7, "latitude is no number of degrees")
     assert reject.raw == POINT.replace("39.5", "400.17")
 
 
