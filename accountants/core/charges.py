@@ -12,6 +12,7 @@ from penstock.mechanisms.core import events
 from penstock.mechanisms.core.concentrated import MAX_COORDINATES, SMOOTHING
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.plugin import UnsupportedEvent
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 
 Adjacency = Literal["add_remove", "replacement"]
 
@@ -75,21 +76,21 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
     1.0
     """
     total = float(sum(_pure(event) for event in charge))
-    return 2 * total if adjacency == "replacement" else total
+    return price_of_replacement("epsilon") * total if adjacency == "replacement" else total
 
 
 def replaced(event: events.Event) -> events.Event:
     """Return the event under *replacement* of a unit's contributions, which occurs if bounding selects others.
 
-    The L1 sensitivity doubles. The L2 sensitivity grows by √2 only, since contributions are never negative: the squared
-    distance of two of them is at most the sum of their squared lengths.
+    Its price is that of `price_of_replacement`.
     """
     match event:
         case events.Additive():
-            return replace(event, sensitivity=(np.sqrt(2) if event.is_gaussian else 2) * event.sensitivity)
+            # The ρ of Gaussian noise goes with the square of the sensitivity.
+            factor = np.sqrt(price_of_replacement("rho")) if event.is_gaussian else price_of_replacement("epsilon")
+            return replace(event, sensitivity=factor * event.sensitivity)
         case events.ConcentratedDP():
-            # Bun and Steinke 2016, proposition 1.9, for two steps: of removing and of adding.
-            return events.ConcentratedDP(4 * event.rho)
+            return events.ConcentratedDP(price_of_replacement("rho", is_pure=True) * event.rho)
         case events.Block() | events.Linked():
             return replace(event, inner=replaced(event.inner))
         case events.Sampled() if event.unit == "membership" or np.isinf(_pure(event)):
@@ -99,7 +100,7 @@ def replaced(event: events.Event) -> events.Event:
             return replace(event, inner=inner) if event.unit == "membership" else inner
     # Pure losses are those of adding and of removing one after the other.
     epsilon = _pure(event)
-    return event if epsilon in (0, np.inf) else events.PureDP(2 * epsilon)
+    return event if epsilon in (0, np.inf) else events.PureDP(price_of_replacement("epsilon") * epsilon)
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:

@@ -26,6 +26,7 @@ from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.noise import Noise
 from penstock.mechanisms.core.plugin import ParameterError, PluginError, place_of
 from penstock.mechanisms.core.schedules import Schedule
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.core.state import State, nested, part
 from penstock.mechanisms.core.unit import Unit
 from penstock.mechanisms.raw import Raw
@@ -96,8 +97,8 @@ class Chain(Mechanism):
             return replace(promised, unit=Unit.block(self.together))
         # No stretch of so many windows meets more than w of the longer ones. Where it holds only a part of one, other
         # events of the person may be counted in its place, at the price of a replacement.
-        unit = Unit.stretch((length - 1) * self.together + 1)
-        return replace(promised, unit=unit, amount=None if promised.amount is None else 2 * promised.amount)
+        unit, factor = Unit.stretch((length - 1) * self.together + 1), price_of_replacement(promised.measure or "")
+        return replace(promised, unit=unit, amount=None if promised.amount is None else factor * promised.amount)
 
     @property
     def simple(self) -> bool:

@@ -13,27 +13,28 @@ from penstock.mechanisms.core.unit import Unit
 
 
 class Sensitivity(NamedTuple):
-    """A vector's L1 and squared L2 sensitivity, which is its largest change between neighbouring inputs.
-
-    >>> Sensitivity(2.0, 2.0).replaced
-    Sensitivity(l1=4.0, l2_squared=4.0)
-    """
+    """A vector's L1 and squared L2 sensitivity, which is its largest change between neighbouring inputs."""
 
     l1: Any
     l2_squared: Any
 
-    @property
-    def replaced(self) -> Sensitivity:
-        """The sensitivity to replacing part of a person's contributions with others.
-
-        Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart. In L2 the square of their
-        distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are not negative.
-        """
-        return Sensitivity(2 * self.l1, 2 * self.l2_squared)
-
     def times(self, factor: float) -> Sensitivity:
         """Return the sensitivity after multiplying the vector by a factor."""
         return Sensitivity(factor * self.l1, factor**2 * self.l2_squared)
+
+
+def price_of_replacement(measure: str, is_pure: bool = False) -> float:
+    """Return the factor between the cost of replacing a person's contributions and that of adding or removing them.
+
+    Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart, so that an ε doubles. In L2
+    the square of their distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are
+    not negative; so the ρ and the μ²/2 of Gaussian noise double. ``is_pure``: of a step that has an ε, ρ is ε²/2 and
+    quadruples; that covers a ρ of which no more is known (Bun and Steinke 2016, proposition 1.9, for two steps).
+
+    >>> price_of_replacement("epsilon"), price_of_replacement("rho"), price_of_replacement("rho", is_pure=True)
+    (2.0, 2.0, 4.0)
+    """
+    return 4.0 if measure == "rho" and is_pure else 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,8 @@ class Bounds:
         Under n a unit *smaller than the period* is not of that kind: when some of a person's events go, memberships of
         later windows that found no room are counted in their place. v and v′ then both have at most n ones in each
         period that the unit meets and differ by a replacement: L1 = L2² = 2·n a period, whatever the unit. A charge for
-        the whole period so covers it at the price of a replacement (`Sensitivity.replaced`); noise is not calibrated
-        for it.
+        the whole period so covers it at the price of a replacement (`price_of_replacement`); noise is not
+        calibrated for it.
 
         >>> Bounds(max_cells=2, max_per_period=20).of_unit(Unit("period"), n_cells=9, n_windows=24)
         Sensitivity(l1=20.0, l2_squared=20.0)

@@ -99,7 +99,7 @@ class Unit:
         windows, such as that of a block or of a period, from ``first`` to ``last`` (0-based), counts in every unit that
         meets any of its windows; ``part`` is what it counts for in a unit that holds only some. It is more where
         contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
-        others are counted instead, a replacement (`sensitivity.Sensitivity.replaced`).
+        others are counted instead, a replacement (`sensitivity.price_of_replacement`).
 
         ``landmark``, ``period``: facts of the windows, shape (n_windows,); unset: no landmarks, one period.
 

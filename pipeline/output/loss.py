@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.guarantee import GAUSSIAN, RHO
+from penstock.mechanisms.core.guarantee import GAUSSIAN, LAWS, RHO
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,9 +50,9 @@ class Paid(NamedTuple):
 def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -> dict[str, float] | None:
     """Return a person's largest privacy loss from one ``release``, a ``day`` and the ``run``, as sums of charges.
 
-    A day pays for every release that shares time with it. It pays twice for one that goes beyond it: the person's other
-    events stay there, and bounding may keep another of them. A charge is about all windows up to the next one that are
-    published without a charge of their own, such as those of a budget period that is paid for once.
+    A day pays for every release that shares time with it, for one that goes beyond it at the price of a replacement:
+    the person's other events stay there, and bounding may keep another of them. A charge is about all windows up to the
+    next one that are published without a charge of their own, such as those of a budget period that is paid for once.
 
     The result is in nats, at ``delta`` if an ε is infinite; None before the first release. With the ``measure``
     ``gaussian`` all noise is Gaussian and the ε at δ exact; where shares of a count are released the loss is less.
@@ -122,7 +123,9 @@ def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
     row = np.repeat(np.arange(len(at)), n_days)
     day = begin[row] + np.arange(len(row)) - np.repeat(np.cumsum(n_days) - n_days, n_days)
     order = np.argsort(day, kind="stable")
-    of_days = (amounts * np.where(end > begin, 2.0, 1.0)[:, None])[row[order]]
+    prices = np.array([[price_of_replacement(kind, is_pure) for kind in LAWS] for is_pure in (False, True)])
+    partly = prices[np.isfinite(amounts[:, 0]).astype(int), : amounts.shape[1]]
+    of_days = (amounts * np.where((end > begin)[:, None], partly, 1.0))[row[order]]
     cuts = [*_starts(day[order]), len(row)]
     of_day = [max(math.fsum(column[i:j]) for i, j in pairwise(cuts)) for column in of_days.T]
     return price(dict(zip(FIGURES, (amounts.max(axis=0), of_day, [math.fsum(column) for column in amounts.T]))))

@@ -22,6 +22,7 @@ from penstock.accountants.core.charges import PRICES, concentrated_rho, pure_eps
 from penstock.mechanisms.core.events import Block, Event
 from penstock.mechanisms.core.guarantee import Guarantee
 from penstock.mechanisms.core.plugin import ConfigError, DataError
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, RUN, WINDOW
 from penstock.pipeline.atomic import make_folder, private_opener, write_json
 from penstock.pipeline.config.canonical import digest
@@ -133,7 +134,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
         is_part = _charges_blocks(plan) and plan.bounds.spans_windows(together)  # one window is a part of its block
         budget = max(Charge(1, 1, epsilon, rho, 1, "", is_part).amounts(measure))
     if together > 1 and promised.unit.kind in ("stretch", "period"):
-        budget *= 2  # parts of longer windows count as replacements
+        budget *= price_of_replacement(measure)  # parts of longer windows count as replacements
     return {**grid, **unit, "measure": measure, "budget": float(budget)}
 
 

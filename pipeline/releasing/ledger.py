@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.core.unit import SlotCharge, UnitCosts
 from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
@@ -85,8 +86,7 @@ class Charge:
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
-        # A pure ε doubles, and with it a ρ of ε²/2 quadruples; that of Gaussian noise doubles.
-        return amount, amount * (4.0 if measure == "rho" and math.isfinite(self.epsilon) else 2.0)
+        return amount, amount * price_of_replacement(measure, is_pure=math.isfinite(self.epsilon))
 
 
 class Posting(NamedTuple):

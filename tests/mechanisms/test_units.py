@@ -18,6 +18,7 @@ from penstock.mechanisms.core.sensitivity import (
     of_deviations,
     of_mixtures,
     of_tree,
+    price_of_replacement,
 )
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit
 
@@ -133,7 +134,7 @@ def test_a_period_costs_n_and_its_parts_a_replacement(max_cells, most):
     assert whole.l1 == whole.l2_squared == largest_change(PERIOD, max_cells, most, LANDMARK)
     # A charge of a period, for noise of scale 1, against what any other unit really changes.
     charges, first, last = [whole.l1, bounds.of_unit(PERIOD, WIDTH, 1).l1], [0, 3], [2, 3]
-    part = [whole.replaced.l1, charges[1]]
+    part = [price_of_replacement("epsilon") * whole.l1, charges[1]]
     for unit in (WINDOW, Unit.stretch(2), Unit.stretch(3), Unit.stretch(4), LANDMARKS, PERIOD):
         paid = unit.cost(charges, LANDMARK, PERIODS, first=first, last=last, part=part)
         assert paid >= largest_change(unit, max_cells, most, LANDMARK)
