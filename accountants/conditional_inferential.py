@@ -18,22 +18,19 @@ Ten points, every other one secret: dependence more than doubles what independen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from penstock.accountants.core.accountant import Accountant, AccountingFacts, AccountRow, Rows
+from penstock.accountants.core.accountant import Accountant, AccountRow, Rows
 from penstock.accountants.gaussian_process.design import designed_covariance
 from penstock.accountants.gaussian_process.goal import smallest_sigma, worst_length_scale
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss, worst_pair
 from penstock.accountants.gaussian_process.running import TraceLossState, largest_losses, running_losses
-from penstock.mechanisms.core import events
-from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.gaussian_trace import TracePrior
@@ -105,19 +102,6 @@ class ConditionalInferential(TracePrior, Accountant):
             cls(length_scale=2.0, kernel="periodic", period=3600.0, variance=1e6, secrets="every_other"),
         )
 
-    def start(self, facts: AccountingFacts) -> tuple[TraceLossState, State]:
-        """Return the initial state. For counts, no bound is known."""
-        promised = None if facts.mechanism is None else facts.mechanism.guarantee
-        trace = self._trace()
-        return trace, trace.start(promised is not None and promised.on_points and promised.independent)
-
-    def charge(
-        self, release: Release, window: Window, private: Mapping[str, Any], model: TraceLossState, state: State
-    ) -> tuple[Rows, State]:
-        """Account for one release in a single-trace stream."""
-        state = model.after(state, window.start / 1000, _sigma(release, self.radius))
-        return self._rows("everybody", window.index, model, state), state
-
     def account_traces(self, released: ReleasedTraces) -> Rows:
         """Account for every trace separately."""
         sigma = np.where(released.action == "published", released.scale, np.inf)
@@ -157,11 +141,7 @@ class ConditionalInferential(TracePrior, Accountant):
     def _trace(self) -> TraceLossState:
         return TraceLossState(GaussianProcess.of(self), self.block, self.length_scales.at_most is not None)
 
-    def finish(self, model: TraceLossState, state: State) -> Rows:
-        """Return the final values."""
-        return self._rows("everybody", None, model, state, ended=True)
-
-    def _rows(self, subject: str, index: int | None, model: TraceLossState, state: State, ended: bool = False) -> Rows:
+    def _rows(self, subject: str, index: int, model: TraceLossState, state: State, ended: bool = False) -> Rows:
         broken = bool(state["broken"])
         status = "final" if ended or broken else "provisional"
         row = partial(AccountRow, subject, index, unit="nats", adjacency=ADJACENCY, status=status)
@@ -190,17 +170,3 @@ class ConditionalInferential(TracePrior, Accountant):
             row("interval", float(figures.interval[-1]), unit="metres"),
             *rows,
         ]
-
-
-def _sigma(release: Release, radius: float) -> float:
-    """Return the noise's σ for a released point: infinite for a repeat, or 0 if the loss has no known bound."""
-    sigma = np.inf
-    for event in release.charge:
-        if type(event) not in events.EVENTS:
-            raise UnsupportedEvent(f"conditional_inferential knows no {type(event).__name__}")
-        if isinstance(event, events.Additive) and event.family == "gaussian":
-            moved = float(event.sensitivity)
-            sigma = min(sigma, radius * float(event.scale) / moved if moved else np.inf)
-        elif not isinstance(event, events.Repeated):
-            sigma = 0.0
-    return sigma

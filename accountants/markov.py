@@ -426,8 +426,7 @@ def estimate_prior(
     of each location, so that a place only seen last is left as if the walk started again.
 
     `trajectories`: (n_windows,) or (n_trajectories, n_windows) locations; negative where unknown, which breaks the
-    sequence. `towards`: distribution of the pseudo-moves, one or one per row; uniform when left out. The matrix is
-    sparse when there is no smoothing.
+    sequence. `towards`: distribution of the pseudo-moves, one or one per row; uniform when left out.
 
     Source: Koga, Meehan, Chaudhuri, section 4.1 (which states no smoothing).
     """
@@ -438,12 +437,7 @@ def estimate_prior(
         raise ParameterError("smoothing", smoothing, "at least 0")
     if initial not in ("stationary", "empirical"):
         raise ParameterError("initial", initial, "stationary or empirical")
-    from scipy import sparse
-
-    before, after = paths[:, :-1].ravel(), paths[:, 1:].ravel()
-    known = (before >= 0) & (after >= 0)
-    ones = np.ones(np.count_nonzero(known))
-    moves = sparse.coo_array((ones, (before[known], after[known])), shape=(n_locations, n_locations)).tocsr()
+    moves = count_transitions(np.maximum(paths, -1), n_locations)
     visits = np.bincount(paths[paths >= 0], minlength=n_locations).astype(float)
     base = np.full((1, n_locations), 1 / n_locations)
     if towards is not None:
@@ -451,14 +445,9 @@ def estimate_prior(
         if base.shape not in ((1, n_locations), (n_locations, n_locations)) or not np.allclose(base.sum(axis=1), 1):
             expected = "distributions over the locations, one or one per row"
             raise ParameterError("towards", f"shape {base.shape}", expected)
-    totals = moves.sum(axis=1)
-    if smoothing > 0:
-        transition: Any = (moves.toarray() + smoothing * base) / (totals + smoothing)[:, None]
-    else:
-        empty, seen = np.flatnonzero(totals == 0), np.flatnonzero(visits)
-        at = (np.repeat(empty, seen.size), np.tile(seen, empty.size))
-        fill = sparse.coo_array((np.tile(visits[seen] / visits.sum(), empty.size), at), shape=moves.shape)
-        scale = sparse.dia_array((1 / np.maximum(totals, 1)[None, :], [0]), shape=moves.shape)
-        transition = sparse.csr_array(scale @ moves + fill.tocsr())
+    totals = moves.sum(axis=1, keepdims=True)
+    if smoothing == 0:
+        moves, totals = np.where(totals > 0, moves, visits), np.where(totals > 0, totals, visits.sum())
+    transition = (moves + smoothing * base) / (totals + smoothing)
     start = (visits + smoothing * base.mean(axis=0)) / (visits.sum() + smoothing)
     return MarkovPrior(stationary_distribution(transition, start) if initial == "stationary" else start, transition)

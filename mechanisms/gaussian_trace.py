@@ -152,24 +152,25 @@ class GaussianTrace(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.sigma
-        if isinstance(given, PlannedNoise):
-            n_points = given.conditional_goal.n_points
-            if self.is_designed and n_points > MOST_DESIGNED:
+        if self.goal is not None:
+            if self.is_designed and self.goal.n_points > MOST_DESIGNED:
                 text = f"at most {MOST_DESIGNED:,} with designed noise, whose state holds a draw for each"
-                raise ParameterError("sigma.conditional_goal.n_points", n_points, text)
-            return
-        if self.is_designed:
-            raise ParameterError(
-                "covariance", "designed", "white, unless sigma is a conditional_goal: it is shaped for one"
-            )
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
-            raise ParameterError("sigma", given, "a finite number at least 0 (metres), or a conditional_goal")
+                raise ParameterError("sigma.conditional_goal.n_points", self.goal.n_points, text)
+        elif self.is_designed:
+            expected = "white, unless sigma is a conditional_goal: it is shaped for one"
+            raise ParameterError("covariance", "designed", expected)
+        elif isinstance(self.sigma, bool) or not isinstance(self.sigma, int | float) or not 0 <= self.sigma < math.inf:
+            raise ParameterError("sigma", self.sigma, "a finite number at least 0 (metres), or a conditional_goal")
 
     @classmethod
     def examples(cls) -> tuple[GaussianTrace, ...]:
         """Return an instance with a given σ. An instance with a goal would require traces."""
         return (cls(sigma=100.0),)
+
+    @property
+    def goal(self) -> ConditionalGoal | None:
+        """The loss that planned noise keeps to, or None if σ is given."""
+        return self.sigma.conditional_goal if isinstance(self.sigma, PlannedNoise) else None
 
     @property
     def is_designed(self) -> bool:
@@ -179,11 +180,11 @@ class GaussianTrace(Schedule):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee, which is ρ per point or the largest privacy loss about the secret points."""
-        if isinstance(self.sigma, PlannedNoise):
-            goal, theorem = self.sigma.conditional_goal.goal, "Meehan and Chaudhuri 2021, theorem 3.1"
-            dependence = "it is designed for the times of a trace" if self.is_designed else ""
-            return replace(super().guarantee, amount=None, goal=goal, theorem=theorem, dependence=dependence)
-        return replace(super().guarantee, amount=float(self._spent(self.sigma)))
+        if self.goal is None:
+            return replace(super().guarantee, amount=float(self._spent(self.sigma)))
+        theorem = "Meehan and Chaudhuri 2021, theorem 3.1"
+        dependence = "it is designed for the times of a trace" if self.is_designed else ""
+        return replace(super().guarantee, amount=None, goal=self.goal.goal, theorem=theorem, dependence=dependence)
 
     @property
     def budget(self) -> float:
@@ -192,19 +193,19 @@ class GaussianTrace(Schedule):
 
     def refused(self, window: Window, state: State) -> Any:
         """Return which points to refuse: those beyond the planned number or without any noise that meets the goal."""
-        if not isinstance(self.sigma, PlannedNoise):
+        if self.goal is None:
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):
             plan = "planned_factors" if self.is_designed else "planned_deviations"
             expected = f"worked out for the traces first: penstock.accountants.gaussian_process.goal.{plan}"
             raise ParameterError("sigma", "conditional_goal", expected)
-        return ~np.isfinite(window.deviation) | (window.index > self.sigma.conditional_goal.n_points)
+        return ~np.isfinite(window.deviation) | (window.index > self.goal.n_points)
 
     def start(self, facts: Facts) -> State:
         """Return the initial state, with a buffer for draws if the noise is designed."""
         state = super().start(facts)
-        if self.is_designed and isinstance(self.sigma, PlannedNoise):
-            state["draws"] = np.zeros((*facts.shape, self.sigma.conditional_goal.n_points, 2))
+        if self.goal and self.is_designed:
+            state["draws"] = np.zeros((*facts.shape, self.goal.n_points, 2))
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
@@ -239,6 +240,6 @@ class GaussianTrace(Schedule):
         return offer._replace(scale=np.where(offer.amount > 0, stated, 0.0))
 
     def _sigma(self, window: Window, state: State) -> Any:
-        if not isinstance(self.sigma, PlannedNoise):
+        if self.goal is None:
             return self.sigma
         return np.where(self.refused(window, state), 1.0, window.deviation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -99,7 +98,7 @@ class AccountingFacts(Bounds):
         return over_windows or (coarse and self.max_cells < self.n_cells)
 
 
-class Accountant(Checked, ABC):
+class Accountant(Checked):
     """Base class for accountants: a frozen dataclass whose methods are pure functions.
 
     ``model`` is immutable and shipped once (priors, hulls); ``state`` is a flat dict of arrays. An accountant sees
@@ -162,15 +161,22 @@ class Accountant(Checked, ABC):
         """Return typical instances for the conformance suite, by default built from the declared parameters."""
         return typical(cls)
 
-    @abstractmethod
+    @classmethod
+    def lacks(cls) -> str:
+        """Return the alternative methods if an accountant implements none of them."""
+        counts = cls.start is not Accountant.start and cls.charge is not Accountant.charge
+        is_bare = not counts and cls.account_traces is Accountant.account_traces
+        return "start and charge, or account_traces" if is_bare else ""
+
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
         """Return the model and the initial state. Raise `UnsupportedEvent` if no theorem applies."""
+        raise UnsupportedEvent(f"{type(self).__name__} accounts traces, not counts")
 
-    @abstractmethod
     def charge(
         self, release: Release, window: Window, private: Mapping[str, Any], model: Any, state: State
     ) -> tuple[Rows, State]:
         """Account for one release. Unknown events are rejected without side effects."""
+        raise UnsupportedEvent(f"{type(self).__name__} accounts traces, not counts")
 
     def account_traces(self, released: ReleasedTraces) -> Rows:
         """Account for users' released traces. Each user's values depend only on that user's trace."""

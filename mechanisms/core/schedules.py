@@ -54,11 +54,11 @@ class Budgeted(Mechanism):
 
     @property
     def budget(self) -> float:
-        """The budget per unit of privacy: ε, or ρ with Gaussian noise."""
+        """The budget per unit of privacy: ε or, with Gaussian noise, ρ or μ²/2."""
         if self.rho is not None:
             return self.rho
-        epsilon = self.epsilon or 0.0
-        return epsilon if self.delta is None else rho_of(epsilon, self.delta)
+        epsilon, largest = self.epsilon or 0.0, gaussian_of if self.family.measure == GAUSSIAN else rho_of
+        return epsilon if self.delta is None else largest(epsilon, self.delta)
 
 
 Array = NDArray[np.float64]
@@ -261,7 +261,7 @@ class Schedule(Mechanism):
     def start(self, facts: Facts) -> State:
         """Return the initial state."""
         state: State = {
-            "max_cells": facts.constant(min(facts.max_cells, facts.n_cells), np.int64),
+            "max_cells": facts.constant(facts.sensitivity, np.int64),
             "last": np.zeros((*facts.shape, facts.n_cells)),
             "last_window": facts.constant(0, np.int64),
         }
@@ -438,13 +438,6 @@ class BudgetSchedule(Budgeted, Schedule):
         if not scales:
             return float("inf")
         return float(np.sqrt(self.family.variance(np.stack(scales)).mean(axis=1).mean()))
-
-    @property
-    def budget(self) -> float:
-        """The schedule's total budget: ε or, with Gaussian noise, ρ or μ²/2."""
-        if self.accounting == GAUSSIAN:
-            return gaussian_of(self.epsilon or 0.0, self.delta or 0.0)
-        return super().budget
 
     @property
     def guarantee(self) -> Guarantee:

@@ -18,8 +18,10 @@ from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep, Generalization, amounts
 from penstock.mechanisms.core.noise import LARGEST_SCALE, SMALLEST_SCALE
+from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.schedules import LandmarkSchedule
+from penstock.mechanisms.core.sensitivity import of_cells
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD
 from penstock.mechanisms.spatial_generalization import SpatialGeneralization
 from penstock.pipeline.config.build import FAILED, fields_of, input_paths
@@ -425,21 +427,17 @@ def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Fi
     instead.
     """
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
-    moved = min(bounding.max_cells or n_cells, n_cells)
+    moved = of_cells(min(bounding.max_cells or n_cells, n_cells))
     for i, step in enumerate(mechanism):
         for name, amount in amounts(step).items():
-            scale = _SCALES[name](amount, moved) if isinstance(amount, int | float) and amount > 0 else 0.0
-            if scale and not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
+            if not isinstance(amount, int | float) or not 0 < amount < math.inf:
+                continue
+            family = next((NOISE_FAMILIES[one] for one in families("counts", name)), None)
+            with np.errstate(over="ignore"):
+                scale = amount if family is None else family.scale(float(amount), moved)
+            if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:
                 cure = "smaller" if (scale > 1) == (name == "sigma") else "larger"
                 yield Finding(("mechanism", i, name), amount, f"{cure}: noise has a scale of 2**-100 to 2**40 people")
-
-
-#: Scale of the noise by an amount of budget, and by the cells that one person moves.
-_SCALES: dict[str, Callable[[float, int], float]] = {
-    "epsilon": lambda epsilon, moved: moved / max(epsilon, 1e-300),
-    "rho": lambda rho, moved: math.sqrt(moved / 2) / math.sqrt(max(rho, 1e-300)),
-    "sigma": lambda sigma, moved: sigma,
-}
 
 
 @rule

@@ -20,7 +20,7 @@ from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, 
 from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import LANDMARKS
-from penstock.mechanisms.gaussian_trace import GaussianTrace, PlannedNoise
+from penstock.mechanisms.gaussian_trace import GaussianTrace
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import RunKeys
@@ -253,12 +253,12 @@ def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
     """Return the planned deviations and factors for a `PointSchedule` if the mechanism calibrates its noise to a
     goal.
     """
-    if not isinstance(mechanism, GaussianTrace) or not isinstance(mechanism.sigma, PlannedNoise):
+    if not isinstance(mechanism, GaussianTrace) or mechanism.goal is None:
         return {}
     # loads SciPy's optimisers
     from penstock.accountants.gaussian_process.goal import planned_deviations, planned_factors
 
-    goal, metres = mechanism.sigma.conditional_goal, mechanism.metres
+    goal, metres = mechanism.goal, mechanism.metres
     if not mechanism.is_designed:
         return {"deviations": planned_deviations(goal, metres, traces)}
     deviations, factors = planned_factors(goal, metres, traces)

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 
 from penstock.accountants.conditional_inferential import ConditionalInferential
-from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.gaussian_process.goal import planned_deviations, planned_sigma
 from penstock.accountants.gaussian_process.kernels import GaussianProcess, named_family
 from penstock.accountants.gaussian_process.loss import conditional_inferential_loss
 from penstock.mechanisms import get
-from penstock.mechanisms.core.contract import Release, Window
-from penstock.mechanisms.core.events import Additive, Event, Repeated
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import PointSchedule, collect, run_traces, traces_of
-from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.gaussian_trace import ConditionalGoal, LengthScales, PlannedNoise
 from tests.tools.conditional_losses import rows_of, view
 
@@ -92,32 +88,6 @@ def test_noise_without_a_theorem_has_no_bound():
     planar = get("planar_laplace")(epsilon=1.0)
     rows = books().account_traces(view(planar, np.full(7, SIGMA)))
     assert all(math.isinf(value) for value in rows_of(rows, "loss"))
-
-
-class Unknown(Event):
-    """Event unknown to every accountant."""
-
-
-def test_the_books_of_one_stream_are_those_of_its_trace_and_survive_a_restart():
-    accountant = books()
-    model, state = accountant.start(AccountingFacts(n_cells=2, mechanism=get("gaussian_trace")(sigma=SIGMA)))
-    charges = [
-        Additive("gaussian", RADIUS, SIGMA),
-        Additive("gaussian", RADIUS, SIGMA),
-        Repeated(2),
-        Additive("gaussian", RADIUS, SIGMA),
-    ]
-    actual = []
-    for index, event in enumerate(charges):
-        state = decode_state(encode_state("books", 1, state), "books", 1)
-        window = Window(index=index + 1, start=60_000 * index, end=60_000 * (index + 1))
-        release = Release(window=index + 1, values=np.zeros(2), charge=(event,))
-        rows, state = accountant.charge(release, window, {}, model, state)
-        actual += rows_of(rows, "loss")
-    times, sigma = 60.0 * np.arange(4), np.array([SIGMA, SIGMA, np.inf, SIGMA])
-    assert actual == rows_of(accountant.trace_rows("x", times, sigma), "loss")
-    with pytest.raises(UnsupportedEvent):
-        accountant.charge(Release(window=5, values=np.zeros(2), charge=(Unknown(),)), window, {}, model, state)
 
 
 def test_a_goal_is_kept_with_no_more_noise_than_it_takes():

@@ -94,11 +94,10 @@ def test_a_prior_that_is_none_is_refused(initial: object, transition: object, fi
 def test_estimates_count_moves() -> None:
     paths = [[0, 1, 1, 2], [1, 1, -1, 2]]
     bare = estimate_prior(paths, 4)
-    assert sparse.issparse(bare.transition)
     # from 1: twice to 1, once to 2; the unknown window breaks the second sequence; 2 and 3 never leave: visits
     visits = np.array([1, 4, 2, 0]) / 7
     expected = np.array([[0, 1, 0, 0], [0, 2 / 3, 1 / 3, 0], visits, visits])
-    assert bare.transition.toarray() == pytest.approx(expected)
+    assert bare.transition == pytest.approx(expected)
     smooth = estimate_prior(paths, 4, smoothing=2.0, initial="empirical")
     assert smooth.transition[1] == pytest.approx((np.array([0, 2, 1, 0]) + 0.5) / 5)
     assert smooth.transition[3] == pytest.approx(np.full(4, 0.25))
