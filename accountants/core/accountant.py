@@ -163,10 +163,10 @@ class Accountant(Checked):
 
     @classmethod
     def lacks(cls) -> str:
-        """Return the alternative methods if an accountant implements none of them."""
-        counts = cls.start is not Accountant.start and cls.charge is not Accountant.charge
-        is_bare = not counts and cls.account_traces is Accountant.account_traces
-        return "start and charge, or account_traces" if is_bare else ""
+        """Return the names of missing methods, which depend on the releases that an accountant is for."""
+        needed = {"counts": ("charge", "start"), "points": ("account_traces",)}
+        names = (name for stage in cls.stages for name in needed[stage])
+        return ", ".join(name for name in names if getattr(cls, name) is getattr(Accountant, name))
 
     def start(self, facts: AccountingFacts) -> tuple[Any, State]:
         """Return the model and the initial state. Raise `UnsupportedEvent` if no theorem applies."""
