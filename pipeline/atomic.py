@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -26,6 +27,8 @@ def is_private(folder: Path) -> bool:
 def make_folder(path: Path, private: bool = False) -> None:
     """Create a folder and its parents, owner-only if it belongs to the operator or if ``private`` is set."""
     if not path.is_dir():
+        if path.exists():
+            raise NotADirectoryError(errno.ENOTDIR, "is a file, and a folder is needed there", str(path))
         make_folder(path.parent)
         path.mkdir(mode=0o700 if private or is_private(path) else 0o777, exist_ok=True)
 
@@ -57,6 +60,8 @@ def replacing(path: Path, private: bool = False) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder, and a file is to be written there", str(path))
     # Workers of a cluster may be threads of one process, or processes of one number on several machines.
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
 

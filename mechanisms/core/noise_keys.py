@@ -231,6 +231,7 @@ def write_private(path: str | os.PathLike[str], text: str, replace: bool = False
     # mkstemp makes files of mode 0600, and linking fails where there is one.
     temporary = None
     try:
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=Path(path).parent, prefix=".key-")
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

@@ -16,6 +16,7 @@ from penstock.pipeline.cli.command import (
     add_jobs,
     add_quiet,
     of_fields,
+    print_lines,
     progress_bar,
     show,
 )
@@ -66,7 +67,10 @@ def _execute(arguments: argparse.Namespace) -> int:
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
     facts = {"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
-    show(arguments, facts | {"attacked": choice.attacked} | choice.choice, summary(choice, asked))
+    lines = summary(choice, asked)
+    show(arguments, facts | {"attacked": choice.attacked} | choice.choice, lines)
+    if arguments.quiet and not arguments.json:
+        print_lines("\n".join(line for line in lines if line.startswith(("CAUTION", "FAILED", "best"))))
     return FAILED if choice.failed or not choice.choice else DONE
 
 
@@ -86,8 +90,9 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     from penstock.pipeline.reporting.experiment import binding_in_words
 
     choice, table = chosen.choice, chosen.ranking
+    failed = [f"FAILED    {chosen.failed:,} trials: {'; '.join(chosen.problems[:3])}"] if chosen.failed else []
     if not choice:
-        return ["nothing could be tried: every trial failed"]
+        return [*failed, "best      none: nothing could be tried, every trial failed"]
     means = [name for name in table.columns if name.startswith("mean ")]
     error = next((name for name in SHARES if name in means), None)
     worse_than_zeros = table.filter(table[error] >= 1)["variant"].to_list() if error else []
@@ -102,7 +107,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
         lines.append(f"{row['variant']:44}{mean:>10}{ends:>20}  {'refused' if row['refused'] else 'kept'}")
     if not choice["settings"]:
         none = "best      none: every candidate is refused; ask for less budget or a longer stretch"
-        return [*lines, none, f"looked    {LOOKED}"]
+        return [*failed, *lines, none, f"looked    {LOOKED}"]
     lines.append(f"{'candidate':44}" + "".join(f"{name.removeprefix('mean '):>20}" for name in means) + "  limits")
     for row in table.head(MAX_SHOWN).iter_rows(named=True):
         shown = "".join(f"{row[name]:>20.4g}" for name in means)
@@ -122,7 +127,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
         is_worse, worse = len(worse_than_zeros) == len(table), "no candidate is nearer to the counts"
         lines.append("best      none keeps all limits: ask for less, or spend more")
     caution = [f"CAUTION   {worse} than zeros are: publish nothing, or {REMEDY}"] if is_worse else []
-    return [*caution, *lines, f"looked    {LOOKED}"]
+    return [*caution, *failed, *lines, f"looked    {LOOKED}"]
 
 
 CHOOSE = Command("choose", "rank mechanisms with one guarantee by their error on one's own data", _configure, _execute)

@@ -43,7 +43,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
     from penstock.pipeline.atomic import replacing
 
     path = Path(out)
-    rejects_path = path.with_name(f"{path.name}.rejects.jsonl")
+    rejects_path = Path(f"{path}.rejects.jsonl")
     n_rejected, writer = 0, None
     with replacing(rejects_path) as rejects, replacing(path) as events, ExitStack() as stack:
         lines = stack.enter_context(rejects.open("w", encoding="utf-8"))
@@ -198,9 +198,11 @@ def _configure_learn(parser: argparse.ArgumentParser) -> None:
 
 
 def _learn(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.atomic import make_folder
     from penstock.pipeline.config.run import load
 
     config = load(arguments.config, arguments.set)
+    make_folder(Path(arguments.out or "").parent)
     if arguments.profile:
         learned = learn_profile(config, arguments.out or "profile.json")
     else:
@@ -239,6 +241,7 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 
 def _init(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import DataError, ParameterError
+    from penstock.pipeline.atomic import write_first
     from penstock.pipeline.config.drafting.columns import Stated
     from penstock.pipeline.config.drafting.draft import draft, name_of
     from penstock.pipeline.config.run import loads
@@ -252,11 +255,8 @@ def _init(arguments: argparse.Namespace) -> int:
     path, epsilon = arguments.path[0], _epsilon_per_day(arguments)
     drafted = draft(path, arguments.time_zone, epsilon, stated, arguments.stops)
     out = arguments.out or f"{name_of(path)}.yaml"
-    try:
-        with open(out, "x", encoding="utf-8") as file:
-            file.write(drafted.text)
-    except FileExistsError:
-        raise DataError(f"{out}: is there already; give another name with --out") from None
+    if not write_first(Path(out), drafted.text.encode()):
+        raise DataError(f"{out}: is there already; give another name with --out")
     rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
     cost = [losses_in_words(losses, drafted.one)] if losses else []

@@ -137,7 +137,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(arguments: argparse.Namespace, error: BaseException, code: int) -> int:
-    problems = getattr(error, "problems", (str(error),))
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    problems = getattr(error, "problems", (text,))
     if getattr(arguments, "json", False):
         print_json({"exit_code": code, "error": type(error).__name__, "problems": list(problems)})
     for problem in problems:

@@ -22,6 +22,7 @@ import yaml
 
 from penstock.evaluation.attacks.parameters import Game
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
+from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import (
     Checked,
     ConfigError,
@@ -37,7 +38,7 @@ from penstock.mechanisms.period_uniform import PeriodUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.kinds import format_duration, parse_duration
-from penstock.pipeline.config.plan import Plan, make_plan
+from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.rules import daily_metrics_flaw
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
@@ -47,6 +48,7 @@ from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Sweep, loads_experiment
 from penstock.pipeline.experiments.measures import measure
 from penstock.pipeline.experiments.runner import ExperimentResult, run_experiment
+from penstock.pipeline.run import check_input
 from penstock.pipeline.spaces.grid import Grid
 from penstock.pipeline.windows.sensors import Sensors
 
@@ -372,6 +374,7 @@ class Choice:
     # ``refused``; none without a limit on the advantage
     attacked: tuple[dict[str, Any], ...] = ()
     suffix: str = ""  # of the names of its files and folders: empty for a folder's first question
+    problems: tuple[str, ...] = ()  # why trials failed, each once
 
     @property
     def best(self) -> Path:
@@ -404,6 +407,7 @@ def choose(
     """
     overrides = tuple(overrides)
     config = load(path, overrides)
+    check_input(outline(config, NoiseKey.from_seed(0)))
     target = Path(folder or Path("runs") / "choose" / config.name)
     target.mkdir(parents=True, exist_ok=True)
     question, suffix, number = json.loads(json.dumps(asdict(asked))), "", 1
@@ -424,13 +428,13 @@ def choose(
         experiment = experiment_of(path, overrides, asked, changes)
         variants = experiment.written["variants"]
         attacked: tuple[dict[str, Any], ...] = ()
-        failed = 0
+        problems: list[str] = []
         if asked.advantage is not None:
             attack = attack_on(experiment, path, asked.advantage)
             begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
             advantages = [of.with_name(f"{of.name}-advantage") for of in (grid_folder, kept)]
             result = run_experiment(attack, advantages[0], n_jobs, listener, advantages[1])
-            failed = len(result.manifest["failed"])
+            problems += [failure["problem"] for failure in result.manifest["failed"]]
             attacked = _attack_results(attack, result.folder)
             refused = {one["variant"] for one in attacked if one["refused"]}
             variants = {title: one for title, one in variants.items() if noisy(title, one) not in refused}
@@ -450,14 +454,16 @@ def choose(
                 limited = {"choose": limits | {"at_most": at_most, "prefer": events[0]}}
                 experiment = with_variants(experiment.written | limited, path, variants)
                 outcome = run_experiment(experiment, grid_folder, n_jobs, kept=kept)
-            failed += len(outcome.manifest["failed"])
+            problems += [failure["problem"] for failure in outcome.manifest["failed"]]
             if outcome.manifest.get("choice", {}).get("best"):
                 (target / f"best{suffix}.yaml").write_bytes((grid_folder / "best.yaml").read_bytes())
                 break
     ranking, choice = _rank(outcome, asked)
-    written = {"grids": tried, "choice": choice, "failed": failed, "attacked": attacked, "asked": question}
+    written = {"grids": tried, "choice": choice, "failed": len(problems), "attacked": attacked, "asked": question}
     write_json(answer, written)
-    return Choice(target, ranking, choice, tuple(tried), failed, attacked, suffix)
+    return Choice(
+        target, ranking, choice, tuple(tried), len(problems), attacked, suffix, tuple(dict.fromkeys(problems))
+    )
 
 
 def _frontier(folder: Path) -> pl.DataFrame:

@@ -126,7 +126,9 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NoiseKeyError, match="No such file"):
         NoiseKey.from_file(tmp_path / "absent")
     with pytest.raises(NoiseKeyError, match="cannot make a new key"):
-        new_key_file(tmp_path / "absent" / "key")
+        new_key_file(tmp_path)
+    new_key_file(tmp_path / "made" / "key")
+    assert (tmp_path / "made").stat().st_mode & 0o077 == 0
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe" * 16)
     path.chmod(0o600)

@@ -272,3 +272,17 @@ def test_options_that_were_removed_say_what_to_use(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([command, "run.yaml", "--save", "kept"])
     assert "--save was removed; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["init", "a.csv", "--out"], ["generate"]])
+def test_a_file_to_write_gets_its_folder(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("user,time,latitude,longitude\na,2024-01-01T00:10:00Z,47.5,8.5\n")
+    settings = ["--set", "n_users=3", "--set", "days=1"] if command == ["generate"] else []
+    assert main([*command, "made/too/file", *settings]) == 0
+    assert Path("made/too/file").is_file()
+    capsys.readouterr()
+    for target, words in {".": "is a folder", "a.csv/file": "is a file, and a folder is needed there"}.items():
+        assert main([*command, target, *settings]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"penstock: {target.removesuffix('/file')}: {words}")

@@ -15,7 +15,7 @@ import pytest
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
-from penstock.pipeline import DONE, WRONG_USE
+from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.choose import summary
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
@@ -122,6 +122,13 @@ def test_a_calendar_day_that_windows_do_not_divide_is_refused(configuration, cha
         experiment_of(configuration, (change,), ChoiceRequest(protect="day", n_seeds=1), {})
 
 
+def test_a_choice_on_an_input_without_a_usable_row_ends_before_any_trial(configuration, tmp_path, capsys):
+    command = ["choose", str(configuration), "--set", "space.south=-2", "--set", "space.north=-1"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == FAILED
+    assert "nothing of the input can be used" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_where_nothing_keeps_the_limits_coarser_grids_follow_and_the_nearest_is_named(chosen):
     assert chosen.tried == ("as configured", "2x2")
     assert chosen.choice["best"] is None
@@ -160,8 +167,8 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     names = ("best.yaml", "choice.json", "grid-1/experiment.json", "grid-1/report.html", "grid-1/frontier.csv")
     first = {name: (tmp_path / name).read_bytes() for name in names}
     arguments[-3] = "relative_mae=99"
-    assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path)]) == DONE
-    assert f"best      {best}: {tmp_path / 'best-2.yaml'}" in capsys.readouterr().out
+    assert main(["choose", str(configuration), *arguments, "--out", str(tmp_path), "-q"]) == DONE
+    assert capsys.readouterr() == (f"best      {best}: {tmp_path / 'best-2.yaml'}\n", "")
     assert first == {name: (tmp_path / name).read_bytes() for name in names}
     second = json.loads((tmp_path / "grid-1-2" / "experiment.json").read_text())
     assert (second["choice"]["at_most"], second["resumed"]) == ({"relative_mae": 99}, second["cells"])
