@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
@@ -30,8 +29,10 @@ class RunConfig(Checked):
     """A run's configuration."""
 
     name: str = parameter(doc="name of the run in reports")
-    mode: Literal["simulation", "deployment"] = parameter(
-        "simulation", doc="deployment: secret noise key, no truth, and nothing public is taken from private data"
+    mode: str = parameter(
+        "simulation",
+        doc="deployment: secret noise key, no truth, and nothing public is taken from private data",
+        choices=("simulation", "deployment"),
     )
     seed: int | None = parameter(None, at_least=0, doc="seed of a simulation's noise (unset: 0)")
     noise_key: str | None = parameter(None, kind="key", doc="secret of a deployment's noise")
@@ -48,8 +49,10 @@ class RunConfig(Checked):
         (), kind="metric", doc=f"metrics of a simulation; unset: {', '.join(DEFAULT)}; of traces mae"
     )
     output: Output = parameter(doc="folder, files, ledger and sinks")
-    on_exhausted: Literal["stop", "repeat"] | None = parameter(
-        None, doc="at the end of a budget: stop (exit code 3), or go on with refused rows (unset: on a cluster alone)"
+    on_exhausted: str | None = parameter(
+        None,
+        doc="at the end of a budget: stop (exit code 3), or go on with refused rows (unset: on a cluster alone)",
+        choices=("stop", "repeat"),
     )
     allow_no_guarantee: bool = parameter(False, doc="let a deployment release through a mechanism without guarantee")
     looked_at_data: bool | None = parameter(None, doc="values are from a look at the data; a deployment refuses true")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from penstock.evaluation.attacks.membership import RECOVERY, attack_and_figure, plays_membership
 from penstock.evaluation.attacks.parameters import Game
@@ -19,8 +19,9 @@ class FigureSpec(Checked):
     """
 
     file: str = parameter(doc="file to write to figures/, ending in .svg or .png")
-    type: Literal["line", "scatter", "box"] = parameter(
-        doc="means with intervals against x; one point per setting; spread over seeds"
+    type: str = parameter(
+        doc="means with intervals against x; one point per setting; spread over seeds",
+        choices=("line", "scatter", "box"),
     )
     x: str = parameter(doc="quantity on the horizontal axis: a varied key or, in a scatter, a measure")
     y: str = parameter(doc="measure on the vertical axis")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.contract import DAY_TYPES, Window
+from penstock.mechanisms.core.contract import DAY_TYPES, Window, in_periods
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.windows.calendar import DAY, Calendar, wall_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -20,8 +20,8 @@ from penstock.pipeline.windows.sensors import SensorSchedule
 _BLOCK = 1024
 
 
-#: Public facts of successive windows, by field of `Window`, each of shape (n_windows,); None: not known, for ever.
-Facts = dict[str, NDArray[Any] | None]
+#: Attributes of successive windows, by field of `Window`, each of shape (n_windows,); None: not known, for ever.
+Columns = dict[str, NDArray[Any] | None]
 
 
 @dataclass(frozen=True)
@@ -183,11 +183,11 @@ class WindowGrid:
         assert self.budget_period_ms is not None
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
-    def _facts_around(self, index: int) -> tuple[int, int, Facts]:
+    def _facts_around(self, index: int) -> tuple[int, int, Columns]:
         """Return the facts for the whole budget period around a window, or for a block if that period is endless.
         The latest result is cached.
         """
-        known: tuple[int, int, Facts] = self.__dict__.get("_known", (0, -1, {}))
+        known: tuple[int, int, Columns] = self.__dict__.get("_known", (0, -1, {}))
         if known[0] <= index <= known[1]:
             return known
         n_windows = self.calendar.n_windows
@@ -202,7 +202,7 @@ class WindowGrid:
         self.__dict__["_known"] = known = first, last, self._facts(first, last)
         return known
 
-    def _facts(self, first: int, last: int) -> Facts:
+    def _facts(self, first: int, last: int) -> Columns:
         """Compute the facts for whole budget periods, or for a block of an endless period whose future is unknown."""
         period = self.periods(first, last)
         landmark = np.zeros(len(period), bool)
@@ -212,26 +212,15 @@ class WindowGrid:
         is_holiday = np.isin(date.astype("M8[D]"), np.array(self.holidays, "M8[D]"))
         # 1970-01-01 was a Thursday.
         day_type = np.where(is_holiday, len(DAY_TYPES) - 1, np.maximum((date + 3) % 7 - 4, 0))
-        facts: Facts = {"landmark": landmark, "period": period, "day_type": day_type, "time_of_day": time_of_day}
+        facts: Columns = {"landmark": landmark, "period": period, "day_type": day_type, "time_of_day": time_of_day}
         if self.budget_period_ms is None and self.calendar.n_windows is None:
             n_landmarks = 0 if self.landmarks is None else self.landmarks.declared
             if self.landmarks is not None and n_landmarks is None:
                 n_landmarks = self.landmarks.count(self.calendar)
             facts["n_landmarks"] = None if n_landmarks is None else np.full(len(period), n_landmarks)
             return facts | dict.fromkeys(("landmarks_to_come", "regulars_to_come", "n_windows", "period_last"))
-        n = len(period)
-        begins = np.flatnonzero(np.diff(period, prepend=-1))
-        lengths = np.diff(begins, append=n)
-        listed = np.add.reduceat(landmark, begins, dtype=np.int64)
-        seen = np.cumsum(landmark) - np.repeat(np.cumsum(listed) - listed, lengths)
-        position = np.arange(1, n + 1) - np.repeat(begins, lengths)
-        n_windows, left = np.repeat(lengths, lengths), np.repeat(listed, lengths) - seen
-        facts |= {"n_windows": n_windows, "regulars_to_come": n_windows - position - left}
-        facts["period_last"] = first - 1 + np.repeat(begins + lengths, lengths)
-        declared = None if self.landmarks is None else self.landmarks.declared
-        if declared is not None:
-            listed, left = np.full_like(listed, declared), np.maximum(declared - seen, 0)
-        return facts | {"landmarks_to_come": left, "n_landmarks": np.repeat(listed, lengths)}
+        facts |= in_periods(landmark, period - period[0], None if self.landmarks is None else self.landmarks.declared)
+        return facts | {"period_last": first - 1 + np.searchsorted(period, period, side="right")}
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import yaml
@@ -284,7 +284,8 @@ class TestCanonicalForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Inner(Checked):
-    limit: float | Literal["auto"] = parameter("auto", doc="a number or a word")
+    limit: float = parameter(1.0, doc="a number")
+    word: str = parameter("auto", doc="a word", choices=("auto", "never"))
     pair: tuple[float, float] | None = parameter(None, doc="exactly two")
 
 
@@ -310,7 +311,7 @@ class TestBuilder:
         ("text", "field", "value"),
         [
             ("inner: {limit: 2}", "inner", Inner(limit=2.0)),
-            ("inner: {limit: auto}", "inner", Inner()),
+            ("inner: {word: never}", "inner", Inner(word="never")),
             ("inner: {pair: [1, 2]}", "inner", Inner(pair=(1.0, 2.0))),
             ("inner:", "inner", None),
             ("either: text", "either", "text"),
@@ -329,13 +330,13 @@ class TestBuilder:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("inner: {limit: x}", "inner.limit: 'x' is not allowed; it must be a number or one of auto"),
+            ("inner: {word: x}", "inner.word: 'x' is not allowed; it must be one of auto, never"),
             ("inner: {pair: [1]}", "inner.pair: a list is not allowed; it must be a list of 2: a number, a number"),
             ("inner: {pair: [1, x]}", "inner.pair[1]: 'x' is not allowed; it must be a number"),
-            ("either: {limits: 1}", "either.limits: unknown key; did you mean 'limit'? (known: limit, pair)"),
+            ("either: {limits: 1}", "either.limits: unknown key; did you mean 'limit'? (known: limit, word, pair)"),
             (
                 "either: [1]",
-                "either: a list is not allowed; it must be a section with keys out of: limit, pair or text",
+                "either: a list is not allowed; it must be a section with keys out of: limit, word, pair or text",
             ),
             (
                 "periods: [1h, soon]",
