@@ -305,7 +305,7 @@ def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
     """
     facts, reader, promised = run.facts, run.chain.reader, run.chain.guarantee
     n_windows, n_cells = counts.shape
-    n_own = min(facts.max_cells, n_cells, facts.max_per_period or n_cells)
+    n_own = facts.per_window(n_cells)
     mixed = Interpretation.of(reader).measured(replace(facts, n_windows=n_windows))
     # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
     # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.

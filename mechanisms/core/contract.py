@@ -102,8 +102,8 @@ class Facts(Bounds):
     ----------
     n_cells
         Length of every count vector.
-    max_cells, max_windows, max_block_cells, max_per_period
-        Contribution bounds, as in `Bounds`.
+    max_cells, and the others of `Bounds`
+        Contribution bounds.
     n_windows
         Windows in the run; None on an endless stream.
     landmarks

@@ -53,6 +53,10 @@ class Bounds:
         """Return the bounds by name."""
         return {field.name: getattr(self, field.name) for field in fields(Bounds)}
 
+    def per_window(self, n_cells: int) -> int:
+        """Return the largest number of memberships that a person has in one window with ``n_cells`` active sensors."""
+        return min(self.max_cells, n_cells, self.max_per_period or n_cells)
+
     def of_unit(self, unit: Unit, n_cells: int, n_windows: int | None = None) -> Sensitivity:
         """Return the joint sensitivity of all windows to adding or removing one unit.
 
@@ -85,7 +89,7 @@ class Bounds:
         if self.max_per_period is not None and unit.kind != "period":
             expected = f"left out with units smaller than the budget period ({unit}); period_uniform has that unit"
             raise ParameterError("max_per_period", self.max_per_period, expected)
-        n_ones = min(self.max_cells, n_cells)  # entries of a window that change, each by 1
+        n_ones = self.per_window(n_cells)  # entries of a window that change, each by 1
         if unit.kind in ("window", "stretch"):
             n_ones *= unit.length
         elif unit.kind == "block":

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.contract import Window
+from penstock.mechanisms.core.plugin import Checked, ConfigError, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
@@ -237,6 +238,24 @@ class CountingBounds(Bounds):
     def over_periods(self) -> bool:
         """Return whether contributions are bounded per budget period, which requires counting windows in order."""
         return self.max_per_period is not None
+
+    def first_together(self, window: Window, length: int) -> int:
+        """Return the first window whose events are bounded or counted together with those of the given window, which is
+        in a block of ``length`` windows.
+        """
+        if self.over_periods and window.period_last is not None:
+            return int(window.period_last - window.n_windows + 1)
+        return (window.index - 1) // length * length + 1
+
+    def check_charged_together(self, charges_blocks: bool) -> None:
+        """Raise `ConfigError` if contributions are bounded per budget period but charged window by window."""
+        if self.over_periods and not charges_blocks:
+            raise ConfigError(
+                (
+                    "bounding.max_per_period: this mechanism charges window by window, but what leaves a window makes "
+                    "room in others, which no ledger can count; use mechanism type period_uniform",
+                )
+            )
 
     def spans_windows(self, together: int) -> bool:
         """Return whether bounding chooses among a person's events in different windows, treating ``together``

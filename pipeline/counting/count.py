@@ -287,7 +287,7 @@ def count_group(
     layout, first, n_windows = batching.layout, group * batching.group + 1, batching.windows_of(group)
     contributions = union(pieces, layout, bounds.keep)
     counts = bounded = layout.count(contributions.keys)[:n_windows]
-    if bounds.over_blocks or chain.reshapes or bounds.over_periods:
+    if bounds.spans_windows(chain.together) or chain.reshapes:
         rows = contributions.rows(layout, first)
         bounded = released_counts(rows, first, n_windows, chain, grid, bounds, keys, quota)
     elif len(over := crowded(contributions.keys, layout, bounds.max_cells)):

@@ -96,13 +96,8 @@ def trace_promise(plan: Plan) -> float:
 
 def _of_counts(plan: Plan) -> dict[str, Any]:
     calendar, reader, together = plan.grid.calendar, plan.chain.reader, plan.chain.together
-    if plan.keys.run_id and plan.bounds.over_periods and not _charges_blocks(plan):
-        raise ConfigError(
-            (
-                "bounding.max_per_period: this mechanism charges window by window, but what leaves a window makes "
-                "room in others, which no ledger can count; use mechanism type period_uniform",
-            )
-        )
+    if plan.keys.run_id:
+        plan.bounds.check_charged_together(_charges_blocks(plan))
     grid, unit = {"step": calendar.step, "anchor": calendar.anchor, "time_zone": calendar.time_zone}, dict[str, Any]()
     periods = {
         "period": plan.config.budget_period,

@@ -167,12 +167,7 @@ class ReleaseLoop:
     ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst-case charge is affordable. The last window flushes all pending releases."""
         worst = self.mechanism.worst_charge(window, inner)
-        begin = window.index  # the first window whose events are bounded or counted together with those of this one
-        if self._spans_windows:
-            length = self.chain.unit_windows
-            begin = (begin - 1) // length * length + 1
-            if self.bounds.over_periods and window.period_last is not None:
-                begin = int(window.period_last - window.n_windows + 1)
+        begin = self.bounds.first_together(window, self.chain.unit_windows) if self._spans_windows else window.index
         if any(isinstance(event, Block) and event.first > begin for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
             # for the windows from here on would leave out some whose events it tells of.
