@@ -12,7 +12,7 @@ from penstock.mechanisms.core import surprise, usual_days
 from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Postprocess, Release
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
-from penstock.mechanisms.core.portable import millionths
+from penstock.mechanisms.core.portable import exp, millionths
 from penstock.mechanisms.core.posterior import posterior
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.usual_days import Noisy, Profile, UsualCounts
@@ -31,6 +31,8 @@ FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
 FIRST_WEIGHT = 0.2
 #: Standard errors by which the errors of a window must stand out of the noise to widen its variances at once.
 JUMP = 2.0
+#: Standard deviations of one count's error that count there at most: an event in one cell says nothing of the others.
+MOST_IN_JUMP = 4.0
 #: Levels of a prediction, each of which is twice the one below it; the lowest is less than a quarter of a person.
 LEVELS, LOWEST = 16, 2
 #: How many squared errors the common ratio of variance to mean is worth at a level, and errors its bias of 0.
@@ -45,6 +47,8 @@ MIN_SIZE = 0.1
 MIN_LEFT = 0.2
 #: How often in a window events are looked for, each time without the cells that have one.
 PASSES = 2
+#: Standard errors above 0 at which a mean of all noisy counts, or of a cell's, is as likely noise alone as people.
+CLEAR_MEAN = 4.0
 #: The least that variances, and their ratios, are taken to be.
 TINY = 1e-6
 
@@ -81,9 +85,12 @@ class Filter(Postprocess):
     of few, the bias is drawn to 0 and κ to that of all levels. P is more where a cell's errors are clearly larger.
     Released is the median of the count's posterior (`core.posterior`), by the law of the noise, which is below the mean
     where counts are small, and a standard deviation whose 95 % interval around the median holds 95 % of the posterior,
-    where P has one standard error of κ more. The next windows follow m + P/(P + R)·(y − m), y being the noisy count, R
-    the variance of its noise. What the errors of all cells have in common in a window is estimated first and taken out.
-    Where a mechanism repeats or refuses, and where a sensor is not active,
+    where P has one standard error of κ more. In the median a prediction counts by the probability that the mean of all
+    noisy counts so far, or of the cell's, is not noise alone: until `CLEAR_MEAN` standard errors show people, zeros are
+    nearer, as they are in hindsight where hardly anyone is counted. The next windows follow m + P/(P + R)·(y − m), y
+    being the noisy count, R the variance of its noise. What the errors of all cells have in common in a window is
+    estimated first and taken out; there no cell's error counts more than `MOST_IN_JUMP` standard deviations, so that an
+    event among few people does not hide itself. Where a mechanism repeats or refuses, and where a sensor is not active,
     nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which
     nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
 
@@ -109,7 +116,7 @@ class Filter(Postprocess):
     profile: Profile | None = parameter(None, doc="counts that are usual, known before")
     reads_noise: ClassVar[bool] = True
     raises_alarms: ClassVar[bool] = True
-    version: ClassVar[int] = 8
+    version: ClassVar[int] = 9
 
     def start(self, facts: Facts) -> State:
         """Return the initial state."""
@@ -173,7 +180,9 @@ class Filter(Postprocess):
         shared = noisy._replace(seen=is_quiet)
 
         alone = event.spread - doubt + _time_of_day_variance(first + slot, size, seen, state)
-        best = posterior(shifted, alone, doubt + caution, noisy, release.noise, release.scale, event)
+        best = posterior(
+            shifted, alone, doubt + caution, noisy, release.noise, release.scale, event, _evidence(noisy, state)
+        )
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         linear = np.maximum(shifted + gain * (noisy.values - shifted), 0.0)
         usual = np.where(event.alarm, shifted, linear)
@@ -300,6 +309,24 @@ def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.in
     return np.where(total > 0, learned, first), np.where(total > 0, np.sqrt(2.0 / information) * size, 0.0)
 
 
+def _evidence(noisy: Noisy, state: State) -> Array:
+    """Return the probability that each prediction is not of noise alone, by the means of all cells and of the cell."""
+    if "profile" in state:
+        return np.ones_like(noisy.values)
+    variances = np.concatenate([state["variances"], np.where(noisy.seen, noisy.variance, 0.0)[..., None, :]], -2)
+    means = np.concatenate([state["means"], noisy.values[..., None, :]], -2)
+    precision = np.where(variances > 0, 1.0 / np.maximum(variances, TINY), 0.0)
+    total, of_cell = (precision * means).sum(-2), precision.sum(-2)
+    of_all = _exceeds_noise(total.sum(-1, keepdims=True), of_cell.sum(-1, keepdims=True))
+    return np.maximum(of_all, _exceeds_noise(total, of_cell))
+
+
+def _exceeds_noise(total: Array, precision: Array) -> Array:
+    """Return the probability that a sum of counts times their precisions is not noise alone."""
+    square = np.maximum(total, 0.0) ** 2 / np.maximum(precision, TINY)
+    return np.asarray(1.0 / (1.0 + exp(np.minimum((CLEAR_MEAN**2 - square) / 2.0, 50.0))))
+
+
 def _time_of_day_variance(slot: int, size: Array, seen: NDArray[np.bool_], state: State) -> Array:
     """Return the additional prediction variance at times of day that have never been published."""
     # It may be as far from the others as these are from 0, and a cell that is empty at those may be as full as others.
@@ -313,10 +340,11 @@ def _correct_common_error(
     """Correct predictions for the error common to all cells. Return them with both variances and the state."""
     shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
     # Variances are larger at once if the errors of this window clearly are.
-    weight = noisy.seen / (spread + noisy.variance)
+    expected = spread + noisy.variance
+    weight = noisy.seen / expected
     squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
-    error = (noisy.values - predicted * (1.0 + shift)) ** 2 - noisy.variance + doubt
-    ratio = (weight**2 * spread * error).sum(-1) / squares
+    square = np.minimum((noisy.values - predicted * (1.0 + shift)) ** 2, MOST_IN_JUMP**2 * expected)
+    ratio = (weight**2 * spread * (square - noisy.variance + doubt)).sum(-1) / squares
     spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
     shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
     return predicted * (1.0 + shift), spread, doubt, common

@@ -39,7 +39,14 @@ class Posterior(NamedTuple):
 
 
 def posterior(
-    mean: Array, variance: Array, doubt: Array, noisy: Noisy, family: str, scale: Any, event: Belief
+    mean: Array,
+    variance: Array,
+    doubt: Array,
+    noisy: Noisy,
+    family: str,
+    scale: Any,
+    event: Belief,
+    evidence: Any = 1.0,
 ) -> Posterior:
     """Compute each count's posterior.
 
@@ -47,9 +54,9 @@ def posterior(
     distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a
     prior no more skewed than a geometric one (P at most m + m²): what is beyond comes from noise in m. In the interval
     it counts in full: there P is larger by the ``doubt``, and m is raised until P is at most m + m², for a prediction
-    near 0 that may be wrong does not rule out counts above 0. The posterior is the prior where there is no noisy count,
-    and the count where there is no noise. With the probability of the event's belief a count is normal with its mean
-    and variance.
+    near 0 that may be wrong does not rule out counts above 0. In the median alone m is multiplied by the ``evidence``
+    for it, a probability. The posterior is the prior where there is no noisy count, and the count where there is no
+    noise. With the probability of the event's belief a count is normal with its mean and variance.
 
     >>> none = Belief(*np.zeros((4, 2)), alarm=np.zeros(2, bool))
     >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
@@ -57,7 +64,7 @@ def posterior(
     >>> one.median.tolist(), one.deviation.round(1).tolist()
     ([8.0, 13.0], [1.5, 3.6])
     """
-    each = (mean, variance, doubt, scale, *noisy, *event)
+    each = (mean, variance, doubt, scale, evidence, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
     parts = [
         _posterior(family, *(one[begin : begin + CELLS_PER_BATCH] for one in arrays))
@@ -67,14 +74,17 @@ def posterior(
     return Posterior(medians, deviations)
 
 
-def _posterior(family: str, mean: Array, variance: Array, doubt: Array, scale: Array, *given: Any) -> Posterior:
+def _posterior(
+    family: str, mean: Array, variance: Array, doubt: Array, scale: Array, evidence: Array, *given: Any
+) -> Posterior:
     noisy, event = Noisy(*given[: len(Noisy._fields)]), Belief(*given[len(Noisy._fields) :])
     mean = np.maximum(mean, MIN_MEAN)
-    skewed = np.clip(variance + DOUBTED * doubt, TINY, mean + mean**2)
+    shown = np.maximum(evidence * mean, MIN_MEAN)
+    skewed = np.clip(variance + DOUBTED * doubt, TINY, shown + shown**2)
     variance = np.maximum(variance + doubt, TINY)
     raised = np.maximum(mean, (np.sqrt(1.0 + 4.0 * variance) - 1.0) / 2.0)
     law = family, np.maximum(scale, TINY)
-    median = _median(*_weigh(mean, skewed, noisy, *law, event))
+    median = _median(*_weigh(shown, skewed, noisy, *law, event))
     counts, weights, step = _weigh(raised, variance, noisy, *law, event)
     away = np.abs(counts - median[..., None])
     order = np.argsort(away, -1, kind="stable")

@@ -15,8 +15,8 @@ from penstock.mechanisms.core.intervals import margin
 from penstock.mechanisms.core.plugin import ParameterError, StateVersionError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
-from penstock.mechanisms.core.usual_days import shrunk
-from penstock.mechanisms.filter import Filter, group_variance, noise_variance
+from penstock.mechanisms.core.usual_days import Noisy, shrunk
+from penstock.mechanisms.filter import Filter, _evidence, group_variance, noise_variance
 from penstock.pipeline.output.utility_summary import ends
 
 N_CELLS = 60
@@ -99,6 +99,8 @@ def test_noise_in_the_total_is_not_taken_for_an_error_that_all_cells_share(monke
         """Mean absolute error of each window under strong noise."""
         return np.abs(filtered(counts, READERS["gaussian"])[0] - counts).mean((0, 2))
 
+    # Where every prediction is shown, however few noisy counts bear it out.
+    monkeypatch.setattr("penstock.mechanisms.filter._evidence", lambda noisy, state: 1.0)
     actual = error(few).mean()
     assert actual < 0.45
     # What stands out is believed at once: everybody is gone for one hour.
@@ -106,6 +108,41 @@ def test_noise_in_the_total_is_not_taken_for_an_error_that_all_cells_share(monke
     # Where every total counts as standing out, few are seen as many.
     monkeypatch.setattr("penstock.mechanisms.filter.JUMP", -1e6)
     assert error(few).mean() > 1.1 * actual
+
+
+def test_what_may_be_noise_alone_is_released_as_zero_and_what_is_clear_is_not():
+    rng = np.random.default_rng(6)
+    rates = np.where(np.arange(N_CELLS) == 0, 30.0, 0.1)
+    few, one_busy = rng.poisson(0.1, (4, 168, N_CELLS)), rng.poisson(rates, (4, 168, N_CELLS))
+
+    values = filtered(few, READERS["gaussian"])[0]
+    assert np.abs(values - few).mean() < 1.3 * few.mean()  # false alarms are the rest
+    values = filtered(one_busy, READERS["gaussian"])[0]
+    assert np.abs(values - one_busy)[:, 24:, 0].mean() < 10.0
+    assert np.abs(values - one_busy)[..., 1:].mean() < 1.2 * one_busy[..., 1:].mean()
+
+
+def test_a_prediction_counts_by_how_clearly_the_mean_of_all_counts_or_of_the_cell_is_above_noise():
+    state = {"means": np.array([[3.0, 0.0, 0.0, 0.0]]), "variances": np.array([[3.0, 1.0, 1.0, 1.0]])}
+    noisy = Noisy(np.array([9.0, 0.0, 0.0, 99.0]), np.array([3.0, 1.0, 1.0, 1.0]), np.array([True, True, True, False]))
+    # By cell: totals 4 of precision 2/3 (24 half squares above 0), else 0; of all 4 of precision 17/3.
+    expected = 1.0 / (1.0 + np.exp((16.0 - np.array([24.0, 48.0 / 17.0, 48.0 / 17.0, 48.0 / 17.0])) / 2.0))
+    np.testing.assert_allclose(_evidence(noisy, state), expected, rtol=1e-12)
+    assert _evidence(noisy, state | {"profile": np.zeros((1, 4))}).tolist() == [1.0] * 4
+
+
+def test_an_event_in_a_city_of_few_people_is_no_sign_of_an_error_in_all_cells(monkeypatch):
+    counts = np.random.default_rng(8).poisson(0.4, (4, 168, N_CELLS))
+    at = slice(None), np.arange(40, 168, 24), np.arange(6) * 7
+    counts[at] += 200
+
+    def is_shown():
+        """Whether each event is nearer to the count than to none of it."""
+        return filtered(counts, get("laplace")(epsilon=0.25))[0][at] > 100
+
+    assert is_shown().all()
+    monkeypatch.setattr("penstock.mechanisms.filter.MOST_IN_JUMP", 1e9)
+    assert is_shown().mean() < 0.9
 
 
 def test_without_a_publication_the_prediction_stands_and_its_doubt_grows():
@@ -265,7 +302,7 @@ def test_means_are_drawn_together_as_noise_drives_them_apart():
 
 def test_a_chain_refuses_the_state_of_an_earlier_filter():
     chain = Chain.of([READERS["gaussian"], Filter()])
-    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (9, 1)
+    assert (chain.version, Chain.of([READERS["gaussian"]]).version) == (10, 1)
     data = encode_state("chain", 1, {"means": np.zeros(2)})
     with pytest.raises(StateVersionError, match="version 1"):
         decode_state(data, "chain", chain.version)
