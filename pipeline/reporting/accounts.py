@@ -232,6 +232,7 @@ def _chart(
         "title": title,
         "accountant": panel[0][1]["accountant"][0],
         "unit": " / ".join(units),
+        "share": all(is_share("", unit) for unit in units),
         "note": known.note,
         "end": end,
         "adjacency": list(compared)[:4],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import over_time, unbounded
 from penstock.pipeline.output.cells import CELLS
-from penstock.pipeline.output.loss import DELTA, VERY_WEAK, caution, even_odds
+from penstock.pipeline.output.loss import DELTA, caution
 from penstock.pipeline.output.maps import OUTLINES
 from penstock.pipeline.reporting import summary
 from penstock.pipeline.reporting.accounts import treatment
@@ -44,15 +43,11 @@ def statement(run: Run) -> str:
     """Render the statement from the published files as a page without scripts, ready to be printed and signed."""
     public, losses = run.public, run.losses
     steps = public["guarantee"]
-    is_bounded = losses is not None and not math.isinf(losses["release"])
-    delta = losses.get("delta") if losses else None
     folder = run.folder / "public"
     digests = list[tuple[str, str]]()
     for path in (folder / name for name in SIGNED if (folder / name).is_file()):
         with path.open("rb") as file:
             digests.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
-    by_one = "By one release" if run.traces is None else "By one point"
-    periods = {"release": by_one, "day": "By a day", "run": "By the whole run"}
     return document(
         "statement.html",
         f"{public['name']} · statement for the data-protection officer",
@@ -73,13 +68,13 @@ def statement(run: Run) -> str:
         without_promise=", ".join(step["mechanism"] for step in steps if not summary.promises(step)),
         lateness_reason=summary.lateness_reason(run),
         bounds=_bounds(run),
-        lost=[_loss_row(label, losses[name]) for name, label in periods.items()] if losses and is_bounded else [],
-        at_delta="" if delta is None else f", at δ = {delta:g}: with that chance a loss may be larger",
+        lost=summary.loss_table(run),
+        columns=summary.LOSS_COLUMNS,
         series=_series(public.get("ledger_series")),
         books=[
             (
                 f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
-                f"{number(figure.value)} {figure.unit}",
+                f"{number(figure.value, 3)} {figure.unit}",
                 summary.neighbours_in_words(figure, run.configuration),
                 "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
                 "final" if figure.final else "provisional",
@@ -138,12 +133,6 @@ def _landmarks(run: Run) -> str:
 # 2. Lost.
 
 
-def _loss_row(label: str, epsilon: float) -> tuple[str, ...]:
-    """Return a row for the table of privacy losses: a label, the value of ε, and ε expressed as odds."""
-    factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
-    return label, number(epsilon), factor, even_odds(epsilon)
-
-
 def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the total privacy cost of all runs on the ledger, as ε and as odds, or None if no total is published."""
     if series is None:
@@ -155,5 +144,5 @@ def _series(series: dict[str, Any] | None) -> dict[str, Any] | None:
         amounts = {label: epsilon_at(measure, amount, DELTA) for label, amount in amounts.items()}
     return {
         "at_delta": "" if measure == EPSILON else f", at δ = {DELTA:g}: with that chance a loss may be larger",
-        "rows": [_loss_row(label, maximum) for label, maximum in amounts.items()],
+        "rows": [summary.loss_row(label, maximum) for label, maximum in amounts.items()],
     }

@@ -16,7 +16,7 @@ from penstock.pipeline import atomic
 from penstock.pipeline.output.cells import cell_names, read_cells, rings_of
 from penstock.pipeline.output.maps import read_outlines
 from penstock.pipeline.reporting import summary
-from penstock.pipeline.reporting.accounts import charts, metric_words, smallest_is_worst, treatment
+from penstock.pipeline.reporting.accounts import charts, is_share, metric_words, smallest_is_worst, treatment
 from penstock.pipeline.reporting.data import Run, ShownCounts
 from penstock.pipeline.reporting.experiment import ExperimentFolder, choice_section, frontier, is_experiment
 from penstock.pipeline.reporting.glossary import terms_of
@@ -90,6 +90,7 @@ def run_page(run: Run, live: bool = False) -> str:
         notices=summary.warnings(run),
         details=summary.details(run),
         headlines=summary.headlines(run),
+        losses=summary.loss_table(run),
         people=_people_table(run),
         figures=summary.figures_table(run),
         provenance=summary.provenance(run),
@@ -123,7 +124,9 @@ def _utility_charts(run: Run, utility: pl.DataFrame, counts: ShownCounts) -> lis
         values[np.searchsorted(windows, group["window"])] = group["value"]
         title, unit, note = metric_words(str(metric), run.counted)
         line = {"name": metric, "label": title, "value": pack(values)}
-        made.append({"id": f"utility-{metric}", "title": title, "unit": unit, "note": note, "lines": [line]})
+        how = {"share": is_share(str(metric)), "people": unit == run.counted}
+        about = {"id": f"utility-{metric}", "title": title, "unit": unit, "note": note, "lines": [line]}
+        made.append(about | how)
     return made
 
 
@@ -134,7 +137,7 @@ def _cell_metrics(utility: pl.DataFrame, counts: ShownCounts) -> list[dict[str, 
     for (metric,), group in rows.group_by("metric", maintain_order=True):
         values = dict(zip(group["scope"].str.slice(5), group["value"]))
         by_cell = pack([values.get(cell, np.nan) for cell in counts.cells])
-        metrics.append({"name": metric_words(str(metric))[0], "value": by_cell})
+        metrics.append({"name": metric_words(str(metric))[0], "value": by_cell, "share": is_share(str(metric))})
     return metrics
 
 

@@ -92,9 +92,30 @@ def details(run: Run) -> list[Paragraph]:
     """Describe the accuracy, the guarantee and the privacy cost to one person. Works with any accountant."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
-    against = "Against someone who sees all releases and knows everything but this person's events."
-    losses = run.losses and [(losses_in_words(run.losses, ONE[run.counted]), against)]
-    return [*([(verdict_line, "")] if verdict_line else []), *_guarantees(run), *(losses or [])]
+    unbounded_loss = [(losses_in_words(run.losses), "")] if run.losses and math.isinf(run.losses["release"]) else []
+    return [*([(verdict_line, "")] if verdict_line else []), *_guarantees(run), *unbounded_loss]
+
+
+#: Headings of the rows of `loss_row`.
+LOSS_COLUMNS = ["Lost", "Loss (ε in nats)", "Odds change at most by", "Even odds (50 %) become at most"]
+
+
+def loss_row(label: str, epsilon: float) -> tuple[str, ...]:
+    """Return a row of a privacy-loss table: label, ε, and ε as odds."""
+    factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
+    return label, short(epsilon), factor, even_odds(epsilon)
+
+
+def loss_table(run: Run) -> Table | None:
+    """Return the table of what one person can lose by a release, a day and the run, or None without a bound."""
+    losses = run.losses
+    if not losses or math.isinf(losses["release"]):
+        return None
+    labels = {"release": "By one release" if run.traces is None else "By one point", "day": "By a day"}
+    labels["run"] = "By the whole run"
+    at_delta = f", at δ = {losses['delta']:g}: with that chance a loss may be larger" if "delta" in losses else ""
+    caption = f"The most that one {ONE[run.counted]} can lose (sums of the published charges{at_delta})"
+    return Table(LOSS_COLUMNS, [loss_row(label, losses[name]) for name, label in labels.items()], caption)
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
@@ -454,10 +475,10 @@ def figures_table(run: Run) -> Table:
         [
             figure.accountant,
             treatment(figure.accountant).label(figure.name),
-            (number(figure.value), figure.value),
+            (number(figure.value, 3), figure.value),
             figure.unit,
             "whole run" if figure.window is None else f"window {figure.window:,}",
-            "" if figure.high is None else f"{number(figure.low)} to {number(figure.high)}",
+            "" if figure.high is None else f"{number(figure.low, 3)} to {number(figure.high, 3)}",
             f"{figure.n_subjects:,}",
             neighbours_in_words(figure, run.configuration),
             "final" if figure.final else "provisional",

@@ -16,14 +16,20 @@ function make(node, attributes, children) {
 const html = (name, attributes, ...children) => make(document.createElement(name), attributes, children);
 const svg = (name, attributes, ...children) => make(document.createElementNS(SVG, name), attributes, children);
 
-function short(value) {
+function short(value, digits = 3) {
   if (value === null || Number.isNaN(value)) return "–";
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
   const size = Math.abs(value);
   if (size < 1e-12) return "0";
   if (size >= 1e6 || size < 1e-4) return value.toExponential(2).replace("e+", "e").replace(/-/g, "−");
-  const digits = size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 4;
-  return value.toLocaleString("en", { maximumFractionDigits: digits }).replace("-", "−");
+  const rounded = size >= 100 ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: digits };
+  return value.toLocaleString("en", rounded).replace("-", "−");
+}
+
+// A value as its measure is said: a share in percent, whole ones from ten on; people to two digits.
+function said({ share, people }, value) {
+  if (!share || !Number.isFinite(value)) return short(value, people ? 2 : 3);
+  return `${short(Math.abs(value) < 0.1 ? 100 * value : Math.round(100 * value), 2)} %`;
 }
 
 // 32-bit numbers carry seven digits; what follows them is not data.
@@ -50,6 +56,8 @@ const plainButton = (label, name, act) => html("button", { type: "button", class
 
 const csvButton = (title, act) =>
   html("button", { type: "button", class: "plain download", "aria-label": `Download the data of ${title} as CSV`, onclick: act }, "CSV");
+
+const PEOPLE = { people: true };
 
 function niceTicks(low, high, count) {
   const rough = (high - low) / count || 1;

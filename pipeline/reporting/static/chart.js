@@ -3,7 +3,7 @@
 const HEIGHT = 200, LEFT = 46, RIGHT = 8, TOP = 8, BOTTOM = 22;
 
 class Chart {
-  // about: {title, unit, note, lines: [{label, value, low, high, quantiles, hidden, dots}], rules, domain, style, tools}
+  // about: {title, unit, note, lines: [{label, value, low, high, quantiles, hidden, dots}], rules, domain, style, tools, share, people}
   constructor(axis, about) {
     this.axis = axis;
     this.about = { rules: [], domain: null, style: "line", note: "", ...about };
@@ -128,7 +128,7 @@ class Chart {
     const bottom = HEIGHT - BOTTOM;
     const lines = this.ticks.flatMap((tick) => [
       svg("line", { class: tick === 0 ? "axis" : "grid", x1: LEFT, x2: width - RIGHT, y1: this.y(tick), y2: this.y(tick) }),
-      svg("text", { x: LEFT - 8, y: this.y(tick) + 4, "text-anchor": "end" }, short(tick)),
+      svg("text", { x: LEFT - 8, y: this.y(tick) + 4, "text-anchor": "end" }, said({ share: this.about.share }, tick)),
     ]);
     const times = this.axis.ticks(width - LEFT - RIGHT).flatMap(({ time, label }) => {
       const x = this.x(time);
@@ -150,7 +150,7 @@ class Chart {
     const y = (rule) => this.y(rule.value);
     return this.about.rules.filter((rule) => Number.isFinite(rule.value)).flatMap((rule) => [
       svg("line", { class: "rule", x1: LEFT, x2: this.width - RIGHT, y1: y(rule), y2: y(rule) }),
-      svg("text", { class: "rule-label", x: this.width - RIGHT, y: y(rule) - 4, "text-anchor": "end" }, `${rule.label} ${short(rule.value)}`),
+      svg("text", { class: "rule-label", x: this.width - RIGHT, y: y(rule) - 4, "text-anchor": "end" }, `${rule.label} ${said(this.about, rule.value)}`),
     ]);
   }
 
@@ -175,7 +175,7 @@ class Chart {
 
   point() {
     const { counts, at, from, until } = this.axis;
-    this.lines.forEach((line) => { line.now.textContent = short(line.value[at]); });
+    this.lines.forEach((line) => { line.now.textContent = said(this.about, line.value[at]); });
     if (!this.pointer) return;
     const time = counts.middle[at];
     if (time < from || time > until) { this.pointer.replaceChildren(); return; }
@@ -197,7 +197,7 @@ class Chart {
     const lines = this.visible().map((line) => {
       let low = Infinity, high = -Infinity;
       for (let i = this.first; i <= this.last; i++) if (!Number.isNaN(line.value[i])) { low = Math.min(low, line.value[i]); high = Math.max(high, line.value[i]); }
-      return high >= low ? `${line.label} from ${short(low)} to ${short(high)}` : `${line.label}: no values`;
+      return high >= low ? `${line.label} from ${said(this.about, low)} to ${said(this.about, high)}` : `${line.label}: no values`;
     });
     return `${this.about.title}${this.about.unit ? ` in ${this.about.unit}` : ""}, ${axis.says(this.first)} to ${axis.says(this.last)}: ${lines.join("; ")}.`;
   }

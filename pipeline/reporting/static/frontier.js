@@ -23,11 +23,6 @@ function scaleOf(values, from, to) {
   return { at, ticks: isLog ? decades() : niceTicks(low, high, 6).filter((v) => v <= high) };
 }
 
-// A share in percent, whole ones from ten on.
-function said(measure, value) {
-  if (!measure.share || !Number.isFinite(value)) return short(value);
-  return `${short(Math.abs(value) < 0.1 ? 100 * value : Math.round(100 * value))} %`;
-}
 const verdictOn = ({ allowed, best }, at) => (best[at] ? "best of those that keep every limit" : allowed[at] ? "keeps every limit" : "breaks a limit");
 
 function saveSettings({ measures, settings, allowed, best }) {

@@ -19,7 +19,7 @@ function countChart(axis) {
   const unit = () => `${counts.counted} in ${axis.cell >= 0 ? counts.cells[axis.cell] : "all cells together"}`;
   chooser.value = axis.cell;
   const chart = new Chart(axis, {
-    id: "counts", title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
+    id: "counts", people: true, title: counts.truth ? "True and released counts" : "Released counts", unit: unit(), lines: lines(), tools: [chooser],
     note: "Shaded columns are landmarks. For a single cell the band holds 95 % of the noise; after a filter, 95 % of what the count may be." + (counts.alarm ? ` A dot is a count that is ${UNUSUAL}: neither the prediction nor the noise explains it, and the release follows it.` : "") + " Drag to zoom, click to look at a window, double-click to see all.",
   });
   axis.on("cell", () => { chooser.value = axis.cell; chart.setLines(lines(), unit()); });
@@ -72,7 +72,7 @@ function explore(place, data) {
   const chart = countChart(axis);
   const charts = [chart];
   if (counts.truth) {
-    charts.push(new Chart(axis, { id: "error", title: "Error", unit: `${counts.counted} a cell, mean absolute`, lines: [{ label: "mean absolute error", value: counts.errors() }] }));
+    charts.push(new Chart(axis, { id: "error", people: true, title: "Error", unit: `${counts.counted} a cell, mean absolute`, lines: [{ label: "mean absolute error", value: counts.errors() }] }));
   }
   charts.push(...data.utility.map((about) => new Chart(axis, about)));
   const books = data.accounts.map((about) => new Chart(axis, about));

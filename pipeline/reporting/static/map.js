@@ -83,12 +83,12 @@ class CellMap {
       const value = this.valueOf(cell);
       const unusual = !this.averaged && this.about.marked?.(this.axis.at, cell);
       node.setAttribute("class", `cell ${this.step(value)}${cell === this.axis.cell ? " chosen" : ""}${unusual ? " unusual" : ""}`);
-      this.titles[cell].textContent = `${this.axis.counts.cells[cell]}: ${short(value)}${unusual ? `, ${UNUSUAL}` : ""}`;
+      this.titles[cell].textContent = `${this.axis.counts.cells[cell]}: ${said(PEOPLE, value)}${unusual ? `, ${UNUSUAL}` : ""}`;
       if (value < low) low = value;
       if (value > high) high = value;
     });
     const what = this.averaged ? "mean over the stretch shown" : this.axis.says(this.axis.at);
-    const range = high > low ? `${short(low)} to ${short(high)}` : high === low ? `${short(low)} in every cell` : "no values";
+    const range = high > low ? `${said(PEOPLE, low)} to ${said(PEOPLE, high)}` : high === low ? `${said(PEOPLE, low)} in every cell` : "no values";
     this.flat = high > low ? null : range;
     this.drawing.setAttribute("aria-label", `Map of the cells, ${this.about.title}, ${what}: ${range} ${this.about.unit}.`);
     this.mark();
@@ -100,7 +100,7 @@ class CellMap {
     // What is drawn last lies on top, with its whole outline.
     if (cell >= 0 && this.cells[cell]) this.drawing.insertBefore(this.cells[cell], this.outlines);
     // The value first: a long name may be cut off.
-    this.now.textContent = this.flat ?? (cell >= 0 ? `${short(this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit);
+    this.now.textContent = this.flat ?? (cell >= 0 ? `${said(PEOPLE, this.valueOf(cell))} in ${counts.cells[cell]}` : this.about.unit);
   }
 
   scale() {
@@ -116,7 +116,7 @@ class CellMap {
     const isClosed = most > edges.at(-1), room = isClosed ? 240 - 30 : 240;
     const labels = edges.map((value, i) => (place(i) % every || (i + 1) * wide > room ? null : svg("text", { x: (i + 1) * wide, y: 24, "text-anchor": "middle" }, short(value))));
     if (isClosed) labels.push(svg("text", { x: 240, y: 24, "text-anchor": "end" }, short(Math.round(most))));
-    const said = `Colours change at ${edges.map(short).join(", ")}${isClosed ? `, up to ${short(Math.round(most))}` : ""}`;
+    const said = `Colours change at ${edges.map((value) => short(value)).join(", ")}${isClosed ? `, up to ${short(Math.round(most))}` : ""}`;
     return svg("svg", { class: "scale", viewBox: "0 0 240 30", role: "img", "aria-label": said }, ...steps, ...labels);
   }
 

@@ -31,10 +31,10 @@ function sortRows(table, column, upwards) {
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
-// columns: [{title, number}]; rows: arrays of text, number or node
+// columns: [{title, number, share, people}]; rows: arrays of text, number or node
 function buildTable(caption, columns, rows) {
   const body = rows.map((row) => html("tr", {}, ...row.map((value, i) =>
-    columns[i].number ? html("td", { class: "number", "data-value": value }, short(value)) : html("td", {}, value))));
+    columns[i].number ? html("td", { class: "number", "data-value": value }, said(columns[i], value)) : html("td", {}, value))));
   const table = html("table", { class: "sortable" },
     html("caption", {}, caption),
     html("thead", {}, html("tr", {}, ...columns.map((column) => html("th", { scope: "col" }, column.title)))),
@@ -57,8 +57,8 @@ function windowsTable(axis) {
   const truth = counts.truth && counts.along(counts.truth, -1);
   const errors = counts.truth && counts.errors();
   const columns = [
-    { title: "Window", number: true }, { title: "Begins" }, { title: "Landmark" }, { title: "Action" }, { title: "Charge, ε (nats)", number: true }, { title: "Released", number: true },
-    ...(truth ? [{ title: "True", number: true }, { title: "Mean error a cell", number: true }] : [])];
+    { title: "Window", number: true }, { title: "Begins" }, { title: "Landmark" }, { title: "Action" }, { title: "Charge, ε (nats)", number: true }, { title: "Released", number: true, people: true },
+    ...(truth ? [{ title: "True", number: true, people: true }, { title: "Mean error a cell", number: true, people: true }] : [])];
   const row = (i, time) => [counts.window[i], time, counts.landmark[i] ? "landmark" : "", counts.actions[counts.action[i]], counts.epsilon[i], released[i], ...(truth ? [truth[i], errors[i]] : [])];
   const all = Array.from({ length: counts.nWindows }, (_, i) => i);
   return lazyTable(`All windows (${counts.nWindows.toLocaleString("en")})`,
@@ -72,7 +72,7 @@ function cellsTable(axis, metrics) {
     const values = counts.along(matrix, cell).filter((v) => !Number.isNaN(v));
     return values.reduce((a, b) => a + b, 0) / values.length;
   };
-  const columns = [{ title: "Cell" }, { title: "Mean released", number: true }, ...(counts.truth ? [{ title: "Mean true", number: true }] : []), ...metrics.map((m) => ({ title: m.name, number: true }))];
+  const columns = [{ title: "Cell" }, { title: "Mean released", number: true, people: true }, ...(counts.truth ? [{ title: "Mean true", number: true, people: true }] : []), ...metrics.map((m) => ({ title: m.name, number: true, share: m.share }))];
   const rows = () => counts.cells.map((name, cell) => [name, mean(counts.released, cell), ...(counts.truth ? [mean(counts.truth, cell)] : []), ...metrics.map((m) => m.value[cell])]);
   const make = () => buildTable("Each cell over the whole run", columns, rows().map(([name, ...rest], cell) =>
     [html("button", { type: "button", onclick: () => axis.choose(cell) }, name), ...rest]));

@@ -21,6 +21,7 @@ from penstock.mechanisms.core.unit import Unit
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.tables import RELEASES, TRUTH
 from penstock.pipeline.reporting.accounts import figures
+from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.markup import pack
 from penstock.pipeline.reporting.page import write_report
 from tests.tools.report_pages import Text, data, page, warnings_of
@@ -44,6 +45,9 @@ def test_a_run_writes_its_report(small_run):
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0, 1, 0, 0]
     words = Text(text).text
     assert "2 rows = 2 used + 0 late" in words
+    losses = "By one release 1 × 2.72 73 % By a day 6 × 403 99.8 % By the whole run 6 × 403 99.8 %"
+    assert losses in words
+    assert losses in Text(write_statement(result.folder).read_text(encoding="utf-8")).text
     assert "ε-differential privacy per budget period, with ε = 3 nats" in words
     assert "unfit for publication" in words
 

@@ -164,6 +164,13 @@ def test_every_window_cell_and_landmark_has_its_mark(page):
     assert len(page.find("[data-chart^='reconstruction'] path.band")) == 2
 
 
+def test_values_are_said_as_their_measure_is(page):
+    cases = [({}, 34.31), ({"people": True}, 34.31), ({"people": True}, 1234.4), ({"share": True}, 0.1249)]
+    cases += [({"share": True}, 0.0123), ({"people": True}, 4.285), ({}, 0.09852)]
+    told = page.run("return arguments[0].map(([how, value]) => said(how, value))", cases)
+    assert told == ["34.3", "34", "1,234", "12 %", "1.2 %", "4.3", "0.0985"]
+
+
 def test_stacked_amounts_add_up(page):
     tops = page.run(
         "return [...document.querySelectorAll(`[data-chart='landmark_budget-Budget'] svg.chart path.line`)]"
