@@ -56,14 +56,14 @@ class Chain(Mechanism):
         """Arrange steps into a chain (raw if no step reads counts). Raise `ParameterError` if any step is misplaced."""
         for position, advice in misplaced(steps):
             raise ParameterError(f"mechanism[{position}]", MECHANISMS.name_of(type(steps[position])), advice)
-        on_events = [step for step in steps if isinstance(step, EventStep)]
-        return cls(
-            reader=next((step for step in steps if isinstance(step, Mechanism)), Raw()),
-            after=tuple(step for step in steps if isinstance(step, Postprocess)),
-            sampling=next((step for step in on_events if isinstance(step, Sampling)), None),
-            spatial=next((step for step in on_events if isinstance(step, SpatialGeneralization)), None),
-            temporal=next((step for step in on_events if isinstance(step, TemporalGeneralization)), None),
-            event_steps=tuple(step for step in on_events if not isinstance(step, Generalization)),
+        spatial, temporal, sampling = (next(iter(_of_kind(steps, kind)), None) for kind in EVENT_STEPS)
+        return (cls if temporal is None else LongerChain)(
+            reader=next(iter(_of_kind(steps, Mechanism)), Raw()),
+            after=tuple(_of_kind(steps, Postprocess)),
+            sampling=sampling,
+            spatial=spatial,
+            temporal=temporal,
+            event_steps=tuple(step for step in _of_kind(steps, EventStep) if not isinstance(step, Generalization)),
             groups=groups,
         )
 
@@ -80,7 +80,7 @@ class Chain(Mechanism):
     @property
     def together(self) -> int:
         """The number of windows merged into one for counting."""
-        return self.temporal.windows if self.temporal else 1
+        return 1
 
     @property
     def unit_windows(self) -> int:
@@ -89,16 +89,8 @@ class Chain(Mechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The reading step's guarantee, restated for the original windows if windows are merged."""
-        promised, length = self.reader.guarantee, self.reader.unit.length
-        if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
-            return promised
-        if length == 1:
-            return replace(promised, unit=Unit.block(self.together))
-        # No stretch of so many windows meets more than w of the longer ones. Where it holds only a part of one, other
-        # events of the person may be counted in its place, at the price of a replacement.
-        unit, factor = Unit.stretch((length - 1) * self.together + 1), price_of_replacement(promised.measure or "")
-        return replace(promised, unit=unit, amount=None if promised.amount is None else factor * promised.amount)
+        """The reading step's guarantee."""
+        return self.reader.guarantee
 
     @property
     def simple(self) -> bool:
@@ -112,47 +104,30 @@ class Chain(Mechanism):
 
     def coarse(self, facts: Facts) -> Facts:
         """Convert the run's `Facts` to coarse windows and cells for the reading step."""
-        if self.groups is not None:
-            facts = replace(facts, n_cells=int(self.groups.max()) + 1)
-        if self.temporal:
-            n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
-            facts = replace(facts, n_windows=n_windows, landmarks=(), budget_period=None)
-        return facts
+        return facts if self.groups is None else replace(facts, n_cells=int(self.groups.max()) + 1)
 
     def start(self, facts: Facts) -> State:
-        """Return the initial state of every step that processes counts, and an empty merged window."""
+        """Return the initial state of every step that processes counts."""
         state = nested("reader", self.reader.start(self.coarse(facts)))
-        shown = replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together))
         for number, step in enumerate(self.after):
-            state |= nested(f"after{number}", step.start(shown))
-        if self.temporal:
-            length = np.full(facts.shape, facts.n_windows or 0, np.int64)
-            state |= waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
+            state |= nested(f"after{number}", step.start(facts))
         return state
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Run the reading step and copy its releases to every cell and window that they cover."""
-        # `counts` hold the coarse count in every cell of its group, and in every window of a longer one. All sensors
-        # are active where people are generalized.
-        if self.temporal:
-            row = (window.index - 1) % self.together
-            begin = window.start if row == 0 else int(np.max(state["begin"]))
-            state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}
-            if row < self.together - 1 and window.index != int(np.max(state["n_windows"])):
-                return [], state
+        """Run the reading step and copy its releases to every cell that they cover."""
+        # `counts` hold the coarse count in every cell of its group; all sensors are active there.
         coarse = counts
         if self.groups is not None:
             coarse = counts[..., np.unique(self.groups, return_index=True)[1]]
-        made, reader = self.reader.step(self._coarse(window, state), coarse, part("reader", state), noise)
+            window = replace(window, active=None)
+        made, reader = self.reader.step(window, coarse, part("reader", state), noise)
         state = state | nested("reader", reader)
         releases: list[Release] = []
         for release in made:
             check_values(self.reader, ("step",), release, coarse.shape)
             dated = replace(release, day_type=window.day_type, time_of_day=window.time_of_day)
             shown, state = self._process(self._in_cells(dated), state)
-            releases += self._in_windows(shown, state)
-        if self.temporal:
-            state = state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}
+            releases.append(shown)
         return releases, state
 
     def finish(self, state: State, noise: Noise) -> list[Release]:
@@ -172,25 +147,10 @@ class Chain(Mechanism):
         return {name: array for name, array in state.items() if not name.startswith("after")}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return the reading step's worst-case charge, which is due at the start of a merged window."""
-        if self.temporal and int(np.max(state["block_first"])):
-            return ()
-        worst = self.reader.worst_charge(self._coarse(window, state), part("reader", state))
-        worst = self._amplify(worst)
-        if self.temporal is None:
-            return worst
-        last = window.index + self.together - 1
-        return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
-
-    def _coarse(self, window: Window, state: State) -> Window:
-        """Return the coarse window that the reading step sees, with every group of cells active."""
+        """Return the reading step's worst-case charge."""
         if self.groups is not None:
             window = replace(window, active=None)
-        if self.temporal is None:
-            return window
-        index = (window.index - 1) // self.together + 1
-        begin = int(np.max(state["begin"])) if int(np.max(state["block_first"])) else window.start
-        return replace(window, index=index, start=begin, active=None, landmark=False)
+        return self._amplify(self.reader.worst_charge(window, part("reader", state)))
 
     def _in_cells(self, release: Release) -> Release:
         """Expand a release from groups of cells to individual cells."""
@@ -220,10 +180,68 @@ class Chain(Mechanism):
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 
+
+@dataclass(frozen=True, kw_only=True)
+class LongerChain(Chain):
+    """A chain on longer windows: steps on counts take one step for each, whose releases cover its original windows."""
+
+    temporal: TemporalGeneralization
+
+    @property
+    def together(self) -> int:
+        """The number of windows merged into one for counting."""
+        return self.temporal.windows
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The reading step's guarantee, restated for the original windows."""
+        promised, length = self.reader.guarantee, self.reader.unit.length
+        if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
+            return promised
+        if length == 1:
+            return replace(promised, unit=Unit.block(self.together))
+        # No stretch of so many windows meets more than w of the longer ones. Where it holds only a part of one, other
+        # events of the person may be counted in its place, at the price of a replacement.
+        unit, factor = Unit.stretch((length - 1) * self.together + 1), price_of_replacement(promised.measure or "")
+        return replace(promised, unit=unit, amount=None if promised.amount is None else factor * promised.amount)
+
+    def coarse(self, facts: Facts) -> Facts:
+        """Convert the run's `Facts` to coarse windows and cells for the reading step."""
+        n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
+        return replace(super().coarse(facts), n_windows=n_windows, landmarks=(), budget_period=None)
+
+    def start(self, facts: Facts) -> State:
+        """Return the initial state of every step that processes counts, and an empty merged window."""
+        state = super().start(replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together)))
+        length = np.full(facts.shape, facts.n_windows or 0, np.int64)
+        return state | waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
+
+    def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
+        """Wait for the last of the merged windows, whose counts are those of all, and release them together."""
+        row = (window.index - 1) % self.together
+        begin = window.start if row == 0 else int(np.max(state["begin"]))
+        state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}
+        if row < self.together - 1 and window.index != int(np.max(state["n_windows"])):
+            return [], state
+        made, state = super().step(self._longer(window, state), counts, state, noise)
+        releases = [one for release in made for one in self._in_windows(release, state)]
+        return releases, state | {name: np.zeros_like(state[name]) for name in state if name.startswith("block_")}
+
+    def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
+        """Return the reading step's worst-case charge, which is due at the start of a merged window."""
+        if int(np.max(state["block_first"])):
+            return ()
+        worst, last = super().worst_charge(self._longer(window, state), state), window.index + self.together - 1
+        return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
+
+    def _longer(self, window: Window, state: State) -> Window:
+        """Return the longer window that the steps on counts see."""
+        index = (window.index - 1) // self.together + 1
+        begin = int(np.max(state["begin"])) if int(np.max(state["block_first"])) else window.start
+        return replace(window, index=index, start=begin, active=None, landmark=False)
+
     def _in_windows(self, release: Release, state: State) -> list[Release]:
         """Expand a merged window's release to one release per original window."""
-        if self.temporal is None:
-            return [release]
         first, last = (int(np.max(state[name])) for name in ("block_first", "block_last"))
         rows = np.repeat(np.asarray(release.values)[..., None, :], last - first + 1, axis=-2)
         kept = ("action", "noise", "scale", "standard_deviation", "alarm")
@@ -271,7 +289,7 @@ def misplaced(steps: Sequence[ChainStep]) -> Iterator[tuple[int, str]]:
                 yield position, advice
         elif isinstance(step, Mechanism) and reader is None:
             reader = step
-            if any(isinstance(earlier, Postprocess) for earlier in before):
+            if _of_kind(before, Postprocess):
                 yield position, f"before {_name(before[-1])}, which works on what it releases"
             yield from ((position, advice) for advice in _unreadable_input(step, before))
         elif reader is not None:
@@ -298,15 +316,19 @@ def _weighting_advice(reader: Mechanism | None, before: Sequence[ChainStep]) -> 
 
 
 def _unreadable_input(reader: Mechanism, before: Sequence[ChainStep]) -> Iterator[str]:
-    longer = any(isinstance(step, TemporalGeneralization) for step in before)
+    longer = _of_kind(before, TemporalGeneralization)
     if longer and (isinstance(reader, BlockMechanism) or reader.unit.has_periods):
         yield "a mechanism of single windows after temporal_generalization (or set windows.size to the longer window)"
     if longer and isinstance(reader, Schedule) and reader.query_budget and reader.guarantee.concentrated:
         # A part of a longer window counts as a replacement, at twice the ρ of Gaussian noise, but four times that of
         # the question's, which is pure.
         yield "with noise in ε, or a mechanism without dissimilarity queries, after temporal_generalization"
-    if not reader.guarantee.may_be_sampled and any(isinstance(step, Sampling) for step in before):
+    if not reader.guarantee.may_be_sampled and _of_kind(before, Sampling):
         yield "without sampling before it: one membership is in several of its counts, and nothing is claimed for that"
+
+
+def _of_kind(steps: Sequence[ChainStep], kind: type[Any]) -> list[Any]:
+    return [step for step in steps if isinstance(step, kind)]
 
 
 def _name(step: ChainStep | type[ChainStep]) -> str:
