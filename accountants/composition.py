@@ -131,14 +131,14 @@ class Composition(Accountant):
         if int(state["period"]) != window.period:
             of_period = state["recent"][state["ends"] >= window.index, 0].sum(axis=0)
         of_period = of_period + (figures if last <= (window.period_last or last) else partly)
-        totals_priced = np.array([self._price(total) for total in (*totals, of_period)])
+        priced_totals = np.array([self._price(total) for total in (*totals, of_period)])
         state = {
             "ends": ends,
             "recent": recent,
             "period": np.asarray(window.period),
             "of_period": of_period,
             "sums": state["sums"] + figures,
-            "largest": np.maximum(state["largest"], totals_priced),
+            "largest": np.maximum(state["largest"], priced_totals),
             **remember(release.charge, state["events"], int(state["n_kinds"])),
         }
         return self._rows(window.index, model, state), state

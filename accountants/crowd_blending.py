@@ -129,7 +129,7 @@ class CrowdBlending(Accountant):
         """Return the largest values over all windows, the run's total and the crowd size."""
         total = float(state["total"])
         rows = _rows(None, "event", *state["largest"].tolist())
-        rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_unit_in_words(RUN, total)))
+        rows.append(AccountRow("everybody", None, "user_epsilon", total, adjacency=_describe_unit(RUN, total)))
         if model["crowd"] is not None:
             size, epsilon = model["crowd"]
             rows += [
@@ -140,12 +140,12 @@ class CrowdBlending(Accountant):
 
 
 def _rows(window: int | None, level: str, epsilon: float, delta: float) -> Rows:
-    unit = _unit_in_words(ONE_WINDOW, epsilon) if delta == 0 else ONE_WINDOW + SAMPLED
+    unit = _describe_unit(ONE_WINDOW, epsilon) if delta == 0 else ONE_WINDOW + SAMPLED
     return [
         AccountRow("everybody", window, f"{level}_epsilon", epsilon, adjacency=unit),
         AccountRow("everybody", window, f"{level}_delta", delta, unit="probability", adjacency=unit),
     ]
 
 
-def _unit_in_words(unit: str, epsilon: float) -> str:
+def _describe_unit(unit: str, epsilon: float) -> str:
     return unit if epsilon < np.inf else f"{unit}; no differential privacy guarantee"

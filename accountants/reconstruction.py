@@ -36,7 +36,7 @@ from penstock.accountants.inference.places import ReleaseForecast, Releasing
 from penstock.accountants.inference.running import TargetFilters, target_filters
 from penstock.accountants.inference.success_bounds import advantage_upper_bound, success_upper_bound
 from penstock.accountants.inference.success_prior import max_ball_probability
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets, with_known_people
 from penstock.accountants.markov import MarkovPrior, chain_prior, spectral_gap, trajectory_entropy
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
@@ -147,7 +147,7 @@ class Reconstruction(Accountant):
     def prepare(self, training: Training | None) -> Mapping[str, Any]:
         """Choose targets and build their priors."""
         known = known_targets(self.prior, self.targets, self.seed, training)
-        known = knowing_a_share(known, self.prior, self.known, self.seed, training)
+        known = with_known_people(known, self.prior, self.known, self.seed, training)
         return {"targets": known.watched, "known": known}
 
     def shards(self, prepared: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, ...]:

@@ -15,7 +15,7 @@ from penstock.evaluation.attacks.defenses import Defense
 from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.attacks.priors import Known, Period
 from penstock.evaluation.attacks.user_space import checked_binary
-from penstock.evaluation.metrics import Axes, entropies, turned
+from penstock.evaluation.metrics import Axes, entropies, reorient
 from penstock.mechanisms.core.plugin import ParameterError
 
 Array = NDArray[np.float64]
@@ -82,7 +82,7 @@ def membership_auc(
     True
     """
     game = MembershipGame(
-        *turned(axes, binary),
+        *reorient(axes, binary),
         prior=prior,
         group_size=group_size,
         known=known,
@@ -128,7 +128,7 @@ def mobility_features(binary: NDArray[Any], weekend: NDArray[Any], *, axes: Axes
     >>> features["events"], features["cells_per_window"], features["unicity"]
     (array([3., 1.]), array([1.5, 1. ]), array([0.66666667, 0.33333333]))
     """
-    presence = checked_binary(*turned(axes, binary))
+    presence = checked_binary(*reorient(axes, binary))
     weekend = np.asarray(weekend)
     if weekend.shape != presence.shape[1:2] or weekend.dtype != bool:
         raise ParameterError("weekend", weekend.shape, f"a boolean mask over the {presence.shape[1]} windows")

@@ -187,7 +187,7 @@ def metric(
     if scope not in get_args(Scope):
         raise ParameterError("scope", scope, f"one of {', '.join(get_args(Scope))}")
 
-    def enter(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
+    def register(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
         """Register the function under the metric's name."""
 
         @wraps(values)
@@ -195,7 +195,7 @@ def metric(
             truth: ArrayLike, released: ArrayLike, *options: Any, axes: Axes = "cells_windows", **named: Any
         ) -> float:
             """Return the metric's mean."""
-            return entry.mean(*turned(axes, truth, released), *options, **named)
+            return entry.mean(*reorient(axes, truth, released), *options, **named)
 
         code = getattr(values, "__code__", None)
         if name in METRICS and _is_own(METRICS[name].values) and code is not None and not _is_own(values):
@@ -204,7 +204,7 @@ def metric(
         entry = METRICS[name] = Metric(name, mean, values, scope, unit, higher_is_better, **facts)
         return mean
 
-    return enter
+    return register
 
 
 def _is_own(values: Callable[..., Array]) -> bool:
@@ -219,7 +219,7 @@ def half_width(values: NDArray[np.float64], confidence: float) -> float:
     return float(t.ppf((1 + confidence) / 2, len(values) - 1) * sem(values))
 
 
-def turned(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
+def reorient(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
     """Return arrays with axes (…, n_windows, n_cells). The last two axes are swapped if they are given as
     ``cells_windows``.
     """

@@ -174,14 +174,15 @@ class Filter(Postprocess):
         is_quiet = seen & (state["event_belief"] <= 0.5)
         for _ in range(PASSES):
             shared = noisy._replace(seen=is_quiet)
-            shifted, spread, doubt, common = _correct_common_error(predicted, known, shared, begun, state)
-            event, events = surprise.believed(shifted, spread + doubt, noisy.values, noisy.variance, seen, limit, state)
+            shifted, spread, uncertainty, common = _correct_common_error(predicted, known, shared, begun, state)
+            total = spread + uncertainty
+            event, events = surprise.believed(shifted, total, noisy.values, noisy.variance, seen, limit, state)
             is_quiet = seen & (event.belief <= 0.5)
         shared = noisy._replace(seen=is_quiet)
 
-        alone = event.spread - doubt + _time_of_day_variance(first + slot, size, seen, state)
+        alone = event.spread - uncertainty + _time_of_day_variance(first + slot, size, seen, state)
         best = posterior(
-            shifted, alone, doubt + caution, noisy, release.noise, release.scale, event, _evidence(noisy, state)
+            shifted, alone, uncertainty + caution, noisy, release.noise, release.scale, event, _evidence(noisy, state)
         )
         gain = np.where(seen, alone / (alone + noisy.variance), 0.0)
         linear = np.maximum(shifted + gain * (noisy.values - shifted), 0.0)
@@ -194,7 +195,7 @@ class Filter(Postprocess):
             alarm=event.alarm & ~inactive,
         )
         learned = common | events
-        learned |= _update(features, shifted, doubt, spread, size, level, shared, hidden, begun, state)
+        learned |= _update(features, shifted, uncertainty, spread, size, level, shared, hidden, begun, state)
         shared = noisy._replace(seen=seen & ~event.alarm)
         learned |= usual_days.learned(first + slot, shared, shifted, learned["variance"], per_day, state)
         return shown, state | learned | {
@@ -290,9 +291,9 @@ def _spread(predicted: Array, size: Array, level: NDArray[np.int64], state: Stat
     if "profile" in state:
         first = size + PROFILE_ERROR**2 * size**2
     levels = state["levels"]
-    spread, doubt = _level_variance(levels[..., 2:4, :], size, first, level)
-    single, its_doubt = _level_variance(levels[..., 4:6, :], size, first, level)
-    return spread, doubt, np.maximum(single - spread, 0.0) + np.maximum(its_doubt - doubt, 0.0)
+    spread, uncertainty = _level_variance(levels[..., 2:4, :], size, first, level)
+    single, single_uncertainty = _level_variance(levels[..., 4:6, :], size, first, level)
+    return spread, uncertainty, np.maximum(single - spread, 0.0) + np.maximum(single_uncertainty - uncertainty, 0.0)
 
 
 def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -338,16 +339,16 @@ def _correct_common_error(
     predicted: Array, spread: Array, noisy: Noisy, begun: NDArray[np.bool_], state: State
 ) -> tuple[Array, Array, Array, State]:
     """Correct predictions for the error common to all cells. Return them with both variances and the state."""
-    shift, doubt, _ = _common_error(predicted, spread, noisy, begun, state)
+    shift, uncertainty, _ = _common_error(predicted, spread, noisy, begun, state)
     # Variances are larger at once if the errors of this window clearly are.
     expected = spread + noisy.variance
     weight = noisy.seen / expected
     squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
     square = np.minimum((noisy.values - predicted * (1.0 + shift)) ** 2, MOST_IN_JUMP**2 * expected)
-    ratio = (weight**2 * spread * (square - noisy.variance + doubt)).sum(-1) / squares
+    ratio = (weight**2 * spread * (square - noisy.variance + uncertainty)).sum(-1) / squares
     spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
-    shift, doubt, common = _common_error(predicted, spread, noisy, begun, state)
-    return predicted * (1.0 + shift), spread, doubt, common
+    shift, uncertainty, common = _common_error(predicted, spread, noisy, begun, state)
+    return predicted * (1.0 + shift), spread, uncertainty, common
 
 
 def _common_error(
@@ -369,7 +370,7 @@ def _common_error(
     # A common error that stands out of the noise is believed at once.
     prior = np.maximum(learned, observed - JUMP * np.sqrt(2) * error)
     shift = np.where(begun, np.maximum(total / (precision + 1 / prior), -1.0), 0.0)
-    doubt = np.where(begun, 1 / (precision + 1 / prior), 0.0)
+    uncertainty = np.where(begun, 1 / (precision + 1 / prior), 0.0)
     # Each window counts by its precision beside the prior's: of hardly anyone nothing is learned.
     weight = np.where(begun & noisy.seen.any(-1), (COMMON_ERROR**2 / (learned + error)) ** 2, 0.0)
     fading = np.where(weight > 0, VARIANCE_FORGETTING, 1.0)
@@ -377,13 +378,13 @@ def _common_error(
         "common_errors": fading * state["common_errors"] + weight * observed,
         "common_weights": fading * state["common_weights"] + weight,
     }
-    return shift[..., None], predicted**2 * doubt[..., None], after
+    return shift[..., None], predicted**2 * uncertainty[..., None], after
 
 
 def _update(
     features: Array,
     shifted: Array,
-    doubt: Array,
+    uncertainty: Array,
     spread: Array,
     size: Array,
     level: NDArray[np.int64],
@@ -397,8 +398,8 @@ def _update(
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted
     # The more of a cell's error the common one took, the less is left to show.
-    left = np.maximum(1.0 - weight * doubt, MIN_LEFT) ** 2
-    square = np.where(begun[..., None], spread + (error**2 - noisy.variance + doubt - spread) / left, spread)
+    left = np.maximum(1.0 - weight * uncertainty, MIN_LEFT) ** 2
+    square = np.where(begun[..., None], spread + (error**2 - noisy.variance + uncertainty - spread) / left, spread)
     information = np.where(begun, 1.0, FIRST_WEIGHT)[..., None] * left * weight**2 * size
     weight = weight * begun[..., None]
     single = information * (hidden == 0)

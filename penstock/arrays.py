@@ -83,11 +83,11 @@ class Released:
         )
 
     def _repr_html_(self) -> str:
-        from penstock.pipeline.output.loss import losses_in_words
-        from penstock.pipeline.output.utility_summary import in_words
+        from penstock.pipeline.output.loss import describe_losses
+        from penstock.pipeline.output.utility_summary import describe_utility
         from penstock.pipeline.reporting.drawing import shown_in_notebook
 
-        lines = [in_words(self.summary), losses_in_words(self.loss)]
+        lines = [describe_utility(self.summary), describe_losses(self.loss)]
         return shown_in_notebook(" → ".join(self.steps), lines, self.plot)
 
 

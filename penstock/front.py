@@ -144,7 +144,7 @@ def _store(source: Any, out: str | Path | None, config: object, resume: bool) ->
     from penstock.pipeline.atomic import replacing
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.output.checkpoint import is_deployment
-    from penstock.pipeline.sources.reading.times import plain_times
+    from penstock.pipeline.sources.reading.times import polars_timestamps
 
     if isinstance(config, RunConfig):
         raise ParameterError(
@@ -157,7 +157,7 @@ def _store(source: Any, out: str | Path | None, config: object, resume: bool) ->
         raise ParameterError("source", type(source).__name__, expected)
     try:
         # Arrow names the column that it refuses.
-        frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(plain_times(pa.table(source)))
+        frame = source if isinstance(source, pl.DataFrame) else pl.DataFrame(polars_timestamps(pa.table(source)))
         if pl.Object in frame.dtypes:
             raise TypeError("there are Python objects in it")
     except Exception as error:  # whatever the frame's own library raises for what Arrow cannot hold

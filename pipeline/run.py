@@ -95,7 +95,7 @@ def _run_alone(
     config = plan.config
     if not plan.resumed:
         check_input(plan)
-    finished_before = _make_ready(plan, beam if _on_engine(plan, runner) else checkpoint)
+    finished_before = _prepare_folder(plan, beam if _on_engine(plan, runner) else checkpoint)
     if finished_before is not None:
         return _done(plan, finished_before)
     if unverified is not None:
@@ -189,7 +189,7 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
     return beam.run(plan, runner, beam_options)
 
 
-def _make_ready(plan: Plan, started_by: Any) -> dict[str, Any] | None:
+def _prepare_folder(plan: Plan, started_by: Any) -> dict[str, Any] | None:
     """Prepare the folder, and return the operator's manifest if the run being resumed is already complete."""
     if plan.resumed:
         manifest: dict[str, Any] | None = started_by.prepare(plan)
@@ -251,14 +251,14 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[s
     if is_synthetic and not lost:
         return {}
     try:
-        sample, doubts = input_check.sample_of(_recorded_blocks(plan)), list[str]()
+        sample, input_warnings = input_check.sample_of(_recorded_blocks(plan)), list[str]()
         if sample:
             facts = plan.grid.calendar, plan.space, plan.on_points, plan.config.source.recorded
-            doubts = input_check.doubts(sample, *facts, equation["rejected_by_reason"])
+            input_warnings = input_check.input_warnings(sample, *facts, equation["rejected_by_reason"])
     except DataError:  # the input has changed since it was read, which its digests say
-        sample, doubts = [], []
+        sample, input_warnings = [], []
     unused = {"unused": input_check.why_unused(lost, sample, plan.grid.calendar, plan.space)} if lost else {}
-    return unused | ({"doubts": doubts} if doubts else {})
+    return unused | ({"doubts": input_warnings} if input_warnings else {})
 
 
 def _done(plan: Plan, manifest: dict[str, Any]) -> Result:
@@ -287,7 +287,7 @@ def _clear(plan: Plan) -> None:
         for path in earlier
     )
     if plan.config.mode == "deployment" and not bare:
-        raise checkpoint.holds_a_run(plan)
+        raise checkpoint.folder_taken_error(plan)
     if bare and any(path.name not in (LOCK, *OUTPUTS) for path in plan.folder.iterdir()):
         raise ConfigError((f"output.path: {plan.folder} holds files that no run wrote; choose another folder",))
     for path in earlier:

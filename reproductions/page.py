@@ -236,7 +236,7 @@ def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[
     their subjects.
     """
     lines = [
-        f"* **{row['verdict']}**: {row['says']} ({_limits_in_words(row['at_least'], row['at_most'])}): {_value(row)}"
+        f"* **{row['verdict']}**: {row['says']} ({_describe_limits(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)
         if row["verdict"] != "agrees"
     ]
@@ -260,10 +260,10 @@ def _value(row: Mapping[str, Any]) -> str:
     return f"{value:.3g}" + (f" ({low:.3g} to {high:.3g})" if shown else "")
 
 
-def _limits_in_words(least: float | None, most: float | None) -> str:
+def _describe_limits(least: float | None, most: float | None) -> str:
     """Describe the limits of a claim.
 
-    >>> _limits_in_words(0.93, 0.97), _limits_in_words(None, 0.5)
+    >>> _describe_limits(0.93, 0.97), _describe_limits(None, 0.5)
     ('0.93 to 0.97', '≤ 0.5')
     """
     if least is None:

@@ -22,7 +22,7 @@ from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.experiments import figures
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import REDUCED, raise_all, reduce
-from penstock.pipeline.experiments.pieces import Listener, Piece, Record, run_pieces
+from penstock.pipeline.experiments.pieces import Listener, Piece, Record, run_missing
 from penstock.pipeline.experiments.runner import RECORDS, begin, heading
 from penstock.pipeline.output.manifest import code_digest, made_by
 from reproductions.plots import draw
@@ -95,7 +95,7 @@ class StudyRun:
         """Compute all missing pieces. Unless any piece failed, write tables and figures as well."""
         config, target = self.config, begin(self.config, folder)
         pieces = self.pieces()
-        made = run_pieces(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
+        made = run_missing(list(pieces.values()), target / RECORDS, n_jobs or os.cpu_count() or 1, listener, (PLUGINS,))
         names = list(pieces)
         manifest = heading(config, self.written, self.reduced) | {
             "inputs": [content_digest(path) for path in config.study.inputs],

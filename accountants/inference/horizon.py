@@ -82,20 +82,20 @@ def horizon_bounds(
     leaked = np.log(n_seen + (n_seen < np.count_nonzero(marginals, axis=2)))  # of each window, by its readings
     log_leakage = sum(leaked)
     if noise in ADDITIVE:
-        told = np.zeros(targets.n_targets)
+        noise_information = np.zeros(targets.n_targets)
         for mass, window, scale_of in zip(seen, active, scales):
             if window.size:
                 hidden = np.maximum(1.0 - mass.sum(axis=1), 0.0)
-                told += mixture_information(mass, hidden, str(noise), scale_of[window])
+                noise_information += mixture_information(mass, hidden, str(noise), scale_of[window])
         capacities = [log_capacity(str(noise), scale_of[window]) for scale_of, window in zip(scales, active)]
         log_leakage = sum(np.minimum(leaked, np.array(capacities)[:, None]))
     else:
-        told = np.full(targets.n_targets, charged_information(noise, scales))
+        noise_information = np.full(targets.n_targets, charged_information(noise, scales))
         if noise == "pure_dp":
             log_leakage = np.minimum(log_leakage, scales.max(axis=1).sum())
     moves = [(marginal * targets.move_entropy).sum(axis=1) for marginal in marginals[:-1]]
     entropy: FloatArray = sum(moves, start=entr(start).sum(axis=1))
-    information = np.minimum(np.minimum(_raw_information(targets, places, seen), told), entropy)
+    information = np.minimum(np.minimum(_raw_information(targets, places, seen), noise_information), entropy)
     values = {
         "loose": log_loose(targets.n_locations, n_steps, tolerance, entropy, information),
         "tight": largest_success(log_ball, information),

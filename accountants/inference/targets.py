@@ -144,7 +144,7 @@ def known_targets(
     return KnownTargets(users=users, priors=(prior,), places=places, first=0, assumption=assumption)
 
 
-def knowing_a_share(
+def with_known_people(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
     """Return targets whose adversaries know some other people's cells and the long-run places of the rest.

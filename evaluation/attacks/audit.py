@@ -258,20 +258,20 @@ class TraceRun(PlantedRun):
     """A release of traces in which every point is at one of two places.
 
     ``offsets``: metres to the east and to the north from each point to its release, shape (n_points, 2); ``scale``: of
-    its noise, 0 where it was not published; ``apart``: metres from the first place to the second one, in the east.
+    its noise, 0 where it was not published; ``separation``: metres from the first place to the second one, in the east.
     """
 
     offsets: Array
     scale: Array
     present: NDArray[np.bool_]
     claims: Array
-    apart: float
+    separation: float
 
     def guesses(self, offsets: Array | None = None, present: NDArray[np.bool_] | None = None) -> Guesses:
         """Guess at which place each point is, given either the release or simulated noise and coin flips."""
         offsets, present = self.offsets if offsets is None else offsets, self.present if present is None else present
         east, north = offsets.T
-        far, near = (np.hypot(east + self.apart * (present - second), north) for second in (0, 1))
+        far, near = (np.hypot(east + self.separation * (present - second), north) for second in (0, 1))
         is_shown = self.scale > 0
         gains = log_ratio(far, near, np.where(is_shown, self.scale, 1.0), "gaussian" in self.family)
         return Guesses(np.where(is_shown, gains, 0.0).round(9), present, self.claims, np.arange(len(present)))

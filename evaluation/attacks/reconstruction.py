@@ -19,7 +19,7 @@ from penstock.accountants.core.accountant import Accountant
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned
 from penstock.accountants.inference.places import PlannedWindows, PriorPlaces, ReleaseForecast, Releasing
-from penstock.accountants.inference.targets import KnownPrior, KnownTargets, knowing_a_share, known_targets
+from penstock.accountants.inference.targets import KnownPrior, KnownTargets, known_targets, with_known_people
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.parameters import ReconstructionGame
 from penstock.evaluation.attacks.retracing import NotKnown, Observed, Shown, count_correct, decode_trajectories, observe
@@ -77,7 +77,7 @@ class Settings:
         return self.training + self.n_segments * self.horizon
 
 
-def settle(game: ReconstructionGame, accountants: Sequence[Accountant], n_windows: int, n_cells: int) -> Settings:
+def resolve_game(game: ReconstructionGame, accountants: Sequence[Accountant], n_windows: int, n_cells: int) -> Settings:
     """Resolve a game's parameters for a run of the given size, using its accountants. No data is read."""
     if n_windows < 3:
         raise ParameterError("windows", n_windows, "3 or more in a run: two to learn from, one to attack")
@@ -255,7 +255,7 @@ def _known_priors(
     known = known_targets(prior, named, run.seed, training)
     if known.places.n_cells != n_cells:
         raise ParameterError("learned", f"{known.places.n_cells} cells", f"a prior over the {n_cells} cells of the run")
-    return knowing_a_share(known, prior, settings.share, run.seed, training)
+    return with_known_people(known, prior, settings.share, run.seed, training)
 
 
 def _unknown_people(

@@ -112,18 +112,18 @@ def as_text(summary: Mapping[str, Any]) -> str:
         lines.append(f"{name:<10} {group['n_targets']:>7}  {cells[0]:<21}  {cells[1]:<21}  {cells[2]}")
     groups = summary["groups"]
     released, raw = (groups[EVERYBODY][name]["mean"] for name in ("released", "raw"))
-    lines.append(attack_in_words("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
+    lines.append(describe_attack("tells apart", "pairs (one counted, one not)", released, 0.5, raw))
     rates = groups[EVERYBODY]["found"]
     if rates["raw"]["mean"] is not None:
         found = f"{shown(rates['raw'])} of raw counts, {shown(rates['released'])} of the release"
         lines.append(f"found at 1 % false alarms: {found}")
-    return "\n".join([*lines, *near_chance(groups), *fewer_targets(game)])
+    return "\n".join([*lines, *near_chance(groups), *missing_targets(game)])
 
 
-def attack_in_words(predicate: str, subject: str, released: float, without: float, raw: float) -> str:
+def describe_attack(predicate: str, subject: str, released: float, without: float, raw: float) -> str:
     """Describe how many of 100 attempts succeed given the release, given exact counts, and given neither.
 
-    >>> attack_in_words("retraces", "hours", 0.42, 0.2, 0.421)
+    >>> describe_attack("retraces", "hours", 0.42, 0.2, 0.421)
     'retraces 42 of 100 hours with the release, 42 from exact counts, 20 without either: the noise does not help here'
     """
     shown, exact, neither = (round(100 * share) for share in (released, raw, without))
@@ -181,7 +181,7 @@ def attacked_part(game: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def fewer_targets(game: Mapping[str, Any]) -> list[str]:
+def missing_targets(game: Mapping[str, Any]) -> list[str]:
     """Explain why fewer targets were attacked than requested."""
     requested, attacked, n_left = game["targets"], game["n_attacked"], game.get("n_left", 0)
     if n_left:
@@ -263,7 +263,7 @@ def reconstruction_text(summary: Mapping[str, Any]) -> str:
         cells = [shown(group["success"][kind]) if kind in group["success"] else "" for kind in KINDS]
         row = "  ".join(f"{cell:<20}" for cell in cells)
         lines.append(f"{name:<10} {group['n_targets']:>7}  {row}  {group['bound']:.3f}")
-    return "\n".join([*lines, attack_in_words("retraces", game["guessed"], **summary["hits"]), *fewer_targets(game)])
+    return "\n".join([*lines, describe_attack("retraces", game["guessed"], **summary["hits"]), *missing_targets(game)])
 
 
 def recovery_text(summary: Mapping[str, Any]) -> str:
@@ -291,4 +291,4 @@ def recovery_text(summary: Mapping[str, Any]) -> str:
     accuracy = {row["from"]: row["accuracy"] for row in rows}
     released, raw = accuracy["the release"], accuracy["raw counts"]
     without = max(accuracy["without the release"], accuracy["the release, shuffled"])
-    return "\n".join([*lines, attack_in_words("retraces", "visits", released, without, raw)])
+    return "\n".join([*lines, describe_attack("retraces", "visits", released, without, raw)])

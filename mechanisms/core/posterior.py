@@ -15,8 +15,8 @@ Array = NDArray[np.float64]
 
 #: Values of a count whose probability is worked out, from the least to the largest that is not out of the question.
 POINTS = 64
-#: Share of the doubt about a variance that counts in the median: the larger, the sooner a small count is shown as 0.
-DOUBTED = 0.3
+#: Fraction of a variance's uncertainty that counts in the median. The larger, the sooner small counts are shown as 0.
+UNCERTAINTY_WEIGHT = 0.3
 #: Standard deviations of prediction and of noise within which a count is looked for.
 REACH = 8.0
 #: Probability below which the values at either end are left out when the others are looked at more closely.
@@ -41,7 +41,7 @@ class Posterior(NamedTuple):
 def posterior(
     mean: Array,
     variance: Array,
-    doubt: Array,
+    uncertainty: Array,
     noisy: Noisy,
     family: str,
     scale: Any,
@@ -53,7 +53,7 @@ def posterior(
     The prior is a negative binomial with the prediction's mean m and variance P; where P is below m, a Poisson
     distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a
     prior no more skewed than a geometric one (P at most m + m²): what is beyond comes from noise in m. In the interval
-    it counts in full: there P is larger by the ``doubt``, and m is raised until P is at most m + m², for a prediction
+    it counts in full: P is larger by the ``uncertainty``, and m is raised until P is at most m + m², for a prediction
     near 0 that may be wrong does not rule out counts above 0. In the median alone m is multiplied by the ``evidence``
     for it, a probability. The posterior is the prior where there is no noisy count, and the count where there is no
     noise. With the probability of the event's belief a count is normal with its mean and variance.
@@ -64,7 +64,7 @@ def posterior(
     >>> one.median.tolist(), one.deviation.round(1).tolist()
     ([8.0, 13.0], [1.5, 3.6])
     """
-    each = (mean, variance, doubt, scale, evidence, *noisy, *event)
+    each = (mean, variance, uncertainty, scale, evidence, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]
     parts = [
         _posterior(family, *(one[begin : begin + CELLS_PER_BATCH] for one in arrays))
@@ -75,13 +75,13 @@ def posterior(
 
 
 def _posterior(
-    family: str, mean: Array, variance: Array, doubt: Array, scale: Array, evidence: Array, *given: Any
+    family: str, mean: Array, variance: Array, uncertainty: Array, scale: Array, evidence: Array, *given: Any
 ) -> Posterior:
     noisy, event = Noisy(*given[: len(Noisy._fields)]), Belief(*given[len(Noisy._fields) :])
     mean = np.maximum(mean, MIN_MEAN)
     shown = np.maximum(evidence * mean, MIN_MEAN)
-    skewed = np.clip(variance + DOUBTED * doubt, TINY, shown + shown**2)
-    variance = np.maximum(variance + doubt, TINY)
+    skewed = np.clip(variance + UNCERTAINTY_WEIGHT * uncertainty, TINY, shown + shown**2)
+    variance = np.maximum(variance + uncertainty, TINY)
     raised = np.maximum(mean, (np.sqrt(1.0 + 4.0 * variance) - 1.0) / 2.0)
     law = family, np.maximum(scale, TINY)
     median = _median(*_weigh(shown, skewed, noisy, *law, event))

@@ -22,7 +22,7 @@ PERSISTENCE, FORGOTTEN = 0.8, 0.05
 #: Windows after which an event is nothing unusual any more: it is followed as before, and the others learn from it.
 LONGEST = 3
 #: False alarms that noise alone may raise in a day, in all cells together, divided by the two tests.
-FALSE_ALARMS_A_DAY = 1.0
+FALSE_ALARMS_PER_DAY = 1.0
 #: Counts that a day is taken to have at least: where there are few, one false alarm a day would be most of them.
 MIN_COUNTS = 1000.0
 #: Factor by which the weight of a window falls in a cell's usual surprise; windows that a usual one of 1 counts as.
@@ -66,7 +66,7 @@ def start(facts: Facts) -> State:
 def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple[Any, Any]:
     """Return the alarm limits for a single surprise and for a cell's decayed sum, in standard deviations of the noise.
 
-    Noise alone passes either with a probability of at most ``FALSE_ALARMS_A_DAY / (2 · n_counts)``, with ``n_counts``
+    Noise alone passes either with a probability of at most ``FALSE_ALARMS_PER_DAY / (2 · n_counts)``, with ``n_counts``
     a day in all cells, at least `MIN_COUNTS`. Where nothing has ``begun`` they are infinite. Prediction errors that are
     added to the noise have no heavier tails, so that the law of the noise bounds that of both. Laplace noise passes x·b
     with a probability of exp(−x), the sum with at most `_LARGEST_TERM` times that of its last term. Discrete Gaussian
@@ -76,7 +76,7 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
     >>> [[float(one[0].round(2)) for one in limits(family, np.array(10.0), 2400)] for family in ("gaussian", "laplace")]
     [[3.71, 3.71], [5.99, 4.88]]
     """
-    tail = FALSE_ALARMS_A_DAY / (2.0 * max(n_counts, MIN_COUNTS))
+    tail = FALSE_ALARMS_PER_DAY / (2.0 * max(n_counts, MIN_COUNTS))
     scale = np.maximum(np.where(np.isinf(scale), 1.0, np.asarray(scale, np.float64)), TINY)
     kept = np.sqrt(1.0 - SUM_FADING**2)
     if family == "none":

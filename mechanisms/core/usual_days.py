@@ -86,7 +86,7 @@ class UsualCounts:
 #: How many patterns are kept at most, beside the cells' means.
 PATTERNS = 8
 #: The patterns are worked out again when there are as many more windows, as a share of those before or of a day.
-GROWTH, SHARE_OF_DAY = 0.1, 0.5
+GROWTH, DAY_FRACTION = 0.1, 0.5
 #: The least that variances, and their ratios, are taken to be.
 TINY = 1e-6
 
@@ -145,7 +145,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
     after = {"means": means, "variances": variances, "n_windows": state["n_windows"] + noisy.seen.any(-1)}
     done = state["n_in_patterns"]
     more = after["n_windows"] - done
-    is_due = (more > 0) & (new.all(-1) | (more >= np.minimum(GROWTH * done, SHARE_OF_DAY * per_day)))
+    is_due = (more > 0) & (new.all(-1) | (more >= np.minimum(GROWTH * done, DAY_FRACTION * per_day)))
     if is_due.any():
         fresh = _in_patterns(means, variances, np.maximum(noise, TINY)[..., None], state.get("profile"))
         fresh |= {"n_in_patterns": after["n_windows"]}

@@ -20,11 +20,11 @@ from penstock.pipeline.cli.command import (
     add_jobs,
     add_quiet,
     add_removed,
-    in_words,
+    format_seconds,
     of_fields,
+    print_forecast,
     progress_bar,
     show,
-    tell_forecast,
 )
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def _listener(
         now = time.monotonic()
         first = first or (done, now)
         n_made = done - first[0]
-        left = f"about {in_words((now - first[1]) / n_made * (total - done))} left" if 0 < n_made < total else ""
+        left = f"about {format_seconds((now - first[1]) / n_made * (total - done))} left" if 0 < n_made < total else ""
         progress(done, total, left)
 
     return (
         AttackListener(made=made)
         if quiet
-        else AttackListener(made=made, begun=begun, foreseen=partial(tell_forecast, name))
+        else AttackListener(made=made, begun=begun, foreseen=partial(print_forecast, name))
     )
 
 

@@ -86,8 +86,8 @@ def _limit_of(text: str) -> tuple[str, float]:
 
 def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     """Return a summary of the choice: the ranking, the binding constraint and the files written."""
-    from penstock.pipeline.experiments.results import best_in_words
-    from penstock.pipeline.reporting.experiment import binding_in_words
+    from penstock.pipeline.experiments.results import describe_best
+    from penstock.pipeline.reporting.experiment import describe_binding
 
     choice, table = chosen.choice, chosen.ranking
     failed = [f"FAILED    {chosen.failed:,} trials: {'; '.join(chosen.problems[:3])}"] if chosen.failed else []
@@ -117,11 +117,11 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     sides = (("at_least", "≥"), ("at_most", "≤"))
     limits = ", ".join(f"{name} {sign} {limit:g}" for side, sign in sides for name, limit in choice[side].items())
     lines.append(f"limits    {limits}" + (", of the whole interval over seeds" if asked.n_seeds > 1 else ""))
-    if binding := binding_in_words(choice, str, lambda row: str(row["variant"])):
+    if binding := describe_binding(choice, str, lambda row: str(row["variant"])):
         lines.append(f"binding   {binding}")
     if choice["best"]:
         lines.append(f"best      {choice['best']['values']['variant']}: {chosen.best}")
-        lines.append(f"          {best_in_words(choice['best'])}")
+        lines.append(f"          {describe_best(choice['best'])}")
         is_worse, worse = choice["best"]["values"]["variant"] in worse_than_zeros, "the best is no nearer to the counts"
     else:
         is_worse, worse = len(worse_than_zeros) == len(table), "no candidate is nearer to the counts"

@@ -122,14 +122,14 @@ def show_figures(arguments: argparse.Namespace, figures: Mapping[str, Any]) -> N
     show(arguments, figures, (f"{name}: {figure}" for name, figure in figures.items()))
 
 
-def in_words(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Format a duration in seconds, or in minutes if it is at least 100 seconds."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
-def tell_forecast(task: str, seconds: float) -> None:
+def print_forecast(task: str, seconds: float) -> None:
     """Print the expected duration of a task to standard error."""
-    print(f"penstock: {task}: about {in_words(max(seconds, 1.0))}", file=sys.stderr, flush=True)
+    print(f"penstock: {task}: about {format_seconds(max(seconds, 1.0))}", file=sys.stderr, flush=True)
 
 
 @contextmanager

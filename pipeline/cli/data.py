@@ -245,7 +245,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.drafting.columns import Stated
     from penstock.pipeline.config.drafting.draft import draft, name_of
     from penstock.pipeline.config.run import loads
-    from penstock.pipeline.output.loss import losses_in_words
+    from penstock.pipeline.output.loss import describe_losses
     from penstock.pipeline.output.rehearsal import expected_losses, rehearse
 
     if len(arguments.path) > 1:
@@ -259,7 +259,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise DataError(f"{out}: is there already; give another name with --out")
     rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
-    cost = [losses_in_words(losses, drafted.one)] if losses else []
+    cost = [describe_losses(losses, drafted.one)] if losses else []
     then = f"now look at it, then: penstock run {out}" if drafted.is_whole else "write what is marked FIXME in it"
     show(arguments, {"file": str(out), "notes": drafted.notes}, [*drafted.notes, *cost, f"wrote {out}; {then}"])
     return DONE

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from penstock.pipeline import DONE
-from penstock.pipeline.cli.command import Command, add_configuration, show, tell_forecast
+from penstock.pipeline.cli.command import Command, add_configuration, print_forecast, show
 
 #: Seconds of a plan that are told beforehand.
-WORTH_TELLING = 30.0
+MIN_SECONDS_TO_WARN = 30.0
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +54,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _warn_if_slow(seconds: float) -> None:
     """Print a warning to standard error if planning is expected to take a long time."""
-    if seconds > WORTH_TELLING:
-        tell_forecast("plan", seconds)
+    if seconds > MIN_SECONDS_TO_WARN:
+        print_forecast("plan", seconds)
 
 
 PLAN = Command("plan", "print the noise or the sensors that keep a goal, as the line to write", _configure, _plan)

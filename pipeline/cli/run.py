@@ -116,9 +116,9 @@ def progress_line(registry: RunMetrics, seconds: float) -> str:
 def expectations(config: RunConfig) -> list[str]:
     """Describe a run's expected cost and error before it starts, using public information only."""
     from penstock.pipeline.counting.bounding import unbounded
-    from penstock.pipeline.output.loss import caution, losses_in_words
+    from penstock.pipeline.output.loss import caution, describe_losses
     from penstock.pipeline.output.rehearsal import (
-        expected_in_words,
+        describe_expected_noise,
         expected_losses,
         expected_noise,
         noise_warning,
@@ -137,9 +137,9 @@ def expectations(config: RunConfig) -> list[str]:
         ("CAUTION", noise and noise_warning(config, noise[0])),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
-        ("loss", losses and losses_in_words(losses, one)),
+        ("loss", losses and describe_losses(losses, one)),
         ("CAUTION", caution(losses)),
-        ("expect", noise and expected_in_words(config, *noise)),
+        ("expect", noise and describe_expected_noise(config, *noise)),
         ("CAUTION", promised and unbounded(vars(config.bounding), promised.plan.grid.n_cells)),
         ("empty", EMPTY if is_silent else None),
     ]
@@ -149,9 +149,9 @@ def expectations(config: RunConfig) -> list[str]:
 def summary(result: Result) -> str:
     """Summarise a run in a few lines: the rows read, windows released, users, utility, and files to open."""
     from penstock.evaluation.utility import METRICS
-    from penstock.pipeline.output.loss import losses_in_words
-    from penstock.pipeline.output.manifest import users_in_words
-    from penstock.pipeline.output.utility_summary import ONE, counted, in_words, zeros_are_better
+    from penstock.pipeline.output.loss import describe_losses
+    from penstock.pipeline.output.manifest import describe_users
+    from penstock.pipeline.output.utility_summary import ONE, counted, describe_utility, is_worse_than_zeros
 
     manifest = result.manifest
     rows = manifest["rows"]
@@ -159,19 +159,19 @@ def summary(result: Result) -> str:
         f"read      {rows['rows']:,} rows: {rows['used']:,} used ({rows['duplicates']:,} duplicates), "
         f"{rows['late']:,} late, {rows['out_of_area']:,} out of area, {rows['out_of_time']:,} out of time, "
         f"{rows['rejected']:,} rejected",
-        _release_in_words(manifest),
+        _describe_release(manifest),
     ]
     if rows.get("clamped"):
         lines.append(f"          {rows['clamped']:,} of them outside the area, moved to its edge")
     if manifest.get("users"):
-        lines.append(f"people    {users_in_words(manifest['users'])}")
+        lines.append(f"people    {describe_users(manifest['users'])}")
         if not manifest["distinct_people"]:
             lines.append("CAUTION   rows of this source belong to no person: the counts are not of distinct people")
     if loss := manifest.get("loss"):
-        lines.append(f"loss      {losses_in_words(loss, ONE[counted(manifest)])}")
+        lines.append(f"loss      {describe_losses(loss, ONE[counted(manifest)])}")
     if accuracy := manifest.get("utility_summary"):
-        verdict = in_words(accuracy, counted(manifest))
-        if zeros_are_better(accuracy):
+        verdict = describe_utility(accuracy, counted(manifest))
+        if is_worse_than_zeros(accuracy):
             lines.insert(0, f"CAUTION   {verdict}")
         else:
             lines.append(f"utility   {verdict}")
@@ -190,7 +190,7 @@ def summary(result: Result) -> str:
     return "\n".join(lines)
 
 
-def _release_in_words(manifest: dict[str, Any]) -> str:
+def _describe_release(manifest: dict[str, Any]) -> str:
     counted = dict(manifest.get("windows") or manifest["points"])
     planned, kind = counted.pop("planned", None), "windows" if "windows" in manifest else "points"
     n_released = counted.pop("released", None) or sum(counted.values())

@@ -207,8 +207,8 @@ class Builder:
                 self.problems.append(Problem(node.keys[key], (*path, key), sentence))
                 values[key] = FAILED
                 continue
-            also_called = ALIASES.get(key.lower())
-            near = [also_called] if also_called in known else difflib.get_close_matches(key.lower(), known, n=1)
+            alias = ALIASES.get(key.lower())
+            near = [alias] if alias in known else difflib.get_close_matches(key.lower(), known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             text = f"unknown key{hint} (known: {', '.join(known)})"
             self.problems.append(Problem(node.keys[key], (*path, key), text))

@@ -131,7 +131,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
     return LandmarkChoice(n_windows=n_windows, size=hidden.number, shown=shown, epsilon=hidden.epsilon)
 
 
-def in_words(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
+def describe_choice(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
     """Describe the choice in one sentence, and what the releases cost the private landmarks in another."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
@@ -165,7 +165,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
     choice = LandmarkChoice(n_windows=n_windows, size=int(landmarks.sum()), shown=shown, epsilon=epsilon)
     chosen = choice.choose(landmarks, noise_key(config).subkey("landmarks"))
     windows, hidden = (np.flatnonzero(chosen) + 1).tolist(), {"number": choice.size, "epsilon": epsilon}
-    promise, remark = in_words(choice, mechanism)
+    promise, remark = describe_choice(choice, mechanism)
     value = {"windows": windows, "hidden": hidden}
     return PlannedLine(section="the configuration", key="landmarks", value=value, promise=promise, remark=remark)
 

@@ -14,7 +14,7 @@ from penstock.evaluation.metrics import GROUP, check_metric
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.mechanisms.core.plugin import Checked, ParameterError, PluginError, Registry, load, parameter, refresh
 from penstock.pipeline.sources.base import SOURCES
-from penstock.pipeline.sources.reading.services import check_options, flaw
+from penstock.pipeline.sources.reading.services import check_options, required_form
 from penstock.pipeline.spaces.base import SPACES
 from penstock.pipeline.windows.base import WINDOWS
 
@@ -99,7 +99,7 @@ class PubSubOutput(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         for field, name in (("releases", self.releases), ("accounts", self.accounts)):
-            if name is not None and (expected := flaw(name, TOPIC)):
+            if name is not None and (expected := required_form(name, TOPIC)):
                 raise ParameterError(field, name, expected)
         if self.releases is None and self.accounts is None:
             raise ParameterError("releases", None, f"{TOPIC} (or give accounts)")

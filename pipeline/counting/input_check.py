@@ -186,7 +186,7 @@ _BUT_FOR = "like another but for case, blanks or zeros, as 'A7' and 'a7 ', or '0
 _ROWS = 1000
 
 
-def doubts(
+def input_warnings(
     sample: list[EventBlock],
     calendar: Calendar,
     space: Space,

@@ -20,7 +20,7 @@ from penstock.evaluation.attacks.defenses import mechanism_defense
 from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.membership import SCHEMA, MembershipAttack
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE, Game, ReconstructionGame, RecoveryGame
-from penstock.evaluation.attacks.reconstruction import ReconstructionAttack, Settings, check_likelihood, settle
+from penstock.evaluation.attacks.reconstruction import ReconstructionAttack, Settings, check_likelihood, resolve_game
 from penstock.evaluation.attacks.recovery import Recovery, attack_recovery, trajectory_recovery
 from penstock.evaluation.attacks.run import AttackedRun, AttackListener
 from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
@@ -167,7 +167,7 @@ def prepare_reconstruction(config: RunConfig, game: ReconstructionGame) -> tuple
     check_likelihood(plan.chain, plan.config.mechanism)
     if plan.grid.calendar.n_windows is None:
         raise DataError("an endless stream cannot be attacked as a whole; give the source an end (until)")
-    return plan, settle(game, config.accountants, plan.grid.calendar.n_windows, plan.grid.n_cells)
+    return plan, resolve_game(game, config.accountants, plan.grid.calendar.n_windows, plan.grid.n_cells)
 
 
 def recovery(

@@ -150,7 +150,7 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
     spec, promised, calendar = plan.traces, plan.chain.guarantee, plan.grid.calendar
     concentrated, amount = promised.concentrated, promised.amount or 0.0
     factor = max(1.0, APART[concentrated] / amount)  # amounts go with the distance, ρ with its square
-    apart = spec.mechanism.metres * (np.sqrt(factor) if concentrated else factor)
+    separation = spec.mechanism.metres * (np.sqrt(factor) if concentrated else factor)
     n_points = max(N_POINTS, *(spec.landmarks.windows if spec.landmarks else ()), 0)
     until = plan.config.source.until or calendar.from_ms + A_DAY
     step = max((min(until, calendar.from_ms + (spec.budget_period or A_DAY)) - calendar.from_ms) // n_points, 1)
@@ -158,7 +158,7 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
     users, starts, times = np.arange(N_TRACES)[:, None], n_points * np.arange(N_TRACES), np.tile(times, N_TRACES)
     # Far from the point before, and the first one from the public point, so that what follows changes is released.
     there = np.column_stack(
-        [np.zeros(len(times)), min(1000 * apart, FAR) * np.tile(1 - np.arange(n_points) % 2, N_TRACES)]
+        [np.zeros(len(times)), min(1000 * separation, FAR) * np.tile(1 - np.arange(n_points) % 2, N_TRACES)]
     )
     first = moved(np.asarray(area_of(plan.space).centre), there)
     marked = landmark_mask(spec.landmarks, spec.time_zone, times, first, starts, users)
@@ -167,7 +167,7 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
         users=users,
         starts=starts,
         times=times,
-        points=np.where(present[:, None], moved(first, np.array([apart, 0.0])), first),
+        points=np.where(present[:, None], moved(first, np.array([separation, 0.0])), first),
         landmarks=marked,
         periods=budget_periods(spec, calendar.start(1), times),
     )
@@ -188,10 +188,10 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
         scale=np.where(released.action == "published", released.scale, 0.0)[kept],
         present=present[kept],
         claims=claims[kept] * factor,
-        apart=float(apart),
+        separation=float(separation),
         family=released.noise,
         concentrated=concentrated,
-        unit=f"one point of one person, in one of two places {apart:,.4g} m apart",
+        unit=f"one point of one person, in one of two places {separation:,.4g} m apart",
         charged=max(promised.unit.cost(*one) for one in facts),
         promised=promised.amount,
     )

@@ -226,7 +226,7 @@ def noisy(title: str, changes: dict[str, Any]) -> str:
     return title.rpartition(", ")[0] if len(changes["mechanism"]) > 1 else title
 
 
-def cost_in_words(attack: Sweep) -> str:
+def describe_cost(attack: Sweep) -> str:
     """Describe the number of people to attack and the expected duration."""
     grid, game = make_plan(attack.trials[0].config).grid, Game(**GAME)
     n_values = game.samples * GAME["targets"] * game.periods(grid.n_windows)[0][1] * grid.n_cells
@@ -294,7 +294,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     if any(step.guarantee.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
     w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
-    if w is None and not make_plan(replace(config, accountants=())).grid.fits_days:
+    if w is None and not make_plan(replace(config, accountants=())).grid.aligns_with_days:
         expected = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
         raise ParameterError("--protect", asked.protect, expected)
     root, _ = parse_section(read_text(path), str(path), "a run")
@@ -431,7 +431,7 @@ def choose(
         problems: list[str] = []
         if asked.advantage is not None:
             attack = attack_on(experiment, path, asked.advantage)
-            begun(f"grid {grid}, {cost_in_words(attack)}", len(attack.trials))
+            begun(f"grid {grid}, {describe_cost(attack)}", len(attack.trials))
             advantages = [of.with_name(f"{of.name}-advantage") for of in (grid_folder, kept)]
             result = run_experiment(attack, advantages[0], n_jobs, listener, advantages[1])
             problems += [failure["problem"] for failure in result.manifest["failed"]]

@@ -77,7 +77,7 @@ class Made:
     n_resumed: int = 0
 
 
-def run_pieces(
+def run_missing(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
 ) -> Made:
     """Run every piece that has no stored result. Failures are isolated, and calling this again resumes the work."""

@@ -272,7 +272,7 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
         values |= {"looked_at_data": True, "utility": [name for name in experiment.config.measures if name in METRICS]}
         for key in unread_keys(trial.config):  # other trials read them
             del values[key]
-        result = best_in_words(choice["best"])
+        result = describe_best(choice["best"])
         header = BEST_HEADER.format(name=experiment.config.name, result=result, file=path.name)
         atomic.write_text(path, header + as_yaml(values))
     return choice
@@ -361,10 +361,10 @@ def _gain(choose: Choose, name: str, values: NDArray[np.float64]) -> NDArray[np.
     return np.asarray(gain, np.float64)
 
 
-def best_in_words(best: dict[str, Any]) -> str:
+def describe_best(best: dict[str, Any]) -> str:
     """Describe the metrics of the best setting with their confidence intervals across seeds.
 
-    >>> best_in_words({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
+    >>> describe_best({"means": {"mae": 2.5, "f1": 0.75}, "intervals": {"mae": [2.25, 2.75], "f1": [None, None]}})
     'mae 2.5 (2.25 to 2.75), f1 0.75'
     """
     return ", ".join(

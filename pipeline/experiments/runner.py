@@ -21,7 +21,7 @@ from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import trial_record
-from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_pieces
+from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_missing
 from penstock.pipeline.experiments.trial import read_people, reading_config, write_people
 from penstock.pipeline.output.manifest import SIMULATION_NOTICE, made_by, versions
 from penstock.pipeline.reporting.page import write_report
@@ -63,11 +63,11 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     listener(n_done, 0, 0)
     wanted = list(dict.fromkeys(name for (name, _), is_done in zip(trials, done) if not is_done))
     pieces = [reading[name] for name in wanted]
-    read = run_pieces(pieces, folder / PEOPLE, n_jobs, lambda made, failed: listener(n_done, 0, made), plugins)
+    read = run_missing(pieces, folder / PEOPLE, n_jobs, lambda made, failed: listener(n_done, 0, made), plugins)
     unread = {wanted[number]: f"reading: {problem}" for number, problem in read.failed.items()}
     failed = {n: unread[name] for n, (name, _) in enumerate(trials) if not done[n] and name in unread}
     runnable = [number for number in range(len(trials)) if number not in failed]
-    made = run_pieces(
+    made = run_missing(
         [trials[number][1] for number in runnable],
         folder / RECORDS,
         n_jobs,
@@ -192,7 +192,7 @@ def summary(outcome: ExperimentResult) -> str:
         if choice["best"]:
             values = ", ".join(f"{name}={value}" for name, value in choice["best"]["values"].items())
             kept = f"{choice['allowed']:,} of {choice['settings']:,} settings keep all limits"
-            chosen = f"{values}: {results.best_in_words(choice['best'])} ({kept})"
+            chosen = f"{values}: {results.describe_best(choice['best'])} ({kept})"
         lines.append(f"chosen    {chosen}")
     if "not_drawn" in manifest:
         lines.append(f"figures   not drawn: {manifest['not_drawn']}")

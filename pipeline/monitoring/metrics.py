@@ -117,7 +117,7 @@ class Listener:
     def take_over(self, measure: MetricDefinition, level: float, value: str = "") -> None:
         """Record the value of a counter or gauge that a cluster's workers maintain."""
 
-    def enter(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         """Record the run's state: ``running``, ``draining`` (stop requested), ``ended`` or ``failed``."""
 
     def beat(self) -> None:
@@ -227,7 +227,7 @@ class Health(Listener):
         self._clock = clock
         self._beat: float | None = None
 
-    def enter(self, state: str) -> None:
+    def set_state(self, state: str) -> None:
         """Record the run's state. A run that has ended needs no heartbeat."""
         self.state = state
         if state == "ended":
@@ -267,19 +267,19 @@ def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
 @contextmanager
 def running() -> Iterator[None]:
     """Report that a run has started on entry to the block, and that it has ended on exit."""
-    enter("running")
+    set_state("running")
     try:
         yield
     except BaseException:
-        enter("failed")
+        set_state("failed")
         raise
-    enter("ended")
+    set_state("ended")
 
 
-def enter(state: str) -> None:
-    """Report a change of the run's state (`Listener.enter`)."""
+def set_state(state: str) -> None:
+    """Report a change of the run's state (`Listener.set_state`)."""
     for listener in dict.fromkeys(_LISTENERS):
-        listener.enter(state)
+        listener.set_state(state)
 
 
 def beat() -> None:

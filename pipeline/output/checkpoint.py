@@ -156,7 +156,7 @@ def begin(plan: Plan) -> str | None:
     """
     path = plan.folder / "operator" / MARK
     if path.exists():
-        raise holds_a_run(plan)
+        raise folder_taken_error(plan)
     mark: dict[str, Any] = {
         "run": run_digest(plan),
         "configuration": _identity(plan),
@@ -169,12 +169,12 @@ def begin(plan: Plan) -> str | None:
     def write_mark() -> None:
         """Mark the folder as belonging to the run before the run is registered in the ledger."""
         if not atomic.write_first(path, _encode(mark)):
-            raise holds_a_run(plan)
+            raise folder_taken_error(plan)
 
     return registration.register_run(plan, write_mark)
 
 
-def holds_a_run(plan: Plan) -> ConfigError:
+def folder_taken_error(plan: Plan) -> ConfigError:
     """Return the error for a folder that holds another run, suggesting `--resume` if that run is unfinished."""
     begun = (plan.folder / "operator" / MARK).exists()
     resumes = "continue it with --resume, or " if begun and finished(plan) is None else ""

@@ -161,17 +161,17 @@ def even_odds(epsilon: float) -> str:
     return "over 99.9 %" if share > 99.9 else f"{share:.1f} %" if share >= 98.5 else f"{share:.0f} %"
 
 
-def losses_in_words(figures: Mapping[str, float], one: str = "person") -> str:
+def describe_losses(figures: Mapping[str, float], one: str = "person") -> str:
     """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id.
 
-    >>> losses_in_words({"release": 0.4, "day": 2.0, "run": 14.0})
+    >>> describe_losses({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
     0.4 by one release (60 %); in nats, sums of the charges.'
-    >>> losses_in_words({"release": 2.0, "day": 4.0, "run": 2.0})
+    >>> describe_losses({"release": 2.0, "day": 4.0, "run": 2.0})
     'One person loses at most ε = 4 by a day (even odds become at most 98 %), 2 by the whole run (88 %), 2 by one
     release (88 %); in nats, sums of the charges. A day costs more than the run because a charge goes beyond it: without
     its events, others of the person may be counted in their place.'
-    >>> losses_in_words({"release": math.inf, "day": math.inf, "run": math.inf})
+    >>> describe_losses({"release": math.inf, "day": math.inf, "run": math.inf})
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
     if math.isinf(figures["release"]):

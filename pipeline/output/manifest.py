@@ -75,7 +75,7 @@ def made_by() -> dict[str, Any]:
     return {"versions": versions(), "code": code_digest()}
 
 
-def lateness_in_words(source: Source) -> str:
+def describe_lateness(source: Source) -> str:
     """Describe the lateness rule. The description starts with ``shared`` if other people's rows can make a row late."""
     if not isinstance(source, LiveSource):
         return "none: all of the input is read before it is counted"
@@ -84,13 +84,13 @@ def lateness_in_words(source: Source) -> str:
     return "shared: the latest event moves the clock, so that one person's event can make other people's rows late"
 
 
-def guarantee_in_words(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
+def describe_guarantee(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
     """Describe a guarantee, and return the description with its ``measure`` and ``amount`` (None if no amount is
     promised).
 
     There is no guarantee if other rows can make a row late.
     """
-    words, lateness = promised.words, lateness_in_words(source)
+    words, lateness = promised.words, describe_lateness(source)
     statement = words.statement if promised.exists else "none: the mechanism has no privacy guarantee"
     is_shared = lateness.startswith("shared")
     is_priced = promised.exists and promised.amount is not None and not is_shared
@@ -162,21 +162,21 @@ def public_manifest(
         "configuration_digest": digest(plan.config).hex(),
         "versions": versions(),
         "guarantee": [
-            guarantee_in_words(step, promise(plan) if step is reader else step.guarantee, source)
+            describe_guarantee(step, promise(plan) if step is reader else step.guarantee, source)
             for step in plan.config.mechanism
         ],
         **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
-        "lateness": lateness_in_words(source),
+        "lateness": describe_lateness(source),
         "distinct_people": source.has_people,
         "accounts": [dict(books) for books in accounts if books["public"]],
         **_engine(plan),
     }
     schedules = [step for step in plan.config.mechanism if isinstance(step, LandmarkSchedule)]
     if schedules and plan.config.landmarks is not None and plan.config.landmarks.hidden is not None:
-        from penstock.pipeline.config.hidden_landmarks import choice_of, in_words  # loads SciPy
+        from penstock.pipeline.config.hidden_landmarks import choice_of, describe_choice  # loads SciPy
 
         if choice := choice_of(plan.config):
-            manifest["hidden_landmarks"] = list(in_words(choice, schedules[0]))
+            manifest["hidden_landmarks"] = list(describe_choice(choice, schedules[0]))
     if ledger and "series" in ledger:
         manifest |= {"ledger_head": ledger["head"], "ledger_series": ledger["series"]}
         if ledger["choices"]:
@@ -298,10 +298,10 @@ def user_summaries(plan: Plan) -> dict[str, Any] | None:
     return {"users": len(counts[names[0]]), **spreads}
 
 
-def users_in_words(users: Mapping[str, Any]) -> str:
+def describe_users(users: Mapping[str, Any]) -> str:
     """Describe the number of people and their median activity, given the result of `user_summaries`.
 
-    >>> users_in_words({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
+    >>> describe_users({"users": 6000, "cells_per_user": {"median": 13.0}, "active_windows_per_user": {"median": 1.0}})
     '6,000, each with 13 cells and 1 active window (medians)'
     """
     spreads = {name: spread for name, spread in users.items() if name != "users" and spread}

@@ -59,10 +59,10 @@ def write_outlines(folder: Path, path: str) -> str | None:
     feature = {"type": "Feature", "properties": {}, "geometry": geometry}
     collection = {"type": "FeatureCollection", "features": [feature]}
     atomic.write_text(folder / "public" / OUTLINES, json.dumps(collection, separators=(",", ":")) + "\n")
-    n_off_map = sum(not sides_near(line, *box).any() for line in lines)
-    if not n_off_map:
+    n_outside = sum(not sides_near(line, *box).any() for line in lines)
+    if not n_outside:
         return None
-    return f"{path}: {n_off_map:,} of {len(lines):,} outlines {'is' if n_off_map == 1 else 'are'} not on the map"
+    return f"{path}: {n_outside:,} of {len(lines):,} outlines {'is' if n_outside == 1 else 'are'} not on the map"
 
 
 def read_outlines(folder: Path) -> list[Line]:

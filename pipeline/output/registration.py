@@ -51,7 +51,7 @@ def terms_of(plan: Plan) -> Terms:
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
     window costs. A simulation has no budget.
     """
-    terms, output = own_terms(plan), plan.config.output
+    terms, output = promised_terms(plan), plan.config.output
     if output.ledger_span is not None and not plan.on_points:
         grid = {name: getattr(terms, name) for name in ("source", "step", "anchor", "time_zone", "measure", "budget")}
         terms = Terms(length=output.ledger_span // terms.step, **grid)
@@ -60,7 +60,7 @@ def terms_of(plan: Plan) -> Terms:
     return terms if output.ledger_budget is None else replace(terms, budget=output.ledger_budget)
 
 
-def own_terms(plan: Plan) -> Terms:
+def promised_terms(plan: Plan) -> Terms:
     """Return the unit, measure and budget that a run promises."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
@@ -248,7 +248,7 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
                 "nonce": plan.keys.noise_key.nonce.hex(),
                 "others": bool(known.others()),
             }
-            transaction.enter(entry)
+            transaction.add_entry(entry)
             _begin(plan, transaction, begin)
         known.note(transaction.known.identity)
     return "; ".join(filter(None, (caution, notice))) or None
@@ -266,7 +266,7 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
         costs = {"about_each": hidden.epsilon, "about_all": hidden.whole_epsilon(len(slots))}
         choice = {"entry": "choice", "run": plan.keys.run_id, "slots": slots, **costs}
         if choice not in transaction.known.choices:
-            transaction.enter(choice)
+            transaction.add_entry(choice)
     if begin is not None:
         begin()
 
@@ -292,7 +292,7 @@ def resume_run(plan: Plan) -> None:
             if plan.on_points:
                 _charge_traces(plan, transaction)
             else:
-                transaction.enter({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
+                transaction.add_entry({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
         known.note(transaction.known.identity, resumed=True)
 
 

@@ -17,7 +17,7 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.loss import Paid, of_counts, price, short
-from penstock.pipeline.output.registration import own_terms
+from penstock.pipeline.output.registration import promised_terms
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
 HOUR = 3_600_000
@@ -98,7 +98,7 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
 
 def _budget_totals(plan: Plan) -> dict[str, float]:
     """Return a unit's budget times the number of units in a day and in the run."""
-    terms, calendar = own_terms(plan), plan.grid.calendar
+    terms, calendar = promised_terms(plan), plan.grid.calendar
     n_windows = calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
     begin = wall_time(calendar.time_zone, calendar.start(1))
@@ -147,7 +147,7 @@ def _is_smoothed(config: RunConfig) -> bool:
     )
 
 
-def expected_in_words(config: RunConfig, mean: float, upper: float) -> str:
+def describe_expected_noise(config: RunConfig, mean: float, upper: float) -> str:
     """Describe the result of `expected_noise` in a sentence."""
     text = (
         f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(upper)} in 95 % "

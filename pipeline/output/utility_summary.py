@@ -189,7 +189,7 @@ def bias_by_hour(truth: Array, released: Array, starts: NDArray[np.int64], time_
     return rows
 
 
-def _bias_in_words(rows: Sequence[Mapping[str, Any]]) -> str:
+def _describe_bias(rows: Sequence[Mapping[str, Any]]) -> str:
     """Name the hour of the day with the largest significant bias. Returns an empty string if there is none."""
     usual = sum(row["count"] for row in rows) / max(len(rows), 1)
     busy = [row for row in rows if row["standard_error"] is not None and row["count"] >= BUSY * usual]
@@ -212,35 +212,36 @@ def counted(manifest: Mapping[str, Any]) -> str:
 
 def is_better(summary: Mapping[str, Any]) -> bool:
     """Return whether a release is more accurate than every alternative that has no privacy cost."""
-    return bool(summary["error"] < min(summary["error_of_zeros"], summary["error_of_last"])) and not _is_usual(summary)
+    alternative = min(summary["error_of_zeros"], summary["error_of_last"])
+    return bool(summary["error"] < alternative) and not _is_prior_better(summary)
 
 
-def zeros_are_better(summary: Mapping[str, Any]) -> bool:
+def is_worse_than_zeros(summary: Mapping[str, Any]) -> bool:
     """Return whether publishing zeros would be at least as accurate as the release."""
     return bool(summary["error"] > 0 and summary["error"] >= summary["error_of_zeros"])
 
 
-def _is_usual(summary: Mapping[str, Any]) -> bool:
+def _is_prior_better(summary: Mapping[str, Any]) -> bool:
     """Return whether the prior is at least as accurate as the release in windows that it was not trained on."""
     error = summary.get("error_after_training", summary["error"])
     return bool(error > 0 and error >= summary.get("error_of_prior", math.inf))
 
 
-def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
+def describe_utility(summary: Mapping[str, Any], counted: str = "people") -> str:
     """Describe the result of `utility_summary` as a verdict on counts of people or another unit.
 
     With ``error_of_prior`` also against the prior, learned from ``training_windows`` of the run, or from a file that
     overlaps ``prior_overlap`` windows (None: it does not say).
 
-    >>> in_words({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
+    >>> describe_utility({"mean_count": 0.04, "error": 24.0, "error_of_zeros": 0.04, "error_of_last": 24.1})
     'Wrong by 24 people on average where 0.04 are counted: worse than publishing nothing, since zeros are nearer.
     Take larger cells or longer windows, of 600 times as many people, or more budget.'
-    >>> in_words({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
+    >>> describe_utility({"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1})
     'Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34, the last release shown again by 8.1.'
     """
     error, mean, zeros, last = (summary[name] for name in ("error", "mean_count", "error_of_zeros", "error_of_last"))
     text = f"Wrong by {short(error)} {counted} on average where {short(mean)} are counted"
-    if zeros_are_better(summary):
+    if is_worse_than_zeros(summary):
         return f"{text}: worse than publishing nothing, since zeros are nearer. {remedies(error, mean)}"
     share = f" ({100 * error / mean:.0f} %)" if mean else ""
     if error > 0 and error >= last:
@@ -253,7 +254,7 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
         prior += " (its file does not say when it was learned: perhaps from these windows)"
     elif prior and summary.get("prior_overlap"):
         prior += f" (learned from the times of {summary['prior_overlap']:,.0f} of these windows, which it may know)"
-    if _is_usual(summary):
+    if _is_prior_better(summary):
         return f"{text}{share}: no better than the prior, which is wrong by {prior}."
     prior = f", the prior by {prior}" if prior else ""
     intervals = ""
@@ -263,7 +264,7 @@ def in_words(summary: Mapping[str, Any], counted: str = "people") -> str:
         of_part = f", and {100 * minimum['coverage']:.0f} % of those {minimum['part']}" if minimum else ""
         intervals = f" The stated 95 % intervals hold {100 * summary['coverage']:.0f} % of the counts{of_part}."
     baselines = f"zeros by {short(zeros)}, the last release shown again by {short(last)}{prior}"
-    return f"{text}{share}; {baselines}.{intervals}{_bias_in_words(summary.get('bias_by_hour', ()))}"
+    return f"{text}{share}; {baselines}.{intervals}{_describe_bias(summary.get('bias_by_hour', ()))}"
 
 
 # What the rows of a release share.

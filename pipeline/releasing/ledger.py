@@ -319,7 +319,7 @@ class Ledger:
                     # Ledgers of simulations need not be told apart, and are the same bytes on every runner.
                     identity = secrets.token_hex(8) if self.run else "simulation"
                     terms = asdict(self._first_terms)
-                    self.enter({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
+                    self.add_entry({"entry": "ledger", "version": VERSION, "id": identity, "terms": terms})
                 self._offset = self.terms.slot(self.begin) - 1
                 yield self
                 self._append(self._file, learned)
@@ -335,7 +335,7 @@ class Ledger:
         assert self.known.terms is not None
         return self.known.terms
 
-    def enter(self, values: dict[str, Any]) -> None:
+    def add_entry(self, values: dict[str, Any]) -> None:
         """Add an entry to the current transaction."""
         assert self._file is not None, "in a transaction only"
         values = json.loads(json.dumps(values))
@@ -366,7 +366,7 @@ class Ledger:
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
-            self.enter(posting.values())
+            self.add_entry(posting.values())
         elif data != charge.data:
             raise DataError(
                 f"the input of window {charge.window} is not what it was when the window was released; "

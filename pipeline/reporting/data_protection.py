@@ -75,7 +75,7 @@ def statement(run: Run) -> str:
             (
                 f"{treatment(figure.accountant).label(figure.name)} ({figure.accountant})",
                 f"{number(figure.value, 3)} {figure.unit}",
-                summary.neighbours_in_words(figure, run.configuration),
+                summary.describe_neighbours(figure, run.configuration),
                 "the whole run" if figure.window is None else f"the worst window, {figure.window:,}",
                 "final" if figure.final else "provisional",
             )

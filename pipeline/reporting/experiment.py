@@ -249,7 +249,7 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     keep = "keeps" if choice["allowed"] == 1 else "keep"
     outcome = [
         f"Of {plural(choice['settings'], 'setting')} {choice['allowed']:,} {keep} every limit{judged}: {asked}.",
-        binding_in_words(choice, experiment.label, experiment.setting, shown),
+        describe_binding(choice, experiment.label, experiment.setting, shown),
         "" if best else "Nothing can be advised: ask for less, or spend more.",
     ]
     numbers = [
@@ -266,7 +266,7 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     }
 
 
-def binding_in_words(
+def describe_binding(
     choice: Mapping[str, Any],
     label: Callable[[str], str],
     setting: Callable[[Any], str],

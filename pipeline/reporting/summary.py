@@ -15,9 +15,9 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, even_odds, losses_in_words, short
-from penstock.pipeline.output.manifest import users_in_words
-from penstock.pipeline.output.utility_summary import ONE, in_words, is_better, zeros_are_better
+from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, describe_losses, even_odds, short
+from penstock.pipeline.output.manifest import describe_users
+from penstock.pipeline.output.utility_summary import ONE, describe_utility, is_better, is_worse_than_zeros
 from penstock.pipeline.reporting.accounts import (
     AccountFigure,
     figure_text,
@@ -64,7 +64,7 @@ def verdict(run: Run) -> str | None:
         return None
     verdict_line, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     if verdict_line and verdict_line["error"]:
-        lost_in_noise = "are lost in the noise: they " if zeros_are_better(verdict_line) else ""
+        lost_in_noise = "are lost in the noise: they " if is_worse_than_zeros(verdict_line) else ""
         where = f"where {number(verdict_line['mean_count'], 2)} are there"
         use = f"The counts {lost_in_noise}are off by about {_people(verdict_line['error'], run)} {where}"
     elif noise:
@@ -91,8 +91,8 @@ def _people(value: float, run: Run) -> str:
 def details(run: Run) -> list[Paragraph]:
     """Describe the accuracy, the guarantee and the privacy cost to one person. Works with any accountant."""
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
-    verdict_line = in_words(summary, run.counted) if summary else noise and _noise_in_words(*noise, run.counted)
-    unbounded_loss = [(losses_in_words(run.losses), "")] if run.losses and math.isinf(run.losses["release"]) else []
+    verdict_line = describe_utility(summary, run.counted) if summary else noise and _describe_noise(*noise, run.counted)
+    unbounded_loss = [(describe_losses(run.losses), "")] if run.losses and math.isinf(run.losses["release"]) else []
     return [*([(verdict_line, "")] if verdict_line else []), *_guarantees(run), *unbounded_loss]
 
 
@@ -157,7 +157,7 @@ def _noise(run: Run) -> tuple[float, float] | None:
     return float(counts.margin[known].mean()), float(np.nanmean(counts.released))
 
 
-def _noise_in_words(margin: float, mean: float, counted: str) -> str:
+def _describe_noise(margin: float, mean: float, counted: str) -> str:
     within = f"95 % of the error of a count is within ± {number(margin, 3)} {counted}"
     return f"{within}; the mean released count is {number(mean, 3)}."
 
@@ -202,7 +202,7 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
     return float(guarantee["amount"]) if is_pure else None
 
 
-def neighbours_in_words(figure: AccountFigure, configuration: dict[str, Any]) -> str:
+def describe_neighbours(figure: AccountFigure, configuration: dict[str, Any]) -> str:
     """Describe a metric's neighbour relation, and explain why it differs from that of the headline losses if it
     does.
     """
@@ -257,7 +257,7 @@ def _headline(figure: AccountFigure, run: Run, baseline: float | None) -> Headli
     worst = "" if figure.window is None else ", worst"
     # Adversaries of `KNOWN` are those of counts; the rows of traces name their neighbours.
     adversary = "" if run.traces is not None else treatment(figure.accountant).adversary
-    against = f"Against {adversary}." if adversary else f"Compared: {neighbours_in_words(figure, run.configuration)}."
+    against = f"Against {adversary}." if adversary else f"Compared: {describe_neighbours(figure, run.configuration)}."
     value = number(figure.value)
     if figure.high is not None and figure.high > figure.value:
         is_estimate = figure.low is not None and figure.low < figure.value
@@ -347,15 +347,15 @@ def _useless(run: Run) -> Iterator[Notice]:
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     if not summary:
         if run.counts is not None and run.counts.truth is None and noise and noise[0] > noise[1]:
-            noise_in_words = _noise_in_words(*noise, run.counted)
-            text = f"{noise_in_words} Single counts are mostly noise; sums over many cells or windows may not be."
+            noise_description = _describe_noise(*noise, run.counted)
+            text = f"{noise_description} Single counts are mostly noise; sums over many cells or windows may not be."
             yield Notice("caution", "the noise is larger than the counts", text)
         return
     if not summary["error"] or is_better(summary):
         return
     # A smaller bound is no advice to whom the bound takes many visits already.
     cures = "larger cells or longer windows" if any(_bound(run)) else "larger cells, longer windows or a smaller bound"
-    text = f"{in_words(summary, run.counted)} More budget, {cures} make it nearer."
+    text = f"{describe_utility(summary, run.counted)} More budget, {cures} make it nearer."
     if summary["error"] >= summary["error_of_zeros"]:
         yield Notice("danger", "worse than publishing nothing", text)
     else:
@@ -395,7 +395,7 @@ def _accounts(run: Run) -> Iterator[Notice]:
     for figure in run.figures:
         is_bounded = figure.name.endswith("_epsilon") and (figure.accountant, figure.name) in bounded
         if math.isinf(figure.value) and figure.value > 0 and not smallest_is_worst(figure.name) and not is_bounded:
-            compared = neighbours_in_words(figure, run.configuration)
+            compared = describe_neighbours(figure, run.configuration)
             text = f"{figure.accountant} knows no bound for {phrase(figure.name)} ({compared})."
             yield Notice("caution", f"{phrase(figure.name)} is infinite", text)
     provisional = {f.accountant for f in run.figures} - {f.accountant for f in run.figures if f.final}
@@ -480,7 +480,7 @@ def figures_table(run: Run) -> Table:
             "whole run" if figure.window is None else f"window {figure.window:,}",
             "" if figure.high is None else f"{number(figure.low, 3)} to {number(figure.high, 3)}",
             f"{figure.n_subjects:,}",
-            neighbours_in_words(figure, run.configuration),
+            describe_neighbours(figure, run.configuration),
             "final" if figure.final else "provisional",
         ]
         for figure in run.figures
@@ -497,7 +497,7 @@ def row_equation(run: Run) -> dict[str, Any]:
     remarks = [
         f"Of the used rows {rows['duplicates']:,} repeat a {ONE[run.counted]} in the same cell and window.",
         f"{_left_out(run)}." if _left_out(run) else "",
-        f"{run.counted.capitalize()}: {users_in_words(run.operator['users'])}." if run.operator.get("users") else "",
+        f"{run.counted.capitalize()}: {describe_users(run.operator['users'])}." if run.operator.get("users") else "",
     ]
     rejected = [{"line": row.get("offset", "")} | row for row in run.rejects(MAX_REJECTS)]
     examples = [[str(row.get(name, "")) for name in ("file", "line", "reason", "raw")] for row in rejected]

@@ -66,12 +66,12 @@ def run_finite(plan: Plan) -> None:
     if source.disorder is not None:
         # A row further on may be wrong: nothing is charged and released before the last one was read.
         counted = [counts.narrowed() for counts in counted]
-    n_memberships, goes_on = 0, True
+    n_memberships, within_budget = 0, True
     for kept in counted:
         counts = kept.as_type(np.int64)
         n_memberships += counts.n_memberships
         output.writer.truth(counts.first, counts.counts, counts.bounded)
-        goes_on = goes_on and output.release(counts)
+        within_budget = within_budget and output.release(counts)
     output.writer.memberships("all", n_memberships)
     output.summarise()
 
@@ -252,7 +252,7 @@ class StreamLoop:
                 begin, end = end, end + n_bytes
                 self.open[group] = [decoded(data[begin:end])]
             self.checkpointed.move(self.position, self.number)
-        self.goes_on = True
+        self.within_budget = True
         #: Whether there is no more to warn of; a recorded input was looked at before.
         self.warned = is_recorded(self.source)
         self._start = max(self.latest, plan.grid.calendar.from_ms)
@@ -265,7 +265,7 @@ class StreamLoop:
             shared.live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
         with closing(ReadAhead(batches)) as reader:
-            while self._goes_on and not reader.ended:
+            while self._should_continue and not reader.ended:
                 metrics.beat()
                 is_new = self.number != (self.checkpointed.number or 0)
                 if is_new and time.monotonic() - self._saved >= self.source.checkpoint / 1000:
@@ -280,11 +280,11 @@ class StreamLoop:
         self.writer.row_counts("stream", self.rows)
         self.writer.memberships("stream", self.n_memberships + still_open)
         self.output.summarise()
-        return None if reader.ended or not self.goes_on else shared.INTERRUPTED
+        return None if reader.ended or not self.within_budget else shared.INTERRUPTED
 
     @property
-    def _goes_on(self) -> bool:
-        return self.goes_on and not self.stop.is_set()
+    def _should_continue(self) -> bool:
+        return self.within_budget and not self.stop.is_set()
 
     @property
     def _watermark(self) -> int:
@@ -293,7 +293,7 @@ class StreamLoop:
     def _take(self, piece: MicroBatch) -> None:
         """Count a micro-batch once it is due. While waiting, advance the watermark if the clock is known."""
         factor, grid = self.source.factor, self.plan.grid
-        while self._goes_on:
+        while self._should_continue:
             elapsed, wait = time.monotonic() - self._begun, 0.0
             if factor is not None and piece.after != MIN_EVENT_TIME:
                 wait = (piece.after - self._start) / 1000 / factor - elapsed
@@ -335,7 +335,7 @@ class StreamLoop:
         n_groups = -(-window // size) if window == self.plan.grid.calendar.n_windows else window // size
         # Windows that become final together are released and written together.
         step = max(1, PART_ROWS // (size * self.plan.grid.n_cells))
-        while self.goes_on and self.n_counted < n_groups:
+        while self.within_budget and self.n_counted < n_groups:
             metrics.record(metrics.DUE, (n_groups - self.n_counted) * size)
             groups = range(self.n_counted, min(self.n_counted + step, n_groups))
             parts = [shared.counted(self.plan, group, self.open.pop(group, []), self.quota)[0] for group in groups]
@@ -349,7 +349,7 @@ class StreamLoop:
             self.n_memberships += counts.n_memberships
             self.n_counted = groups.stop
             self.writer.truth(counts.first, counts.counts, counts.bounded)
-            self.goes_on = self.output.release(counts, final_at)
+            self.within_budget = self.output.release(counts, final_at)
         metrics.record(metrics.DUE, max(0, n_groups - self.n_counted) * size)
 
     def _joined(self, pieces: list[Contributions]) -> Contributions:

@@ -222,7 +222,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
 
     def handle(number: int, _: object) -> None:
         signal.signal(number, signal.default_int_handler)
-        metrics.enter("draining")
+        metrics.set_state("draining")
         stop()
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -16,9 +16,9 @@ from penstock.pipeline.sources.reading.text import (
     ParsedRows,
     TextBatch,
     TextSource,
+    missing_position,
     numbered,
     to_blocks,
-    without_position,
 )
 from penstock.pipeline.sources.reading.times import TimeFormat, first_matching_format
 
@@ -100,7 +100,7 @@ class Citibike(TextSource):
         both = self.events(rows, batch)
         for end in ends:
             events = both.select("user", pl.col(f"^{end}_.*$").name.map(lambda name: name.split("_")[1]))
-            events = events.with_columns(without_position().alias("problem"))
+            events = events.with_columns(missing_position().alias("problem"))
             yield from to_blocks(batch, rows, events, self.block_rows)
             # A row that is no trip at all is rejected once.
             rows = replace(rows, problems={})

@@ -270,15 +270,15 @@ class _FileReader:
         if self.opened is None and not self._waiting:
             self._look_for_files()
         if self.opened is None and self._waiting:
-            if not self._outage.asks:
+            if not self._outage.is_attempt_due:
                 return None
             try:
                 self._open(self._waiting[0], 0)
             except Unanswered as error:
-                self._outage.goes_on(str(error))
+                self._outage.record_failure(str(error))
                 return None
             self._waiting.popleft()
-            self._outage.over()
+            self._outage.record_success()
         # No unknown or waiting file is earlier than the clock once the open file is read.
         clock = min([self._now - self.source.idle_after, *(file.arrival for file in islice(self._waiting, 1))])
         clock = max(self.clock, clock if self.end is None else min(clock, self.end))
@@ -315,7 +315,7 @@ class _FileReader:
 
     def _look_for_files(self) -> None:
         """Find new files, ordered by modification time. Raise `DataError` if a known file has changed."""
-        if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.asks:
+        if time.monotonic() - self._listed_at < self.source.every / 1000 or not self._outage.is_attempt_due:
             return
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
@@ -323,10 +323,10 @@ class _FileReader:
         except Unanswered as error:
             if not self._has_answered:
                 raise
-            self._outage.goes_on(str(error))
+            self._outage.record_failure(str(error))
             return  # the clock stands still
         self._has_answered = True
-        self._outage.over()
+        self._outage.record_success()
         if changed := [name for name, file in files.items() if name in self.done and file != self.done[name]]:
             raise DataError(
                 f"{min(changed)}: has changed after it was read; files have to be complete when they appear, so write "

@@ -22,7 +22,7 @@ from penstock.pipeline.sources.reading.text import (
     numbered_rows,
     table_blocks,
 )
-from penstock.pipeline.sources.reading.times import TimeFormat, plain_times
+from penstock.pipeline.sources.reading.times import TimeFormat, polars_timestamps
 
 TOO_LARGE = "user is too large an integer (exact are floats below 2⁵³, or 2²⁴, and others below 2⁶³): write ids as text"
 #: Rows that are checked together at most: several batches are in memory at a time.
@@ -96,7 +96,7 @@ class Parquet(MappedColumns, PathSource):
     def _blocks(
         self, batch: pa.RecordBatch, columns: dict[str, str], file: str, first_row: int, order: RowOrder
     ) -> Iterator[EventBlock]:
-        raw = pl.DataFrame(plain_times(pa.table(batch.columns, batch.schema.names)))
+        raw = pl.DataFrame(polars_timestamps(pa.table(batch.columns, batch.schema.names)))
         events = self.joined(raw.select(pl.col(name).alias(part) for part, name in columns.items()), [file])
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, first_row, raw.height))

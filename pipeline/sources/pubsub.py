@@ -11,7 +11,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError, parameter
 from penstock.mechanisms.core.state import State
 from penstock.pipeline.sources.base import Checkpointed, LiveInput, MicroBatch
 from penstock.pipeline.sources.reading.messages import MessageSettings
-from penstock.pipeline.sources.reading.services import flaw
+from penstock.pipeline.sources.reading.services import required_form
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Pubsub(MessageSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if expected := flaw(self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION"):
+        if expected := required_form(self.subscription, "projects/PROJECT/subscriptions/SUBSCRIPTION"):
             raise ParameterError("subscription", self.subscription, expected)
         if self.disorder:
             raise ParameterError("disorder", self.disorder, "left out: the service's watermark waits for what is late")

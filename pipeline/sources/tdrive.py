@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import polars as pl
 
-from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, without_position
+from penstock.pipeline.sources.reading.text import Dialect, ParsedRows, TextBatch, missing_position
 from penstock.pipeline.sources.reading.times import TimeFormat
 from penstock.pipeline.sources.reading.tracks import TrackSource
 
@@ -45,4 +45,4 @@ class Tdrive(TrackSource):
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
         """Convert the rows to events, and mark those without a position."""
-        return super().events(rows, batch).with_columns(without_position().alias("problem"))
+        return super().events(rows, batch).with_columns(missing_position().alias("problem"))

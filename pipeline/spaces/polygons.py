@@ -314,12 +314,12 @@ def _check_polygon(polygon: shapely.Polygon) -> None:
     for ring in rings:
         _check_degrees(ring)
         if not shapely.Polygon(ring).area:
-            raise _Wrong(f"the ring that begins at {_point_in_words(ring[0])} bounds no area")
+            raise _Wrong(f"the ring that begins at {_describe_point(ring[0])} bounds no area")
     outline = shapely.Polygon(rings[0])
     for hole in rings[1:]:
         if not shapely.intersects_xy(outline, hole).all():
             raise _Wrong(
-                f"the hole that begins at {_point_in_words(hole[0])} is not inside its outline; a polygon's first "
+                f"the hole that begins at {_describe_point(hole[0])} is not inside its outline; a polygon's first "
                 "ring is that"
             )
     # Rings may touch themselves and each other: repairing moves no area then. Where sides cross it does.
@@ -344,10 +344,10 @@ def _check_degrees(line: NDArray[np.float64]) -> None:
     if long.any():
         at = int(long.argmax())
         raise _Wrong(
-            f"its side from {_point_in_words(line[at])} to {_point_in_words(line[at + 1])} is more than 180 degrees "
+            f"its side from {_describe_point(line[at])} to {_describe_point(line[at + 1])} is more than 180 degrees "
             "long: cut it at the 180th meridian into a MultiPolygon, or put a position halfway along it"
         )
 
 
-def _point_in_words(position: NDArray[np.float64]) -> str:
+def _describe_point(position: NDArray[np.float64]) -> str:
     return f"[{position[0]:.6g}, {position[1]:.6g}]"

@@ -83,7 +83,7 @@ class WindowGrid:
         return 0 if self.sensors is None else self.sensors.n_cells
 
     @property
-    def fits_days(self) -> bool:
+    def aligns_with_days(self) -> bool:
         """Return whether a window begins at the start of every calendar day, even when clocks change."""
         step, zone = self.calendar.step, self.calendar.time_zone
         stays = zone == "UTC" or DAY // 24 % step == 0  # clocks change by an hour

@@ -380,8 +380,8 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
             checks,
             "it holds days",
         )
-        told = named("time", clocks) or [name for name in clocks if name in names.values()]
-        _choose("time", told, list(clocks), names, checks, "it holds times of day")
+        clock_columns = named("time", clocks) or [name for name in clocks if name in names.values()]
+        _choose("time", clock_columns, list(clocks), names, checks, "it holds times of day")
         form = f"{days[names['date']]} {clocks[names['time']].removeprefix('%Y-%m-%d ')}"
         return "iso" if form.startswith("%Y-%m-%d %H:%M") else form
     elif complete:

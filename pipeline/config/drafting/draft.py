@@ -18,7 +18,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.drafting.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
 from penstock.pipeline.config.drafting.facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
-from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, numbers, other_orders, share, spread
+from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, numbers, other_orders, share, time_span
 from penstock.pipeline.config.kinds import format_duration
 from penstock.pipeline.sources.base import SOURCES, Source
 from penstock.pipeline.sources.citibike import ZONE, Citibike, has_trips, trip_columns
@@ -128,7 +128,7 @@ def draft(
         *table.notes,
     ]
     if len(events):
-        notes += [*_list_doubts(table, columns, source, events, rejects), *_caveats(facts)]
+        notes += [*_list_uncertainties(table, columns, source, events, rejects), *_caveats(facts)]
     else:
         unread = "no row was read"
         if is_whole:
@@ -194,7 +194,7 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
     return (pl.concat(frames) if frames else pl.DataFrame()), rejects
 
 
-def _list_doubts(
+def _list_uncertainties(
     table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
 ) -> Iterator[str]:
     """Yield one sentence about each uncertain guess."""
@@ -208,7 +208,7 @@ def _list_doubts(
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
     if not isinstance(source, Citibike):
-        yield from _time_doubts(table, columns, source.time_zone)
+        yield from _time_uncertainties(table, columns, source.time_zone)
     n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
@@ -220,14 +220,14 @@ def _list_doubts(
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
-def _time_doubts(table: Table, columns: Columns, zone: str) -> Iterator[str]:
+def _time_uncertainties(table: Table, columns: Columns, zone: str) -> Iterator[str]:
     """Yield one sentence about each uncertainty in how times were parsed."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
     for other in other_orders(form):
         # Years in place of days would lie decades apart.
-        if fit(times, other, zone) >= MAJORITY and spread(times, other, zone) <= spread(times, form, zone) + 366:
+        if fit(times, other, zone) >= MAJORITY and time_span(times, other, zone) <= time_span(times, form, zone) + 366:
             second = "month" if form.lower().index("y") == other.lower().index("y") else "year"
             yield f"day and {second} cannot be told apart in these times: check time_format (or {other})"
     zoned = "%z" in form or form in UNIX
@@ -262,7 +262,7 @@ def _caveats(facts: DraftFacts) -> Iterator[str]:
 
 
 def _text(
-    path: str, source: Source, columns: Columns, zone: str, facts: DraftFacts, doubts: list[str], one: str
+    path: str, source: Source, columns: Columns, zone: str, facts: DraftFacts, remarks: list[str], one: str
 ) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
@@ -319,7 +319,7 @@ def _text(
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",
         "# DECIDE marks what is a matter of judgement.",
-        *(f"# CHECK: {without_line_breaks(doubt)}" + "." * (not doubt.endswith("?")) for doubt in doubts),
+        *(f"# CHECK: {without_line_breaks(remark)}" + "." * (not remark.endswith("?")) for remark in remarks),
     )
     return "\n".join((*head, *_lines(keys))) + "\n"
 

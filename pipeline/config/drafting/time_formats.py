@@ -61,7 +61,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) ->
     shapes = {_shape(value) for value in sample}
     possible = [name for name in formats if "%" not in name or "%z" in name or _shape_of_format(name) in shapes]
     likely = [name for name in possible if fit(sample, name, zone) >= _LIKELY]
-    fits = {name: (fit(values, name, zone), -spread(values, name, zone)) for name in likely}
+    fits = {name: (fit(values, name, zone), -time_span(values, name, zone)) for name in likely}
     best = max(fits, key=lambda name: fits[name], default=None)
     return best if best is not None and fits[best][0] >= MAJORITY else None
 
@@ -78,7 +78,7 @@ def _shape_of_format(name: str) -> str:
     return _shape(datetime(2024, 5, 1, 15, 5, 9, 250_000).strftime(name))
 
 
-def spread(values: pl.Series, name: str, zone: str) -> int:
+def time_span(values: pl.Series, name: str, zone: str) -> int:
     """Return the number of days spanned by the times, plus the number of days between now and the last one if it is
     in the future.
     """

@@ -26,7 +26,7 @@ from penstock.pipeline.runners.beam.graph import release_counts
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.payload import column_of
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, sifted
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, split_valid
 from penstock.pipeline.sources.reading.times import EARLIEST, LATEST, TimeFormat
 
 #: Events that travel together: what each element of a pipeline costs is paid once for all of them.
@@ -96,7 +96,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         plain = {part: [_plain_value(row.get(part)) for row in rows] for part in ("user", *columns)}
         parts = [column_of(part, _TYPES.get(part, self.users), values) for part, values in plain.items()]
         frame = pl.DataFrame([parts[0], self._milliseconds([row.get("time") for row in rows]), *parts[1:]])
-        sound, _, unsound = sifted(frame)
+        sound, _, unsound = split_valid(frame)
         rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in unsound.items()]
         return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
 

@@ -106,7 +106,7 @@ def has_ended(plan: Plan) -> bool:
     return (ended / _RELEASES).exists() and (ended / _INPUT).exists()
 
 
-def settle(plan: Plan) -> None:
+def write_final_summaries(plan: Plan) -> None:
     """Write an endless run's row counts and summaries after its job has been cancelled.
 
     Those on disk follow the state of the job: one that went back to a checkpoint after it had come to its end, and was
@@ -365,7 +365,7 @@ class Tally(WritingStep):
 
     Row counts balance at any time. On endless input the file is written again with each element: after a failure it
     goes back with the state, and is right again when the rows have been read again. All releases come before the timer,
-    so what is written at the timer is complete, whatever came before it: `settle` puts that in place.
+    so what is written at the timer is complete, whatever came before it: `write_final_summaries` puts that in place.
     """
 
     BOOKS = ReadModifyWriteStateSpec("books", BytesCoder())

@@ -25,7 +25,7 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import metrics
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.runners.beam.engine import UNSPLIT
-from penstock.pipeline.runners.beam.graph import build, check_complete, has_ended, settle
+from penstock.pipeline.runners.beam.graph import build, check_complete, has_ended, write_final_summaries
 from penstock.pipeline.runners.beam.pool import worker_pool
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.shared import stopping
@@ -157,7 +157,7 @@ def submit(
         build(pipeline, plan)
         outcome = _watch(plan, pipeline.run(), engine, look, renewal)
     if outcome == ENDED:
-        settle(plan) if plan.streaming else check_complete(plan, engine)
+        write_final_summaries(plan) if plan.streaming else check_complete(plan, engine)
     return outcome
 
 

@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineState
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.runners.beam.graph import build, has_ended, settle
+from penstock.pipeline.runners.beam.graph import build, has_ended, write_final_summaries
 from penstock.pipeline.runners.failure import forget_failure, raise_failure
 from penstock.pipeline.runners.flink.jobs import mark_job
 from penstock.pipeline.runners.shared import stopping
@@ -46,7 +46,7 @@ def run_service(plan: Plan, pipeline: beam.Pipeline) -> bool:
         if ended:
             job.cancel()
     if ended:
-        settle(plan)
+        write_final_summaries(plan)
     return ended
 
 

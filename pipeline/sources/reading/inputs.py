@@ -165,7 +165,7 @@ def open_inputs(
                     yield file, stream
                     continue
                 for name, open_member in _members(stream, is_zip):
-                    allowance.enter(file, name)
+                    allowance.count_member(file, name)
                     if open_member is not None and matches(name, patterns):
                         name = f"{file}!{name}"
                         guarded = _Guarded(name, open_member(), allowance)
@@ -181,7 +181,7 @@ class _Allowance:
         self.limit = self.left = limits.free_bytes + limits.expansion * os.path.getsize(file)
         self.max_members = self.members = limits.members
 
-    def enter(self, file: str, member: str) -> None:
+    def count_member(self, file: str, member: str) -> None:
         """Count an archive member. Raise `DataError` if there are too many or if its path leads outside the archive."""
         self.members -= 1
         if self.members < 0:

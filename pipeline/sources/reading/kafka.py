@@ -515,7 +515,7 @@ class _TopicReader:
             column = "arrival" if self.source.by_broker else "time"
             rows[partition] = (entry.ranges[partition][1], part.frame[column].to_numpy())
         frame = pl.concat(frames).drop("arrival")
-        self._adapt(rows)
+        self._adapt_batch_size(rows)
         if self.letters is not None and rejects:
             send_letters(self.letters, str(self.source.dead_letters), rejects)
         before_rows = dict(self.progress.offsets)
@@ -536,7 +536,7 @@ class _TopicReader:
             watermarks=np.concatenate([np.zeros(0, np.int64), *watermarks]),
         )
 
-    def _adapt(self, rows: Mapping[int, tuple[int, Any]]) -> None:
+    def _adapt_batch_size(self, rows: Mapping[int, tuple[int, Any]]) -> None:
         """Adapt the batch size so that a micro-batch covers few windows. Open windows are kept in memory, and a backlog
         may span thousands of them.
 

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import ParameterError, duration, parameter
 from penstock.pipeline.sources.base import EventBlock, LiveSource, Reject
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.payload import Layout, Parser, avro_times, check_avro, parser_of, read_messages
-from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text, sifted
+from penstock.pipeline.sources.reading.text import MAX_RAW_CHARACTERS, raw_text, split_valid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def events_of(
         pl.Series("arrival", arrival),
         pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
     )
-    sound, _, unsound = sifted(events)
+    sound, _, unsound = split_valid(events)
     rejects = [Reject(*place(i), reason, raw_text(values[i] or b"")) for i, reason in rows.problems.items()]
     rejects += [
         Reject(*place(int(rows.message[row])), reason, str(rows.frame.row(row))[:MAX_RAW_CHARACTERS])

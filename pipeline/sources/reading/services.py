@@ -65,11 +65,11 @@ def resolved_value(name: str, value: str) -> str:
     return text if ".pem" in name else text.split("\n", 1)[0].rstrip("\r")
 
 
-def flaw(name: str, form: str) -> str | None:
+def required_form(name: str, form: str) -> str | None:
     """Return None if a name has the required form; otherwise return the form, with placeholders in capital letters.
 
-    >>> flaw("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
-    >>> flaw("footfall", "projects/PROJECT/topics/TOPIC")
+    >>> required_form("projects/city-1/topics/footfall", "projects/PROJECT/topics/TOPIC")
+    >>> required_form("footfall", "projects/PROJECT/topics/TOPIC")
     'projects/PROJECT/topics/TOPIC'
     """
     return None if re.fullmatch(re.sub("[A-Z]+", "[^/]+", form), name) else form
@@ -89,7 +89,7 @@ class Outage:
     >>> now = [0.0]
     >>> outage = Outage("topic events", 60.0, clock=lambda: now[0])
     >>> for now[0] in (10.0, 40.0, 70.0):
-    ...     outage.goes_on("no broker answers")
+    ...     outage.record_failure("no broker answers")
     Traceback (most recent call last):
     penstock.mechanisms.core.plugin.DataError: topic events: out of reach for 60 s (no broker answers) ...
     """
@@ -104,30 +104,30 @@ class Outage:
     ) -> None:
         self._subject, self._patience, self._every, self._longest = subject, patience, every, longest
         self._clock = clock or (lambda: time.monotonic())
-        self.over()
+        self.record_success()
 
     def probe(self, reason: Callable[[], str | None]) -> None:
         """Check whether the service is reachable, if an attempt is due. ``reason`` returns None or the reason why it
         is unreachable.
         """
-        if self.asks:
+        if self.is_attempt_due:
             if (why := reason()) is None:
-                self.over()
+                self.record_success()
             else:
-                self.goes_on(why)
+                self.record_failure(why)
 
-    def over(self) -> None:
+    def record_success(self) -> None:
         """Record that the service is reachable."""
         #: When the first attempt failed: before it may lie hours without one.
         self.since: float | None = None
         self._pause, self._next_attempt = 0.0, self._clock() + self._every
 
     @property
-    def asks(self) -> bool:
+    def is_attempt_due(self) -> bool:
         """Whether the next attempt is due."""
         return self._clock() >= self._next_attempt
 
-    def goes_on(self, reason: str) -> None:
+    def record_failure(self, reason: str) -> None:
         """Record a failed attempt. Raise `DataError` if the service has been unreachable for too long."""
         now, patience = self._clock(), PATIENCE if self._patience is None else self._patience
         if self.since is None:

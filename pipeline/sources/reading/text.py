@@ -222,7 +222,7 @@ def valid_rows(events: pl.DataFrame) -> pl.Series:
     return events.select(sound=pl.all_horizontal(checks).fill_null(False))["sound"]
 
 
-def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
+def split_valid(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[int, str]]:
     """Return the valid rows, their row numbers, and the reason why each invalid row is invalid, by row number."""
     is_sound = valid_rows(events)
     if is_sound.all():
@@ -238,7 +238,7 @@ def sifted(events: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.int64], dict[
     return events.filter(is_sound), sound, dict(zip(bad.tolist(), reasons))
 
 
-def without_position() -> pl.Expr:
+def missing_position() -> pl.Expr:
     """Return an error message for rows with a zero coordinate, which is how devices report a missing position."""
     is_zero = (pl.col("latitude") == 0) | (pl.col("longitude") == 0)
     return pl.when(is_zero).then(pl.lit("a coordinate is zero: no position"))
@@ -334,7 +334,7 @@ def to_blocks(batch: TextBatch, rows: ParsedRows, events: pl.DataFrame, block_ro
     ``events``: columns of an `EventBlock`, one row for each of ``rows.raw``, null where a value is wrong; perhaps a
     column ``problem`` with what the source knows is wrong with a row.
     """
-    events, _, unsound = sifted(events)
+    events, _, unsound = split_valid(events)
     rejects: list[Reject] = []
     if rows.problems or unsound:
         lines = rows.lines()[list(unsound)].tolist()
@@ -363,7 +363,7 @@ def table_blocks(
 
     ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
     """
-    sound, places, unsound = sifted(events)
+    sound, places, unsound = split_valid(events)
     reasons = zip(unsound.items(), raw(list(unsound)))
     rejects = tuple(Reject(file, before + row + 1, reason, text) for (row, reason), text in reasons)
     order.check(sound["time"].to_numpy(), lambda row: f"{file}, {word} {before + places[row] + 1}")
@@ -483,7 +483,7 @@ class TextSource(PathSource):
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
         """Return the file and line of a valid row, which is counted from valid row ``before`` of the batch."""
         rows = self.parse(batch)
-        sound = sifted(self.events(rows, batch))[1]
+        sound = split_valid(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])
         return f"{batch.segments[segment[0]].file}, line {line[0]}"
 

@@ -213,7 +213,7 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
     return times
 
 
-def plain_times(table: pa.Table) -> pa.Table:
+def polars_timestamps(table: pa.Table) -> pa.Table:
     """Convert timestamps to types that polars supports: UTC instead of other time zones, and milliseconds instead of
     seconds.
 
@@ -221,7 +221,7 @@ def plain_times(table: pa.Table) -> pa.Table:
 
     >>> import pyarrow as pa
     >>> table = pa.table({"time": pa.array([60, 2**62], pa.timestamp("s", "Mars/Base"))})
-    >>> plain_times(table)["time"].cast(pa.int64()).to_pylist()
+    >>> polars_timestamps(table)["time"].cast(pa.int64()).to_pylist()
     [60000, None]
     """
     import pyarrow as pa

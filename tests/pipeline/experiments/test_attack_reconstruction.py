@@ -21,7 +21,7 @@ from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior, stationary_distribution
 from penstock.evaluation.attacks.parameters import ReconstructionGame
-from penstock.evaluation.attacks.reconstruction import planned_segments, settle, tuned
+from penstock.evaluation.attacks.reconstruction import planned_segments, resolve_game, tuned
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
 from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.segment_bounds import SuccessBounds
@@ -433,12 +433,12 @@ def test_what_is_left_open_comes_from_the_accountant():
         "{type: raw}",
         "accountants=[{type: reconstruction, horizon: 3, tolerance: 1, prior: {estimate: first, windows: 9, top: 4}}]",
     )
-    settings = settle(ReconstructionGame(), config.accountants, 24, 9)
+    settings = resolve_game(ReconstructionGame(), config.accountants, 24, 9)
     assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (3, 1, 9, 5)
     assert settings.known.top == 4
-    settings = settle(ReconstructionGame(horizon=5, training=10), config.accountants, 24, 9)
+    settings = resolve_game(ReconstructionGame(horizon=5, training=10), config.accountants, 24, 9)
     assert (settings.horizon, settings.training, settings.n_segments) == (5, 10, 2)
-    settings = settle(ReconstructionGame(), (), 24, 9)
+    settings = resolve_game(ReconstructionGame(), (), 24, 9)
     assert (settings.horizon, settings.tolerance, settings.training, settings.n_segments) == (10, 2, 12, 1)
 
 

@@ -230,7 +230,7 @@ def test_health_follows_the_run():
     with listening(health), serve(health_pages(health)) as address:
         with running():
             assert json.loads(get(f"{address}/healthz/ready")) == {"state": "running", "live": True, "ready": True}
-            metrics.enter("draining")
+            metrics.set_state("draining")
             assert (status(f"{address}/healthz/ready"), status(f"{address}/healthz/live")) == (503, 200)
         assert (health.state, status(f"{address}/healthz")) == ("ended", 200)
         with pytest.raises(ZeroDivisionError), running():

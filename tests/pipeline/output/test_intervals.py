@@ -10,9 +10,9 @@ from scipy import stats
 from penstock.pipeline.output.utility_summary import (
     LEVEL,
     coverage_by_part,
+    describe_utility,
     ends,
     half_width,
-    in_words,
     interval_coverage,
     margin,
 )
@@ -130,7 +130,7 @@ def test_a_part_in_which_intervals_fail_is_named():
         "error_of_last": 5.0,
         "coverage_by_part": parts,
     }
-    message = in_words(worth | interval_coverage(truth, released, deviation))
+    message = describe_utility(worth | interval_coverage(truth, released, deviation))
     assert message.endswith("hold 95 % of the counts, and 50 % of those released as 900 to 1,010.")
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.output.loss import DELTA, caution, losses, losses_in_words
+from penstock.pipeline.output.loss import DELTA, caution, describe_losses, losses
 from penstock.pipeline.output.rehearsal import expected_losses, expected_noise, rehearse
 from penstock.pipeline.output.utility_summary import (
-    in_words,
+    describe_utility,
     usual_counts,
 )
 from penstock.pipeline.reporting.page import write_report
@@ -156,7 +156,7 @@ def test_the_verdict_against_what_was_learned_is_in_every_place(tmp_path, capsys
     rows = pl.read_parquet(tmp_path / "out" / "operator" / "utility.parquet").filter(metric="skill_prior")
     assert rows.filter(scope="run")["value"].to_list() == pytest.approx([skill])
     assert rows.filter(pl.col("scope") != "run")["value"].mean() == pytest.approx(skill)
-    verdict = in_words(worth)
+    verdict = describe_utility(worth)
     assert verdict in message
     text = Text((tmp_path / "out" / "report.html").read_text()).text
     assert verdict in text
@@ -183,7 +183,7 @@ def test_the_verdict_against_a_learned_file(tmp_path, capsys):
     assert result["utility_summary"]["error_of_prior"] == pytest.approx(np.abs(visits / 4 - result["truth"]).mean())
     assert "training_windows" not in result["utility_summary"]
     assert result["utility_summary"]["prior_overlap"] == 4
-    verdict = in_words(result["utility_summary"])
+    verdict = describe_utility(result["utility_summary"])
     assert "(learned from the times of 4 of these windows, which it may know)" in verdict
     assert verdict in Text((tmp_path / "out" / "report.html").read_text()).text
 
@@ -201,8 +201,8 @@ def test_what_was_learned_before_the_run_is_said_to_be_the_prior(tmp_path, capsy
     run(configured(value), runner="local")
     later = penstock_result(tmp_path)["utility_summary"]
     assert later["prior_overlap"] == 0
-    assert "the prior by" in in_words(later)
-    assert "learned" not in in_words(later)
+    assert "the prior by" in describe_utility(later)
+    assert "learned" not in describe_utility(later)
 
 
 def test_without_a_prior_nothing_is_said_of_one(tmp_path, capsys):
@@ -216,7 +216,8 @@ WORTH = {"mean_count": 40.0, "error": 4.0, "error_of_zeros": 40.0, "error_of_las
 
 
 def test_a_prior_whose_file_states_no_times_may_know_these_windows():
-    assert "does not say when it was learned" in in_words(WORTH | {"error_of_prior": 5.0, "prior_overlap": None})
+    verdict = describe_utility(WORTH | {"error_of_prior": 5.0, "prior_overlap": None})
+    assert "does not say when it was learned" in verdict
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_a_prior_whose_file_states_no_times_may_know_these_windows():
 )
 def test_a_release_that_the_prior_beats_is_no_use(tmp_path, prior, message, level):
     worth = WORTH | prior
-    assert in_words(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){message}"
+    assert describe_utility(worth) == f"Wrong by 4 people on average where 40 are counted (10 %){message}"
     actual = warnings_of(page(run_folder(tmp_path, operator={"utility_summary": worth})))
     assert ("no better" in actual) == (level is not None)
     assert (level or "") in actual
@@ -307,9 +308,9 @@ def test_a_day_that_costs_more_than_the_run_says_why():
     """Two days of one budget period: a day without the person may bring other events of theirs into the counts."""
     figures = losses(released([2.0], size=30), "UTC")
     assert (figures["day"], figures["run"]) == (4.0, 2.0)  # type: ignore[index]
-    assert "A day costs more than the run because a charge goes beyond it" in losses_in_words(figures)  # type: ignore[arg-type]
-    assert "because" not in losses_in_words({"release": 2.0, "day": 2.0, "run": 2.0})
-    assert "because" not in losses_in_words({"release": 2.0, "day": 4.0})
+    assert "A day costs more than the run because a charge goes beyond it" in describe_losses(figures)  # type: ignore[arg-type]
+    assert "because" not in describe_losses({"release": 2.0, "day": 2.0, "run": 2.0})
+    assert "because" not in describe_losses({"release": 2.0, "day": 4.0})
 
 
 def test_losses_without_a_pure_bound_are_those_of_rho():
@@ -317,8 +318,8 @@ def test_losses_without_a_pure_bound_are_those_of_rho():
     # Of a Gaussian with ρ = 2 in all: below Bun and Steinke's ρ + 2·√(ρ·ln(1/δ)), above ρ alone.
     assert 2.0 < actual["run"] < 2.0 + 2 * math.sqrt(2.0 * math.log(1 / DELTA))  # type: ignore[index]
     assert actual["release"] < actual["day"] < actual["run"]  # type: ignore[index]
-    assert "at δ = 1e-06" in losses_in_words(actual)  # type: ignore[arg-type]
-    assert "no bound" in losses_in_words(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
+    assert "at δ = 1e-06" in describe_losses(actual)  # type: ignore[arg-type]
+    assert "no bound" in describe_losses(losses(released([math.inf]), "UTC"))  # type: ignore[arg-type]
 
 
 def test_losses_of_gaussian_noise_are_exact_and_those_of_its_shares_never_less():

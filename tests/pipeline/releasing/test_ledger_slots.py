@@ -233,12 +233,12 @@ def test_a_window_that_was_charged_is_stepped_under_its_nonce(tmp_path: Path) ->
     for nonce, windows in (("n1", (1, 2)), ("n2", (3, 4))):
         ledger = ledger_in(tmp_path)
         with ledger.transaction() as budget:
-            budget.enter({"entry": "nonce", "run": "a", "nonce": nonce})
+            budget.add_entry({"entry": "nonce", "run": "a", "nonce": nonce})
         pay(ledger, *map(charge, windows))
     pay(ledger, charge(5, last=7, at=7))  # a block, made with its last window
     with ledger_in(tmp_path).transaction() as budget:
-        budget.enter({"entry": "nonce", "run": "b", "nonce": "other"})
-        budget.enter({"entry": "nonce", "run": "a", "nonce": "n3"})
+        budget.add_entry({"entry": "nonce", "run": "b", "nonce": "other"})
+        budget.add_entry({"entry": "nonce", "run": "a", "nonce": "n3"})
         assert [budget.nonce(window) for window in range(1, 9)] == ["n1", "n1", "n2", "n2", "n3", "n3", "n2", "n3"]
 
 
@@ -316,10 +316,10 @@ def test_going_back_into_the_middle_of_a_block_reads_again(tmp_path: Path) -> No
             return len(transaction.new)
 
     with ledger.transaction() as transaction:
-        transaction.enter({"entry": "run", "run": "a", "nonce": "ab" * 16})
+        transaction.add_entry({"entry": "run", "run": "a", "nonce": "ab" * 16})
     assert stepped(ledger, 1, 30_000, "data") == 30
     with ledger.transaction() as transaction:
-        transaction.enter({"entry": "nonce", "run": "a", "nonce": "cd" * 16})
+        transaction.add_entry({"entry": "nonce", "run": "a", "nonce": "cd" * 16})
     for reader in (ledger, ledger_in(tmp_path)):
         assert stepped(reader, 500, 8000, "data") == 0
         with pytest.raises(DataError, match="the input of window 1 "):

@@ -44,7 +44,7 @@ from penstock.pipeline.runners.beam.coders import (
     unpack,
 )
 from penstock.pipeline.runners.beam.counts import CountWhenFinal, FindContributions
-from penstock.pipeline.runners.beam.graph import GRAPH, build, has_ended, settle
+from penstock.pipeline.runners.beam.graph import GRAPH, build, has_ended, write_final_summaries
 from penstock.pipeline.runners.beam.read import CursorTracker, Reader, Replay
 from penstock.pipeline.runners.beam.step import end_of_input, final_at
 from penstock.pipeline.sources.base import EventBlock, Reject
@@ -224,7 +224,7 @@ def test_what_a_job_that_went_back_has_left_gives_way_to_the_figures_of_the_end(
     writer.memberships("cluster", 3)
     writer.summary(0, {"windows": 1})
     assert manifest.row_equation(fed) != rows
-    settle(fed)
+    write_final_summaries(fed)
     assert (manifest.row_equation(fed), manifest.account_summaries(fed)) == (rows, accounts)
 
 
