@@ -93,12 +93,12 @@ class CodeTable:
         hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
         codes = self._lookup(hashes)
         while len(new := np.flatnonzero(codes < 0)):
-            first = new[np.unique(hashes[1][new], return_index=True)[1]]
+            first = new[np.sort(np.unique(hashes[1][new], return_index=True)[1])]
             self._add([column[first] for column in hashes], users.gather(first))
             codes[new] = self._lookup([column[new] for column in hashes])
         if self._key is not None and not np.array_equal(self._hashes[0].take(codes), hashes[0]):
             raise DataError("two user ids were not told apart by random hashes, which is rare: run once more")
-        return codes.astype(np.int64)
+        return codes
 
     def of(self, codes: Integers | slice) -> Integers:
         """Return the identities for user codes, shape (n, 2)."""
@@ -106,50 +106,53 @@ class CodeTable:
 
     def _grow(self, n_slots: int) -> None:
         """Grow the table so that at most half of its slots are in use, and make room for as many ids."""
-        self._codes = np.full(n_slots, -1, np.int32)  # of the id in each slot
-        self._marks = np.zeros(n_slots, np.uint64)  # and its second hash
+        # Of the id in each slot the second hash and one more than its code, which one look into memory brings; 0: none.
+        self._table = np.zeros((n_slots, 2), np.uint64)
         # Arrays of their own: groups may be counted in other threads that ask for identities.
         hashes, identities = np.empty((2, n_slots // 2), np.uint64), np.empty((n_slots // 2, 2), np.int64)
         hashes[:, : len(self)] = self._hashes[:, : len(self)]
         identities[: len(self)] = self._identities[: len(self)]
         self._hashes, self._identities = hashes, identities
 
-    def _lookup(self, hashes: list[NDArray[np.uint64]]) -> NDArray[np.int32]:
+    def _lookup(self, hashes: list[NDArray[np.uint64]]) -> Integers:
         """Return the code for each pair of hashes, or -1 if the pair is not in the table."""
         slot, mark = self._slots(hashes[0]), hashes[1]
-        codes = self._codes.take(slot)
-        others = np.flatnonzero(self._marks.take(slot) != mark)
+        held = self._table.take(slot, axis=0)
+        codes = held[:, 1].view(np.int64) - 1
+        others = np.flatnonzero(held[:, 0] != mark)
         while len(others := others[codes[others] >= 0]):
             slot[others] = at = self._slots(slot[others] + 1)
-            codes[others] = self._codes.take(at)
-            others = others[self._marks.take(at) != mark[others]]
+            held = self._table.take(at, axis=0)
+            codes[others] = held[:, 1].view(np.int64) - 1
+            others = others[held[:, 0] != mark[others]]
         return codes
 
     def _slots(self, numbers: NDArray[Any]) -> Integers:
-        return numbers.view(np.int64) & (len(self._codes) - 1)
+        return numbers.view(np.int64) & (len(self._table) - 1)
 
     def _add(self, hashes: list[NDArray[np.uint64]], users: pl.Series) -> None:
         """Add ids that are not in the table yet."""
-        codes = np.arange(len(self), len(self) + len(users))
         n_ids = len(self) + len(users)
-        if is_full := 2 * n_ids > len(self._codes):
+        codes = np.arange(len(self), n_ids)
+        if is_full := 2 * n_ids > len(self._table):
             self._grow(1 << (3 * n_ids).bit_length())
-        self._hashes[:, codes] = hashes
+        self._hashes[:, len(self) : n_ids] = hashes
         if users.dtype == pl.String:
-            self._identities[codes] = _digests_of_text(*_bytes_of(users.to_arrow()), self._key)
+            self._identities[len(self) : n_ids] = _digests_of_text(*_bytes_of(users.to_arrow()), self._key)
         elif self._key is not None:
-            self._identities[codes] = _digests_of_numbers(users.to_numpy(), self._key)
+            self._identities[len(self) : n_ids] = _digests_of_numbers(users.to_numpy(), self._key)
         else:
-            self._identities[codes] = widened(users.to_numpy()[:, None], 2)
+            self._identities[len(self) : n_ids] = widened(users.to_numpy()[:, None], 2)
         self._n_ids = n_ids
         if is_full:
             codes = np.arange(n_ids)
         slot = self._slots(self._hashes[0, codes])
+        marks, taken = self._table.T
         while len(codes):
-            is_free = self._codes[slot] < 0
-            self._codes[slot[is_free]] = codes[is_free]  # of several that want one the last has it
-            others = self._codes[slot] != codes
-            self._marks[slot[~others]] = self._hashes[1, codes[~others]]
+            is_free = taken[slot] == 0
+            taken[slot[is_free]] = codes[is_free] + 1  # of several that want one the last has it
+            others = taken[slot] != codes + 1
+            marks[slot[~others]] = self._hashes[1, codes[~others]]
             codes, slot = codes[others], self._slots(slot[others] + 1)
 
 
