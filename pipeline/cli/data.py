@@ -260,7 +260,9 @@ def _init(arguments: argparse.Namespace) -> int:
     rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
     cost = [describe_losses(losses, drafted.one)] if losses else []
-    then = f"now look at it, then: penstock run {out}" if drafted.is_whole else "write what is marked FIXME in it"
+    then = "write what is marked FIXME in it"
+    if drafted.is_whole:
+        then = f"now look at it, then: penstock run {out} --runner local"
     show(arguments, {"file": str(out), "notes": drafted.notes}, [*drafted.notes, *cost, f"wrote {out}; {then}"])
     return DONE
 
