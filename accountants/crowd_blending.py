@@ -39,7 +39,7 @@ def amplified_epsilon(crowd_epsilon: float, rate: float) -> float:
 
 
 def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: float) -> float:
-    """Return one count's δ at a given ε, for crowd-blending on a sample of people.
+    """Return the δ of one count at a given ε, for crowd-blending on a sample of people.
 
     Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
     equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
@@ -97,7 +97,7 @@ class CrowdBlending(Accountant):
     reads: ClassVar[tuple[str, ...]] = ()
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
-        """Compute one window's values."""
+        """Compute the values of one window."""
         # Counts as they are may be released through post-processing that hides small ones.
         shown = (step for step in facts.steps if not isinstance(step, EventStep | Raw))
         first = next(shown, facts.mechanism)

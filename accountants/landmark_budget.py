@@ -92,7 +92,7 @@ class Budget:
     replaces_in_blocks: bool = field(default=False, compare=False)
 
     def price(self, charge: Iterable[Event]) -> float:
-        """Return a charge's cost in the budget's unit."""
+        """Return the cost of a charge in the budget's unit."""
         if self.replaces_in_blocks:
             charge = [replaced(event) if isinstance(event, Block) else event for event in charge]
         return PRICES[self.measure](charge)
@@ -108,7 +108,7 @@ class Budget:
         return UNITS[self.measure]
 
     def epsilon(self, amount: float) -> float:
-        """Return an amount's ε at δ."""
+        """Return the ε at δ that corresponds to an amount."""
         return epsilon_at(self.measure, amount, self.delta)
 
 

@@ -183,7 +183,7 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
 
 
 def _irreducible(matrix: Any) -> FloatArray:
-    """Return one closed class's stationary distribution."""
+    """Return the stationary distribution of one closed class."""
     n_locations = matrix.shape[0]
     if n_locations > _DENSE_SOLVE_LIMIT:
         from scipy import sparse

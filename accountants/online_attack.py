@@ -44,7 +44,9 @@ class Groups:
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
-        """Count each group's people in each cell of a window (the first window is 1), shape (n_groups, n_cells)."""
+        """Count the people of each group in each cell of a window (the first window is 1), shape (n_groups,
+        n_cells).
+        """
         cells = self.trajectories[:, window - 1]
         is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
         return np.asarray(np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64))
@@ -176,7 +178,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
     half = (n_positive + n_negative) / 2 - 1
 
     def excess(area: float) -> float:
-        """Return an area's distance from the estimate minus the interval's half-width at that area."""
+        """Return the distance between an area and the estimate, minus the half-width of the interval at that area."""
         spread = area * (1 - area) * (1 + half * ((1 - area) / (2 - area) + area / (1 + area)))
         return abs(auc - area) - float(quantile) * math.sqrt(spread / (n_positive * n_negative))
 
@@ -187,7 +189,7 @@ def auc_interval(auc: float, n_positive: int, n_negative: int, confidence: float
 
 
 def exact_interval(n_found: int, n: int, confidence: float = 0.95, n_choices: int = 1) -> tuple[float, float]:
-    """Return a proportion's Clopper-Pearson limits, with the error probability divided by ``n_choices``."""
+    """Return the Clopper-Pearson limits of a proportion, with the error probability divided by ``n_choices``."""
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
     from scipy.stats import binomtest

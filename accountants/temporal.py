@@ -144,7 +144,7 @@ class Temporal(Accountant):
         return model, state | {"block": np.zeros(2, np.int64)}
 
     def _largest_epsilon(self, facts: AccountingFacts) -> float:
-        """Bound one release's ε under replacement, with some slack for rounded scales."""
+        """Bound the ε of one release under replacement, with some slack for rounded scales."""
         stated = self.largest_epsilon
         promised = Guarantee() if facts.mechanism is None else facts.mechanism.guarantee
         if stated is None and promised.measure == EPSILON:

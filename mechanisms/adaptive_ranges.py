@@ -1,4 +1,6 @@
-"""Adaptive ranges: bin each cell's counts into equal-width bins over that cell's range and release bin midpoints."""
+"""Adaptive ranges: bin the counts of each cell into equal-width bins over that cell's range and release bin
+midpoints.
+"""
 
 from __future__ import annotations
 

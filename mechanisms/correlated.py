@@ -144,7 +144,7 @@ class Correlated(Budgeted, Interpretation):
         return [release], state | moved | {"response": shifted, "energy": energy}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return a window's charge, which is the same for all windows and additive over any set of them."""
+        """Return the charge for a window, which is the same for all windows and additive over any set of them."""
         moved = of_any_mixtures(strategy(self.band), state["max_cells"])
         return (Linked(self.family.event(moved, self._sigma(state))),)
 

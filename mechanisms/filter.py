@@ -393,7 +393,7 @@ def _update(
     begun: NDArray[np.bool_],
     state: State,
 ) -> State:
-    """Update the regression and each level's errors with one window's data."""
+    """Update the regression and each level's errors with the data of one window."""
     published = noisy.seen.any(-1)
     weight = noisy.seen / (spread + noisy.variance)
     error = noisy.values - shifted

@@ -52,7 +52,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
 
     @abstractmethod
     def matrices(self, n_windows: int) -> tuple[Matrix, Matrix]:
-        """Return a block's transform in units of `step_size`, and its inverse."""
+        """Return the transform of a block in units of `step_size`, and its inverse."""
 
     @property
     def step_size(self) -> float:
@@ -73,7 +73,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return {"bounds": bounds, "coefficients": np.zeros((*facts.shape, n_rows, facts.n_cells), kind)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Add one window's contribution to every coefficient."""
+        """Add the contribution of one window to every coefficient."""
         basis = self.matrices(n_windows)[0]
         if self.family.is_integer:
             basis = basis.astype(np.int64)
@@ -91,7 +91,7 @@ class FourierMechanism(BlockMechanism, Interpretation):
         return values, {"noise": self.family.of_sums, "scale": scale * self.step_size}
 
     def block_charge(self, n_windows: int, state: State) -> tuple[events.Event, ...]:
-        """Return a block's charge, which depends only on its length."""
+        """Return the charge for a block, which depends only on its length."""
         bounds = _bounds(state)
         moved = sensitivity_of(self, n_windows, bounds)
         return (self.family.event_on_lattice(self.budget, moved, self.scale(n_windows, bounds)),)

@@ -100,7 +100,7 @@ class Hierarchy(Mechanism, Interpretation):
         ], state
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return a window's charge, which is the same for every window."""
+        """Return the charge for a window, which is the same for every window."""
         return (self.family.event(self._moved(state), self._sigma(state)),)
 
     def measured(self, facts: Facts) -> Measured:

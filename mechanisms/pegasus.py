@@ -147,7 +147,7 @@ class Pegasus(Mechanism, Interpretation):
         return middle(latest, n_similar, self.smoothing), {"recent": latest}
 
     def worst_charge(self, window: Window, state: State) -> tuple[Event, ...]:
-        """Return a window's charge, which covers its noise, a threshold and one sparse-vector query."""
+        """Return the charge for a window, which covers its noise, a threshold and one sparse-vector query."""
         moved, asked = self._deviation_query(state)
         # The threshold gives way by one shift, the question that it is compared with by two.
         threshold, question = (self._family.event(moved.times(n * GRID), 2 * n * GRID * asked) for n in (1, 2))
@@ -159,7 +159,7 @@ class Pegasus(Mechanism, Interpretation):
         return NOISE_FAMILIES[self.noise]
 
     def _counts(self, window: Window, state: State) -> tuple[Sensitivity, float]:
-        """Return the sensitivity and noise scale for one window's counts."""
+        """Return the sensitivity and noise scale for the counts of one window."""
         return self._calibrate(1 - self.grouping, of_cells(state["max_cells"], window.active))
 
     def _deviation_query(self, state: State) -> tuple[Sensitivity, float]:

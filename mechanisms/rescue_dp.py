@@ -118,7 +118,7 @@ class RescueDp(WEventSchedule, Interpretation):
         return total / size, np.asarray(scale)[..., None] / size
 
     def _groups(self, active: NDArray[np.bool_], state: State) -> tuple[Integers, Integers]:
-        """Return each cell's group, named by its first cell, and each group's size, stored at that cell."""
+        """Return the group of each cell, named by its first cell, and each group's size, stored at that cell."""
         recent = state["recent"]
         n_known = np.count_nonzero(~np.isnan(recent), -2)
         predicted = np.maximum(np.where(np.isnan(recent), 0.0, recent).sum(-2) / np.maximum(n_known, 1), 0.0)
@@ -161,7 +161,7 @@ def _active(window: Window, state: State) -> NDArray[np.bool_]:
 
 
 def _sum_groups(values: NDArray[Any], groups: Integers) -> Integers:
-    """Return each group's sum at its first cell, and 0 elsewhere.
+    """Return the sum of each group at its first cell, and 0 elsewhere.
 
     >>> _sum_groups(np.array([5, 1, 2]), np.array([0, 1, 1])).tolist()
     [5, 3, 0]

@@ -55,7 +55,7 @@ class Sampling(EventStep):
         return np.ones(len(hashes), bool) if limit >= 2**64 else hashes < np.uint64(limit)
 
     def sampled(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Return a release's charge if it is computed from the sample.
+        """Return the charge for a release if it is computed from the sample.
 
         Amplification holds for one event that reads the sample; where a release makes several, they read the same
         one, so that amplifying each would understate: they are then charged as if nothing had been dropped. So is a

@@ -80,7 +80,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Return the event under *replacement* of a unit's contributions, which occurs if bounding selects others.
+    """Return the event under *replacement* of the contributions of a unit, which occurs if bounding selects others.
 
     Its price is that of `price_of_replacement`.
     """
@@ -141,7 +141,7 @@ def _gaussian(event: events.Event) -> float:
 
 
 def concentrated_rho(charge: Iterable[events.Event]) -> float:
-    """Return one release's ρ in zero-concentrated DP under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
+    """Return the ρ of one release in zero-concentrated DP under add/remove: L2²/(2σ²), or ε²/2 for a pure event."""
     # Bun and Steinke 2016, propositions 1.4 and 1.6; Canonne, Kamath and Steinke 2020, theorem 4.
     return float(sum(_rho(event) for event in charge))
 

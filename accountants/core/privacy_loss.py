@@ -26,7 +26,9 @@ TAIL = 1e-15
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count a release's events in the first ``n_kinds`` rows of ``table``, which closes after MAX_DISTINCT kinds."""
+    """Count the events of a release in the first ``n_kinds`` rows of ``table``, which closes after MAX_DISTINCT
+    kinds.
+    """
     # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
     # one of another kind.
     table = table.copy()

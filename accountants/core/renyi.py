@@ -67,7 +67,9 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Return a sampled Gaussian's curve. It is infinite below order 2, where the library's series may diverge."""
+    """Return the Rényi curve of a sampled Gaussian. It is infinite below order 2, where the library's series may
+    diverge.
+    """
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -81,7 +83,7 @@ def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
 
 @cache
 def _laplace(multiplier: float) -> NDArray[np.float64]:
-    """Return Laplace noise's curve (Mironov 2017, proposition 6)."""
+    """Return the Rényi curve of Laplace noise (Mironov 2017, proposition 6)."""
     if multiplier == 0:
         return np.full(len(ORDERS), np.inf)
     epsilon = 1 / multiplier
@@ -102,7 +104,9 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
 
 
 def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return discrete Laplace noise's log mass per privacy loss under a shift, and the losses in decreasing order."""
+    """Return the log mass of discrete Laplace noise per privacy loss under a shift, and the losses in decreasing
+    order.
+    """
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])

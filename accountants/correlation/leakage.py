@@ -175,7 +175,7 @@ class LeakageFunction:
 
 
 def leakage_function(correlation: Correlation) -> LeakageFunction:
-    """Return a correlation's leakage function. `None` means no correlation and no leakage."""
+    """Return the leakage function of a correlation. `None` means no correlation and no leakage."""
     if correlation is None:
         return LeakageFunction.of_vertices(np.empty((0, 2)))
     return correlation if isinstance(correlation, LeakageFunction) else LeakageFunction(correlation)

@@ -90,7 +90,7 @@ def loss_per_eigenvalue(n_secret: int, radius: float, order: float) -> float:
 
 
 def largest_eigenvalue(matrix: Array) -> float:
-    """Return a symmetric matrix's largest eigenvalue."""
+    """Return the largest eigenvalue of a symmetric matrix."""
     # NumPy's driver: the one for a single eigenvalue fails on entries that differ by hundreds of powers of ten.
     return float(np.linalg.eigvalsh(matrix)[-1])
 
@@ -109,7 +109,7 @@ def conditional_inferential_loss(
     *,
     nugget: float = 0.0,
 ) -> tuple[float, float]:
-    """Compute the largest Rényi divergence between releases under two hypotheses about a trace's secret points.
+    """Compute the largest Rényi divergence between releases under two hypotheses about the secret points of a trace.
 
     Hypotheses are at most ``radius`` apart at every secret point; the figure is exact for the ball around them,
     ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent and alike, hence
@@ -161,7 +161,7 @@ def conditional_inferential_loss(
 
 
 def independent_eigenvalue(prior: GaussianProcess, noise: Array, secret: Indices) -> float:
-    """Return the loss matrix's largest eigenvalue under a prior with the same variances but no correlation."""
+    """Return the largest eigenvalue of the loss matrix under a prior with the same variances but no correlation."""
     variances = noise.diagonal()
     if np.count_nonzero(noise) == np.count_nonzero(variances):
         return 1.0 / float(variances[secret].min())

@@ -34,7 +34,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return each reading's log-likelihood ratio with the target there or elsewhere, or 0 if both are impossible.
+    """Return the log-likelihood ratio of each reading with the target there or elsewhere, or 0 if both are impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
@@ -73,7 +73,7 @@ def at_places(evidence: FloatArray, places: PriorPlaces) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class UnknownCrowd:
-    """The people for whom adversaries know only each cell's probability.
+    """The people for whom adversaries know only the probability of each cell.
 
     The likelihood is exact in a window with one sensor, and over windows if nobody's place depends on the one before.
     Otherwise it is that of an adversary who takes cells and windows as independent given the target's places; they

@@ -110,7 +110,7 @@ class Kernel:
 
     @cached_property
     def _log(self) -> Any:
-        """The matrix's logarithms. A sparse matrix is stored by column, without impossible moves."""
+        """The logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
         with np.errstate(divide="ignore"):
             if not self.is_sparse:
                 return np.log(self.matrix)

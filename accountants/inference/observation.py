@@ -94,7 +94,9 @@ class HiddenMarkovModel:
 
     @cached_property
     def raw(self) -> HiddenMarkovModel:
-        """The same sensors' raw-count model. If a window has a single hidden location, it counts as seen."""
+        """A model of the raw counts of the same sensors. If a window has a single hidden location, it counts as
+        seen.
+        """
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
@@ -115,7 +117,7 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return a noisy reading's log-likelihood ratio with the target present or absent. NaN stays NaN."""
+    """Return the log-likelihood ratio of a noisy reading with the target present or absent. NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
@@ -160,7 +162,9 @@ def total_variation(noise: str, scale: float) -> float:
 
 
 def log_capacity(noise: str, scales: FloatArray) -> float:
-    """Return ln of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy counts."""
+    """Return the logarithm of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy
+    counts.
+    """
     # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
     # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
     # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).

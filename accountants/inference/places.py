@@ -73,7 +73,9 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """A map from n_cells + 1 cells (the last: unseen) to the priors' places, with each cell's weight in its place."""
+    """A map from n_cells + 1 cells (the last: unseen) to the priors' places, with the weight of each cell in its
+    place.
+    """
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.

@@ -44,7 +44,7 @@ def start_beliefs(targets: TargetPriors, horizon: int) -> State:
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the forward filter with one window's likelihoods, (n_targets, n_places), up to a constant per target.
+    """Update the forward filter with the likelihoods of one window, (n_targets, n_places), up to a constant per target.
 
     A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
     """
@@ -182,7 +182,7 @@ class TargetFilters:
 
     @property
     def subjects(self) -> range:
-        """The targets' numbers in the run, starting at 1."""
+        """The numbers of the targets in the run, starting at 1."""
         return range(self.known.first + 1, self.known.first + self.known.n_targets + 1)
 
     def start(self) -> State:

@@ -53,7 +53,7 @@ _UNDERFLOW = 1e-300
 
 
 def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
-    """Return ln of the deterministic segment bound on success against raw counts or any function of them."""
+    """Return the logarithm of the deterministic segment bound on success against raw counts or any function of them."""
     # O(T² s M · hidden) time per active sensor, times the sensors again for the convolution. Noise is ignored, which is
     # safe.
     model = model.raw

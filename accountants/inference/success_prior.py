@@ -106,7 +106,9 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Return ln of the smallest Markov bound on C(hits, j) over j; j = n_steps − tolerance is the union bound."""
+    """Return the logarithm of the smallest Markov bound on C(hits, j) over j; j = n_steps − tolerance is the union
+    bound.
+    """
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])
@@ -134,7 +136,7 @@ def log_binomial(n: int, k: int) -> float:
 
 
 def log_genie(initial: FloatArray, kernel: Kernel, n_steps: int, tolerance: int) -> float:
-    """Return ln of the success of a guesser who learns each true location after guessing it."""
+    """Return the logarithm of the success of a guesser who learns each true location after guessing it."""
     values, log_scale = genie_back(kernel, np.ones((tolerance + 1, kernel.n_from)), n_steps - 1)
     start = Kernel(initial[None, :])
     return min(0.0, float(np.log(genie_step(start, values)[-1, 0]) + log_scale))

@@ -32,7 +32,7 @@ def waiting(facts: Facts, n_windows: int) -> State:
 
 
 def seen(window: Window, row: int, state: State) -> State:
-    """Store a window's public attributes in its block's state, at row ``row`` (0-based)."""
+    """Store the public attributes of a window in its block's state, at row ``row`` (0-based)."""
     first = np.where(state["block_first"] == 0, window.index, state["block_first"])
     landmark, active = state["block_landmark"].copy(), state["block_active"].copy()
     landmark[..., row] = window.landmark
@@ -135,7 +135,7 @@ class BlockMechanism(Mechanism):
         return tuple(BlockEvent(event, window.index, last) for event in self.block_charge(n_windows, state))
 
     def _place(self, index: int, state: State) -> tuple[int, int]:
-        """Return a window's row in its block (0-based) and the block's size. The last block may be shorter."""
+        """Return the row of a window in its block (0-based) and the block's size. The last block may be shorter."""
         row = (index - 1) % self.block
         total = int(np.max(state["n_windows"]))
         return row, min(self.block, total - index + row + 1) if total else self.block
@@ -156,14 +156,14 @@ class CountsOfBlock(BlockMechanism, Interpretation):
 
     @abstractmethod
     def generalize(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Generalise a block's counts, shape (..., n_windows, n_cells)."""
+        """Generalise the counts of a block, shape (..., n_windows, n_cells)."""
 
     def empty(self, facts: Facts) -> State:
-        """Return an empty buffer for one block's counts."""
+        """Return an empty buffer for the counts of one block."""
         return {"counts": np.zeros((*facts.shape, self.block, facts.n_cells), np.int64)}
 
     def gather(self, row: int, n_windows: int, counts: NDArray[Any], state: State) -> State:
-        """Store one window's counts in the buffer."""
+        """Store the counts of one window in the buffer."""
         kept = state["counts"].copy()
         kept[..., row, :] = counts
         return {"counts": kept}

@@ -69,7 +69,7 @@ class Chain(Mechanism):
 
     @property
     def version(self) -> int:  # type: ignore[override]
-        """The version of the state format, derived from the steps' versions."""
+        """The version of the state format, derived from the versions of the steps."""
         return (2 if self.after else 1) + sum(step.version - 1 for step in (self.reader, *self.after))
 
     @property

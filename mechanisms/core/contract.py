@@ -188,7 +188,7 @@ class Facts(Bounds):
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
-    """Return each window's period attributes: the remaining and total numbers of landmarks and regular windows.
+    """Return the period attributes of each window: the remaining and total numbers of landmarks and regular windows.
 
     `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
 
@@ -267,7 +267,7 @@ class Release:
 
     @classmethod
     def of(cls, window: Window, values: NDArray[Any], charge: tuple[Event, ...], **further: Any) -> Release:
-        """Build one window's release with inactive sensors masked. ``further`` holds the remaining fields."""
+        """Build the release of one window with inactive sensors masked. ``further`` holds the remaining fields."""
         if not all(isinstance(event, Event) for event in charge):
             raise TypeError(f"charge: {charge} is not allowed; it must be a tuple of privacy events")
         public = np.asarray(values, np.float64)
@@ -325,7 +325,9 @@ class Interpretation:
 
     @classmethod
     def of(cls, step: Any) -> Interpretation:
-        """Return the interpretation of a step's releases, which are noisy counts unless the step defines otherwise."""
+        """Return the interpretation of the releases of a step, which are noisy counts unless the step defines
+        otherwise.
+        """
         return step if isinstance(step, Interpretation) else Interpretation()
 
     @property

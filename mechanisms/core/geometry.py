@@ -139,7 +139,7 @@ def published(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def expected_distance(scale: Any, other: Any) -> NDArray[np.float64]:
-    """Return E|Z₁ − Z₂| for independent planar Laplace noise with scales 1/ε ≥ 0, in the scales' unit."""
+    """Return E|Z₁ − Z₂| for independent planar Laplace noise with scales 1/ε ≥ 0, in the unit of the scales."""
     # In the plane E|Z| = ∫₀^∞ (1 − φ(k))/k² dk for a radial characteristic function φ, here the product of (1 +
     # b²k²)^(−3/2) for the two scales. After integration by parts the trapezoidal rule in asinh k converges
     # geometrically: relative error below 1e-9, or 1e-6 where the scales differ by more than a factor of 1,000. For

@@ -64,7 +64,7 @@ def _half_widths() -> tuple[Array, Array]:
 
 
 def _quantile(distance: Array) -> Array:
-    """Return an interval's half-width given the value's distance from 0, both in standard deviations."""
+    """Return the half-width of an interval given the value's distance from 0, both in standard deviations."""
     from scipy.special import ndtr, ndtri  # loaded where a deviation is stated
 
     below = ndtr(-distance)

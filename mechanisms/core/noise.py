@@ -160,7 +160,7 @@ def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes
 
 
 def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
-    """Return each row's bytes, concatenated array by array, for arrays with ``n_rows`` on the leading axis."""
+    """Return the bytes of each row, concatenated array by array, for arrays with ``n_rows`` on the leading axis."""
     if not arrays:
         return [b""] * n_rows
     columns = [np.ascontiguousarray(array).reshape(n_rows, -1).view(np.uint8) for array in arrays]

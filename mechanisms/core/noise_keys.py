@@ -67,7 +67,7 @@ class NoiseKey:
 
     @classmethod
     def from_environment(cls, variable: str) -> NoiseKey:
-        """Read a deployment's key from an environment variable: 64 hexadecimal digits or a key file's contents."""
+        """Read a deployment's key from an environment variable: 64 hexadecimal digits or the contents of a key file."""
         text = os.environ.get(variable)
         if not text:
             raise NoiseKeyError(f"the environment variable {variable} holds no noise key")
@@ -110,7 +110,7 @@ class NoiseKey:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """The epochs' fingerprints, 16 hexadecimal digits each. A rotated key extends its predecessor's list."""
+        """The fingerprints of all epochs, 16 hexadecimal digits each. A rotated key extends its predecessor's list."""
         derived = [hmac.digest(s, b"penstock fingerprint %d" % e, "sha256") for e, s in zip(self.epochs, self._secrets)]
         return tuple(digest.hex()[:16] for digest in derived)
 
@@ -171,7 +171,7 @@ def _render(epochs: list[tuple[int, bytes]]) -> str:
 
 
 def _parse(text: str) -> list[tuple[int, bytes]]:
-    """Parse a key file's epochs. Raise ValueError, KeyError or TypeError if the contents are malformed."""
+    """Parse the epochs of a key file. Raise ValueError, KeyError or TypeError if the contents are malformed."""
     if not text.lstrip().startswith("{"):
         return [(BEGINNING, _secret(text.strip()))]
     content: dict[str, Any] = json.loads(text)

@@ -402,7 +402,7 @@ OUTSIDE: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
-    """Import a plug-in's file. Convert any error to a `PluginError` that names the line."""
+    """Import the file of a plug-in. Convert any error to a `PluginError` that names the line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
         OUTSIDE.add(spec.origin)

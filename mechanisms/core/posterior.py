@@ -1,4 +1,4 @@
-"""Posterior distributions of counts: predictions weighted by the noisy counts' likelihood."""
+"""Posterior distributions of counts: predictions weighted by the likelihood of the noisy counts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def posterior(
     event: Belief,
     evidence: Any = 1.0,
 ) -> Posterior:
-    """Compute each count's posterior.
+    """Compute the posterior of each count.
 
     The prior is a negative binomial with the prediction's mean m and variance P; where P is below m, a Poisson
     distribution of mean m²/P in steps of P/m. The median, which has the least absolute error to expect, is that of a

@@ -147,7 +147,7 @@ def step_through(
     source: NoiseSource,
     between: Callable[[State], State] = lambda state: state,
 ) -> Iterator[tuple[list[Release], State]]:
-    """Yield each step's releases and the resulting state, ending with `Mechanism.finish`."""
+    """Yield the releases of each step and the resulting state, ending with `Mechanism.finish`."""
     # `between` maps the state between two steps: tests encode and decode it there.
     state = mechanism.start(facts)
     for row, window in enumerate(windows):
@@ -285,7 +285,7 @@ class TraceFacts:
         return is_first
 
     def landmark_sums(self, cost: NDArray[np.float64]) -> tuple[Integers, NDArray[np.float64]]:
-        """Return each budget period's user index and largest total cost over L ∪ {t}, given each point's cost.
+        """Return each budget period's user index and largest total cost over L ∪ {t}, given the cost of each point.
 
         >>> facts = traces_of([np.zeros((3, 2))], [np.array([True, False, True])])
         >>> facts.landmark_sums(np.array([1.0, 5.0, 2.0]))
@@ -301,7 +301,7 @@ class TraceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Traces(TraceFacts):
-    """Several users' traces."""
+    """The traces of several users."""
 
     points: Points  # latitude and longitude in degrees, shape (n_points, 2)
 
@@ -374,7 +374,7 @@ class PointSchedule:
 
     @cached_property
     def _columns(self) -> dict[str, Integers]:
-        """Return each point's budget-period attributes."""
+        """Return the budget-period attributes of each point."""
         return in_periods(self.traces.landmarks, np.cumsum(self.traces.begins_period) - 1, self.max_landmarks)
 
     def at(self, rows: Integers, index: int) -> Window:

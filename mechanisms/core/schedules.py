@@ -92,7 +92,7 @@ class View(ABC):
 
     @abstractmethod
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return one window's sensitivity."""
+        """Return the sensitivity of one window."""
 
     @abstractmethod
     def last_release(self, window: Window, state: State) -> Array:
@@ -109,7 +109,7 @@ class View(ABC):
 
     @abstractmethod
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return a step's charge, which covers its publication and, if it has a budget, its query."""
+        """Return the charge for a step, which covers its publication and, if it has a budget, its query."""
 
 
 class Counts(View):
@@ -121,7 +121,7 @@ class Counts(View):
         return NOISE_FAMILIES["discrete_laplace"] if self.family.is_concentrated else self.family
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return one window's sensitivity. No user can contribute to more cells than are active."""
+        """Return the sensitivity of one window. No user can contribute to more cells than are active."""
         return of_cells(state["max_cells"], window.active)
 
     def last_release(self, window: Window, state: State) -> Array:
@@ -136,7 +136,7 @@ class Counts(View):
         return np.asarray(differences.sum(-1), np.float64), max(differences.shape[-1], 1)
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:
-        """Return a step's charge, which covers its publication and, if it has a budget, its query."""
+        """Return the charge for a step, which covers its publication and, if it has a budget, its query."""
         if not (offer.publish.ndim or offer.publish):
             charge: tuple[Event, ...] = (Repeated(int(offer.state["last_window"])),)
         else:
@@ -156,7 +156,7 @@ class Points(View):
         return NOISE_FAMILIES["laplace"]
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return one position's sensitivity."""
+        """Return the sensitivity of one position."""
         return of_point(self.radius)
 
     def last_release(self, window: Window, state: State) -> Array:
@@ -352,7 +352,7 @@ class Schedule(Mechanism):
         return self._charge_step(window, offer, offer.state)[0]
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Return a step's charge and the updated state."""
+        """Return the charge for a step and the updated state."""
         return self.view.charge(window, offer, self.query_budget), after
 
 
@@ -487,7 +487,7 @@ class PeriodSchedule(BudgetSchedule):
         return bounds.of_unit(PERIOD, max_cells, self.windows_together(window))
 
     def _charge_step(self, window: Window, offer: Offer, after: State) -> tuple[tuple[Event, ...], State]:
-        """Return a step's charge and the updated state. The first release pays for the whole period."""
+        """Return the charge for a step and the updated state. The first release pays for the whole period."""
         if window.period_last is None:
             raise ParameterError("budget_period", None, "given, so that the windows of a period are known")
         if window.index <= int(np.max(after["covered"])):

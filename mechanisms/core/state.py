@@ -1,4 +1,4 @@
-"""Encode a plug-in's state to bytes as a versioned header and raw arrays, without pickle."""
+"""Encode the state of a plug-in to bytes as a versioned header and raw arrays, without pickle."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Unit:
 
     @property
     def n_bounded(self) -> int:
-        """The number of windows over which contributions are bounded: a block's length, or 1 for other units."""
+        """The number of windows over which contributions are bounded: the length of a block, or 1 for other units."""
         return self.length if self.kind == "block" else 1
 
     @property

@@ -158,7 +158,7 @@ def learned(row: int, noisy: Noisy, predicted: Array, noise: Array, per_day: int
 
 
 def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | None) -> State:
-    """Decompose the rows of means into patterns and each row's weights."""
+    """Decompose the rows of means into patterns and the weights of each row."""
     n_rows, n_cells = means.shape[-2:]
     precision = _inverse(variances)
     mean = _mean(means, precision)
@@ -199,7 +199,7 @@ def _in_patterns(means: Array, variances: Array, noise: Array, profile: Array | 
 
 
 def _mean(means: Array, precision: Array) -> Array:
-    """Return each cell's mean over times of day, shrunk towards the mean over all cells."""
+    """Return the mean of each cell over times of day, shrunk towards the mean over all cells."""
     by_type = (*means.shape[:-2], len(DAY_TYPES), -1, means.shape[-1])
     of_time = precision.reshape(by_type).sum(-3)
     at_time = (precision * means).reshape(by_type).sum(-3) * _inverse(of_time)
@@ -253,5 +253,5 @@ def _shrink_towards(centre: Array, precision: Array, values: Array, each: Array)
 
 
 def _inverse(values: Array) -> Array:
-    """Return each value's reciprocal, or 0 if the value is 0."""
+    """Return the reciprocal of each value, or 0 if the value is 0."""
     return np.where(values > 0, 1.0 / np.where(values > 0, values, 1.0), 0.0)

@@ -206,7 +206,7 @@ class GaussianTable:
 
 @lru_cache(maxsize=256)
 def gaussian_magnitude(sigma: float) -> GaussianTable:
-    """Return the cached sampler for a discrete Gaussian's magnitude given its sign."""
+    """Return the cached sampler for the magnitude of a discrete Gaussian given its sign."""
     return GaussianTable(Fraction(sigma) ** 2)
 
 
@@ -246,7 +246,9 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
 
 
 def gaussian_tails(variance: Fraction, bits: int) -> list[int]:
-    """Return 2**bits times the tail probabilities of a discrete Gaussian's magnitude given its sign, rounded down."""
+    """Return 2**bits times the tail probabilities of the magnitude of a discrete Gaussian given its sign, rounded
+    down.
+    """
     # The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     # g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0. Guard
     # bits are doubled until both ends of every interval agree. No theorem known to us says that none of the tails is
