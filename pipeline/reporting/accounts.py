@@ -16,7 +16,7 @@ import yaml
 from penstock.evaluation.utility import METRICS
 from penstock.pipeline.reporting.markup import number, pack, package_text, percent, plural
 
-#: Up to so many subjects each has its own line.
+#: Up to this number of subjects, each one is drawn as a separate line.
 MAX_LINES = 4
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
@@ -25,36 +25,36 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 class Treatment:
     """How an accountant is presented. The defaults suit any accountant that is not listed in `KNOWN`."""
 
-    #: Title and note of its charts.
+    #: Title and note of the charts.
     title: str = ""
     note: str = ""
-    #: Place on the page, small first.
+    #: Position on the page. Smaller numbers come first.
     order: int = 50
-    #: ``line``, or ``step`` where a figure holds for a whole window.
+    #: ``line``, or ``step`` if a value holds for a whole window.
     style: str = "line"
-    #: Unit of its charts, unless their title has another one.
+    #: Unit of the charts, unless the title states a different one.
     unit: str = "nats"
-    #: Prefixes of names, and the title of the chart that such names have to themselves.
+    #: Title of a separate chart for all metrics whose names start with a given prefix.
     panels: Mapping[str, str] = field(default_factory=dict)
-    #: Names that are shown on request only.
+    #: Metrics that are shown only on request.
     hidden: Sequence[str] = ()
-    #: Horizontal lines, each a label and a value.
+    #: Horizontal lines, each given by a label and a value.
     rules: Sequence[tuple[str, float]] = ()
-    #: Range of values that is always shown, in charts of its own unit.
+    #: Range of values that charts in the unit above always show.
     domain: tuple[float, float] | None = None
-    #: Figures of the whole run on top of the page: of each entry the first name that is found; None: the first two.
+    #: Headline metrics for the whole run: for each entry, the first name that exists. None selects the first two.
     headline: Sequence[Sequence[str]] | None = None
-    #: What the adversary has without the release: the name of a figure, or the figure.
+    #: Value without any release, given as the name of a metric or as a number.
     baseline: str | float | None = None
-    #: Names whose first rows are about fewer windows than the later ones: only rows about as many as the last compare.
+    #: Metrics whose early rows cover fewer windows. Only rows that cover as many as the last row are compared.
     growing: Sequence[str] = ()
-    #: Adversary against whom the figures hold, in words.
+    #: Description of the adversary.
     adversary: str = ""
-    #: Names in words.
+    #: Human-readable labels by name.
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Prefixes of names that are about other neighbours than the losses on top of the page, and why they are.
+    #: Why metrics with a given prefix use a different neighbour relation than the headline losses.
     reasons: Mapping[str, str] = field(default_factory=dict)
-    #: Names whose values add up, drawn as areas on top of one another.
+    #: Metrics whose values add up. They are drawn as stacked areas.
     stacked: Sequence[str] = ()
 
     def label(self, name: str) -> str:
@@ -79,14 +79,14 @@ class Treatment:
 
 _STATED = yaml.safe_load(package_text(("treatments.yaml",)))
 KNOWN = {name: Treatment(**stated) for name, stated in _STATED["accountants"].items()}
-#: Titles of the metrics whose names are short for something.
+#: Titles of metrics whose names are abbreviations.
 METRIC_TITLES: dict[str, str] = _STATED["metrics"]
 
-#: Metrics that are a share, and are shown in percent.
+#: Metrics that are fractions and are displayed as percentages.
 SHARES = {"relative_mae", "variance_explained", "skill", "skill_last", "skill_prior", "coverage", "hotspot_f1"}
 SHARES |= {"daily_relative_mae", "daily_city_error", "anomaly_agreement", "event_recall"}
 
-#: Meaning of the one figure of utility that is no metric of two matrices: it needs a prior too.
+#: Meaning of the only utility metric that requires a prior in addition to the two matrices.
 PRIOR = (
     "Share of the prior's error that the release saves (0: none), in windows that this run did not learn it from; of a "
     "prior from a file the verdict says how many of them the file was learned from."
@@ -148,15 +148,15 @@ class AccountFigure:
     name: str
     unit: str
     adjacency: str
-    #: Value for the whole run where the accountant gives one, else the worst over all windows and subjects.
+    #: Value for the whole run if the accountant reports one, otherwise the worst over all windows and subjects.
     value: float
-    #: Window of the worst value; None: the whole run.
+    #: Window of the worst value, or None if the value is for the whole run.
     window: int | None
-    #: Number of subjects that the value is the worst of.
+    #: Number of subjects over which the value is the worst.
     n_subjects: int
-    #: Whether no later release can change it.
+    #: Whether the value can no longer be changed by later releases.
     final: bool
-    #: Ends of its interval, if it has one; ``high`` is the highest over all those subjects and windows.
+    #: Limits of the interval, if there is one. ``high`` is the highest over all subjects and windows.
     low: float | None
     high: float | None
 
@@ -271,6 +271,6 @@ def _along(frame: pl.DataFrame, column: str, windows: pl.Series) -> dict[str, An
     values = np.full(len(windows), np.nan)
     at = np.searchsorted(windows.to_numpy(), frame["window"].to_numpy())
     values[at] = frame[column].cast(pl.Float64).to_numpy()
-    # Sums of shares leave a budget of −1e-16 where 0 is meant.
+    # Rounding may leave a budget of −1e-16 instead of 0.
     values[np.abs(values) < 1e-12] = 0
     return pack(values)

@@ -23,10 +23,10 @@ from penstock.pipeline.reporting.accounts import AccountFigure, figures
 
 T = TypeVar("T")
 
-#: Kind of the parts of a table, until they are merged, where it has another name.
+#: Names of the unmerged parts of a table, if they differ from the name of the table.
 KINDS = {"public/accounts": "accounts_public"}
 
-#: Limits of one page. Beyond them it shows the busiest cells and the latest windows, and says so.
+#: Limits of a page. A larger run is reduced to its busiest cells and latest windows, which the page states.
 MAX_COUNTS = 1_000_000
 MAX_WINDOWS = 20_000
 MAX_CELLS = 2_000

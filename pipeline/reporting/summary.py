@@ -29,23 +29,23 @@ from penstock.pipeline.reporting.accounts import (
 from penstock.pipeline.reporting.data import Run, citation, identity
 from penstock.pipeline.reporting.markup import Table, moment, number, percent, phrase, plural
 
-#: Up to so many verdict numbers stand side by side, without headings.
+#: Up to this many headline numbers are shown in one row, without headings.
 ONE_ROW = 4
-#: A period's budget is nearly spent when less than this share of it is left.
+#: A period's budget is nearly spent if less than this fraction of it is left.
 NEARLY = 0.1
-#: Rejected or late rows are worth a caution from this share of all rows on.
+#: Fraction of all rows from which rejected or late rows cause a warning.
 MANY_ROWS = 0.01
 MAX_REJECTS = 20
-#: Visits left out of the release are worth a caution from this share of all on.
+#: Fraction of all visits from which visits missing from the release cause a warning.
 MANY_VISITS = 0.05
 
-#: Order of the sections in a configuration as people write it.
+#: Customary order of the sections in a configuration.
 SECTIONS = ("name", "mode", "seed", "noise_key", "source", "space", "sensors", "windows", "bounding", "landmarks")
 OUTCOMES = ("used", "late", "out_of_area", "out_of_time", "rejected")
 
-#: Levels of a warning, the gravest first.
+#: Levels of a warning, most serious first.
 Level = Literal["danger", "caution", "note"]
-#: First words of a paragraph, which stand out, and the others.
+#: The first words of a paragraph, which are emphasised, and the remaining ones.
 Paragraph = tuple[str, str]
 
 

@@ -27,8 +27,8 @@ class Reject:
 
     file: str  # file (or topic) it came from
     line: int  # 1-based line (or row, or offset) in it
-    reason: str  # what is wrong, for instance ``latitude out of range``
-    raw: str | None  # the row as it was read; None if it is not kept
+    reason: str  # why it was rejected, such as ``latitude out of range``
+    raw: str | None  # the row as read, or None if it is not kept
 
     def as_dict(self) -> dict[str, Any]:
         """Return the reject as a dictionary, as written to a line of ``rejects.jsonl``."""
@@ -46,11 +46,11 @@ class EventBlock:
         ``longitude`` (Float64, degrees, finite and in range) or ``place`` (String), or both. No nulls. In a deployment
         `penstock.pipeline.counting.ingest` puts Binary digests in place of users, and ``cell`` in place of positions.
     n_rows
-        Rows read from the input, those rejected included: ``n_rows == frame.height + len(rejects)``.
+        Number of rows read, including rejected ones: ``n_rows == frame.height + len(rejects)``.
     rejects
         The rows that could not be parsed.
     offsets
-        Ranges of offsets that the rows are all of, where the input has offsets.
+        The ranges of offsets that the rows cover completely, if the input has offsets.
     """
 
     frame: pl.DataFrame
@@ -94,19 +94,19 @@ class MicroBatch:
 
     number: int  # counts from 0
     block: EventBlock  # the events; rejects come with the first micro-batch of their block
-    before: int  # clock of the stream before the first row; `MIN_EVENT_TIME` where there was none
+    before: int  # clock of the stream before the first row, or `MIN_EVENT_TIME` if there was none
     after: int  # and after the last row
-    watermarks: Integers  # at which each row arrived: a window with its deadline up to there is closed to the row
-    end: State = field(default_factory=dict)  # position after the last row, in the terms of the source
-    starts: int | None = None  # clock at the first row, where the source is sorted by its clock
-    more: bool = True  # whether there may be more to read just now
+    watermarks: Integers  # watermark at which each row arrived; windows with an earlier deadline are closed to it
+    end: State = field(default_factory=dict)  # position after the last row, as defined by the source
+    starts: int | None = None  # clock at the first row, if the source is sorted by its clock
+    more: bool = True  # whether more input may be available immediately
 
 
 @dataclass
 class Checkpointed:
     """The latest durable position of a live source. Input before this position is never read again.
 
-    Each reader has its own, which its runner moves on while the source reads, maybe in another thread.
+    Each reader has a separate position. The runner advances it while the source reads, possibly in another thread.
     """
 
     position: State = field(default_factory=dict)  # in the terms of the source (`MicroBatch.end`); empty: none yet
@@ -125,7 +125,7 @@ class Span:
     files: tuple[str, ...]
     start: int = 0
     stop: int | None = None
-    after: int = MIN_EVENT_TIME  # latest time of the rows before, where that is known: see `RowOrder`
+    after: int = MIN_EVENT_TIME  # latest time of the preceding rows, if known (see `RowOrder`)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +144,7 @@ class Source(Checked, ABC):
         if self.from_ is not None and self.until is not None and self.until <= self.from_:
             raise ParameterError("until", self.until, f"later than from ({format_time(self.from_)})")
 
-    #: Whether files are named after users, so that a deployment must not write down their names.
+    #: Whether files are named after users, in which case a deployment must not record their names.
     has_user_names = False
 
     @property
@@ -191,7 +191,7 @@ class Source(Checked, ABC):
 class FileSource(Source):
     """Base class for sources that can be read more than once, such as files and synthetic events.
 
-    `spans` runs once on the driver, `read` on the workers, which calls `RowOrder.check` for what it reads.
+    `spans` runs once on the driver. `read` runs on the workers and calls `RowOrder.check` on the rows it reads.
     """
 
     disorder: int | None = duration(
@@ -222,7 +222,7 @@ class FileSource(Source):
 class RowOrder:
     """Check that rows arrive in the order that their source declares. State is kept across blocks.
 
-    Rows out of the time of the run neither count nor are held against others, so that a wrong clock spoils nothing.
+    Rows outside the time range of the run are ignored, so that a wrong clock does no damage.
 
     >>> from penstock.pipeline.sources.csv import Csv
     >>> order = RowOrder(Csv(path="a.csv", disorder=5))
@@ -264,16 +264,16 @@ class LiveInput:
     """What a live source needs to know about the run."""
 
     grid: WindowGrid
-    spool: Path  # folder in which a source keeps what a continued run needs; it lasts as long as the run's own files
-    ingest: Callable[[EventBlock], EventBlock]  # makes what may be kept: in a deployment no ids and no positions
-    max_readers: int = 1  # that share the source on an engine
-    waits: bool = True  # whether a source waits for input; on an engine, readers that take turns do not
+    spool: Path  # folder for data needed to resume the run; kept as long as the run's files
+    ingest: Callable[[EventBlock], EventBlock]  # strips data that must not be kept: ids and positions in a deployment
+    max_readers: int = 1  # maximum number of readers that share the source on an engine
+    waits: bool = True  # whether a source waits for input, which readers that take turns on an engine do not
 
 
 def latest_before(times: Integers, from_: int | None, until: int | None, before: int) -> Integers:
     """Return the latest event time within the run before each row, followed by the latest of all, shape (n_rows + 1,).
 
-    An event outside the run does not move time. This is the watermark of a simulation: any person's event moves it.
+    Events outside the run do not advance time. In a simulation this is the watermark, which anybody's event advances.
     """
     inside = times >= (MIN_EVENT_TIME if from_ is None else from_)
     if until is not None:
@@ -285,11 +285,11 @@ def latest_before(times: Integers, from_: int | None, until: int | None, before:
 class LiveSource(Source):
     """Base class for sources whose events are counted and released while more events arrive."""
 
-    #: Whether a connector of Beam reads it, on the runners that have one, and nothing else does.
+    #: Whether only one of Beam's connectors can read the source, on runners that support it.
     by_connector = False
-    #: Whether runners that keep a job going by themselves, such as Dataflow, can read it.
+    #: Whether managed services such as Dataflow can read the source.
     on_services = False
-    #: Whether its blocks say which offsets they are of, so that `unread` can tell what was lost on the way.
+    #: Whether blocks state their offsets, so that `unread` can detect lost input.
     has_offsets = False
 
     disorder: int = duration(0, doc="delay of the watermark")
@@ -305,7 +305,7 @@ class LiveSource(Source):
         """The setting that allows other people's rows to affect whether a row is late, and the value it should have
         instead.
 
-        None if that depends on the row's own arrival time and a public clock alone. **Privacy**: otherwise one
+        None if lateness depends only on a row's own arrival time and a public clock. **Privacy**: otherwise, one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
         """
         return ("type", "a source whose rows have an arrival time of their own")
@@ -342,9 +342,9 @@ class LiveSource(Source):
     ) -> Iterator[MicroBatch | None]:
         """Yield micro-batches in order, beginning at the position ``start``. Yields None while there is no new input.
 
-        ``folder``: where the source may keep files while it reads. ``start``: position (`MicroBatch.end`) to go on
-        from; empty: the beginning. ``number``, ``latest``: number of the next micro-batch, and the time reached before
-        it. ``checkpointed``: what need not be kept any longer; moves on while they are read.
+        ``folder``: a folder for temporary files. ``start``: the position (`MicroBatch.end`) from which to continue, or
+        empty for the beginning. ``number``, ``latest``: the number of the next micro-batch, and the time reached
+        before it. ``checkpointed``: the latest durable position, which advances while micro-batches are read.
         """
 
 

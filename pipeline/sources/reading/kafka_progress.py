@@ -18,9 +18,9 @@ from penstock.mechanisms.core.state import State
 from penstock.pipeline.atomic import make_folder, opener
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
-#: Bytes that a file grows by before entries that are no longer needed are dropped.
+#: Number of bytes by which the file grows before obsolete entries are removed.
 _LONG = 1 << 20
-#: Entries that are kept where an engine may still go back to an earlier checkpoint.
+#: Number of entries to keep if an engine may still go back to an earlier checkpoint.
 _KEPT = 100_000
 
 
@@ -29,10 +29,10 @@ class TopicEntry:
     """A journal entry that records which messages make up a micro-batch."""
 
     number: int  # of the micro-batch
-    ranges: Mapping[int, tuple[int, int]]  # first offset and the one after the last, by partition
-    idle: frozenset[int]  # partitions that do not hold time back after the micro-batch
-    clock: int | None = None  # time that is reached by the clock, where all partitions are idle and time goes on
-    listed: int | None = None  # time from before which no partition is unknown; None if that decides nothing
+    ranges: Mapping[int, tuple[int, int]]  # half-open range of offsets by partition
+    idle: frozenset[int]  # partitions that do not hold back the watermark after the micro-batch
+    clock: int | None = None  # time reached by the clock, if all partitions are idle and time advances
+    listed: int | None = None  # time up to which all partitions are known, or None if that is irrelevant
 
     def encode(self) -> str:
         """Encode the entry as a single line."""
@@ -66,8 +66,8 @@ class Journal(Generic[Kind]):
     """Write-ahead journal of micro-batches, with one entry per line. An incomplete last line is ignored, since its
     entry has not been acted upon.
 
-    The process that opens the journal takes it over: what another process, which is thought dead, writes from
-    then on is ignored. Entries before ``number``, the first micro-batch to be read again, are dropped.
+    The process that opens the journal takes it over. Anything that another process, presumed dead, writes afterwards
+    is ignored. Entries before ``number``, the first micro-batch to be read again, are removed.
     """
 
     def __init__(self, folder: Path, number: int, decode: Callable[[str], Kind]) -> None:
@@ -127,12 +127,12 @@ class Progress:
 
     offsets: dict[int, int] = field(default_factory=dict)  # next offset to read, by partition
     times: dict[int, int] = field(default_factory=dict)  # latest time of an event, or `MIN_EVENT_TIME`, by partition
-    idle: frozenset[int] = frozenset()  # partitions that do not hold time back
-    watermark: int = MIN_EVENT_TIME  # the earliest of the times of the partitions that are not idle; never goes back
-    first: int = MIN_EVENT_TIME  # what is before moves no time
-    limit: int | None = None  # nothing moves time beyond it
-    disorder: int = 0  # how far the watermark stays behind the time
-    by_broker: bool = False  # whether times are the broker's, and the clock goes on at the end of a partition
+    idle: frozenset[int] = frozenset()  # partitions that do not hold back the watermark
+    watermark: int = MIN_EVENT_TIME  # the earliest time of any partition that is not idle; never decreases
+    first: int = MIN_EVENT_TIME  # earlier events do not advance time
+    limit: int | None = None  # time never advances beyond this limit
+    disorder: int = 0  # delay of the watermark
+    by_broker: bool = False  # whether times are the broker's and the clock advances at the end of a partition
 
     def read(
         self,

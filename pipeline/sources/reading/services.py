@@ -16,7 +16,7 @@ from penstock.mechanisms.core.plugin import DataError, ParameterError
 _SECRET = re.compile(
     r"password|secret|token|connection_string|account_key|credential$|key\.pem|assertion|oauthbearer\.config"
 )
-#: Options that would undo what is promised here, or load code.
+#: Options that would break guarantees made here or load code.
 _FIXED_OPTIONS = re.compile(
     r"bootstrap\.servers|metadata\.broker\.list|group\.|enable\.auto|auto\.offset|isolation\.level|enable\.partition"
     r"|enable\.idempotence|max\.in\.flight|transactional\.|acks|request\.required\.acks|plugin\.|.*_cb$|debug$|log"
@@ -46,7 +46,7 @@ def check_options(options: Mapping[str, str], field: str = "options") -> None:
 def resolved_value(name: str, value: str) -> str:
     """Return the value of an environment variable, the first line of a file, or the given value itself.
 
-    Raises `DataError` if there is none, and for a file with a secret that others can read too.
+    Raises `DataError` if there is no value, or if a file that contains a secret can be read by other users.
     """
     if value.startswith("env:"):
         resolved = os.environ.get(value.removeprefix("env:"))
@@ -75,7 +75,7 @@ def required_form(name: str, form: str) -> str | None:
     return None if re.fullmatch(re.sub("[A-Z]+", "[^/]+", form), name) else form
 
 
-#: Seconds that a service may be out of reach where the configuration does not say.
+#: Default number of seconds for which a service may be unreachable.
 PATIENCE = 300.0
 
 
@@ -83,8 +83,8 @@ class Outage:
     """Tracks a service outage. Attempts are repeated until the service has been unreachable for too long, which ends
     the run.
 
-    Until then the run's clocks stand still: nothing is lost, and nothing is released without events that may still be
-    there. Attempts that fail are repeated after 1, 2, 4 … seconds, at most ``longest``, others after ``every`` seconds.
+    During an outage, the run's clocks stand still: nothing is lost, and nothing is released while events may be
+    missing. Failed attempts are repeated after 1, 2, 4, … seconds, at most ``longest``; others after ``every`` seconds.
 
     >>> now = [0.0]
     >>> outage = Outage("topic events", 60.0, clock=lambda: now[0])
@@ -118,7 +118,7 @@ class Outage:
 
     def record_success(self) -> None:
         """Record that the service is reachable."""
-        #: When the first attempt failed: before it may lie hours without one.
+        #: Time of the first failed attempt. There may have been no attempt for hours before it.
         self.since: float | None = None
         self._pause, self._next_attempt = 0.0, self._clock() + self._every
 

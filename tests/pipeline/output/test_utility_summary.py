@@ -399,7 +399,8 @@ def test_costs_are_on_both_pages_and_in_the_summary_whatever_is_accounted(tmp_pa
     assert capsys.readouterr().out.count(message) == 2  # before it and after it
     for written in write_report(tmp_path / "out"):
         shown = Text(written.read_text()).text
-        assert "By a day 3 × 20.1 95 %" in shown and "By the whole run 3 × 20.1 95 %" in shown
+        assert "By a day 3 × 20.1 95 %" in shown
+        assert "By the whole run 3 × 20.1 95 %" in shown
 
 
 def test_the_whole_loss_is_what_composition_says(tmp_path):
