@@ -180,7 +180,7 @@ class FlinkCluster:
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 command, cwd=ROOT, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                start_new_session=True,
+                start_new_session=True, umask=0o077,
             )  # fmt: skip
 
 

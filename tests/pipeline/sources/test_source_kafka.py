@@ -298,6 +298,14 @@ def test_what_is_late_does_not_depend_on_how_partitions_are_mixed():
     assert "true" in outcomes.pop()
 
 
+def test_by_the_broker_a_row_is_held_against_its_arrival():
+    """However long after the row before it; one that a clock set back has made older, against what has passed."""
+    progress = Progress({0: 0, 1: 0}, {0: MIN_EVENT_TIME, 1: MIN_EVENT_TIME}, disorder=5, by_broker=True)
+    assert np.concatenate(progress.read({0: (2, np.array([10, 90]))}, frozenset())).tolist() == [10, 90]
+    assert np.concatenate(progress.read({0: (4, np.array([60, 95]))}, frozenset())).tolist() == [85, 95]
+    assert np.concatenate(progress.read({1: (1, np.array([40]))}, frozenset())).tolist() == [40]
+
+
 def test_progress_goes_on_from_its_state():
     progress = Progress(offsets={4: 7, 1: 2}, times={4: 30, 1: MIN_EVENT_TIME}, idle=frozenset({1}), watermark=30)
     again = Progress(watermark=30)
