@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import random
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +21,7 @@ from penstock.pipeline.output.sinks import messages as kafka_output
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.kafka import Kafka
 from penstock.pipeline.sources.reading import kafka_client, services
-from penstock.pipeline.sources.reading.kafka import block_of
+from penstock.pipeline.sources.reading.kafka import Consumer, block_of
 from penstock.pipeline.sources.reading.kafka_progress import Journal, Progress, TopicEntry
 from penstock.pipeline.sources.reading.payload import avro_parser
 
@@ -441,3 +443,23 @@ def test_a_producer_that_has_failed_is_not_asked_again(monkeypatch):
         with pytest.raises(DataError):
             publisher.releases(table)
     assert Broken.made == 2
+
+
+class Pieces(Consumer):
+    """A consumer that is brought a partition's messages, by their offsets, a few at a time, and then its end at 9."""
+
+    def __init__(self, *pieces):
+        self._waiting, self._ended, self._pieces = {0: deque()}, {}, deque(pieces)
+
+    def _fill(self, seconds=0.0):
+        self._waiting[0] += [SimpleNamespace(offset=lambda n=n: n) for n in self._pieces.popleft()]
+        self._ended = {} if self._pieces else {0: 0.0}
+
+    def bounds(self, partition):
+        return 0, 9
+
+
+def test_a_batch_that_is_read_again_has_all_of_its_messages():
+    consumer = Pieces([2, 3], [4], [5, 6], [])
+    assert [message.offset() for message in consumer.take({0: (2, 6)})[0]] == [2, 3, 4, 5]
+    assert [message.offset() for message in consumer.take({0: (6, 9)})[0]] == [6]  # 7 and 8 hold no message
