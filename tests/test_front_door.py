@@ -403,6 +403,21 @@ def test_rejects_of_a_deployment_hold_no_row(tmp_path):
     assert "secret" not in str(caught.value)
 
 
+def test_times_of_events_may_be_of_numpy_or_whole_floats():
+    times = [
+        float(START),
+        np.float64(START),
+        np.int64(START),
+        np.datetime64(START, "ms"),
+        np.datetime64(START * 10**6, "ns"),
+    ]
+    unread = [START + 0.5, float("inf"), float("nan"), True, np.datetime64("NaT"), None]
+    given = [{"user": "ann", "time": time, "place": "a"} for time in (*times, *unread)]
+    block = EventsToBlocks()._block(given).block
+    assert block.frame["time"].to_list() == [START] * len(times)
+    assert [reject.reason for reject in block.rejects] == ["time cannot be read"] * len(unread)
+
+
 def test_users_are_text_unless_they_are_declared_whole_numbers():
     given = [{"user": user, "time": START, "place": "a"} for user in (7, "7", 7.0, np.int32(8), 2**64)]
     assert EventsToBlocks()._block(given).block.frame["user"].to_list() == ["7", "7", "8", str(2**64)]

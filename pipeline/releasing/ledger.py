@@ -370,7 +370,7 @@ class Ledger:
         elif data != charge.data:
             raise DataError(
                 f"the input of window {charge.window} is not what it was when the window was released; "
-                "a run can only be continued with the input that it began with"
+                "a run can only be continued with the input that it began with, and another input needs another folder"
             )
 
     def _look_up(self, charge: Charge) -> tuple[Posting, str | None]:

@@ -261,12 +261,17 @@ def _caveats(facts: DraftFacts) -> Iterator[str]:
 # The text.
 
 
+def _quoted(text: str) -> str:
+    """Write a text as a quoted scalar of YAML, with escapes only where it could not be read otherwise."""
+    return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
 def _text(
     path: str, source: Source, columns: Columns, zone: str, facts: DraftFacts, remarks: list[str], one: str
 ) -> str:
     name = name_of(path)
     looked = "LOOKED: " if facts.is_known else f"{FIXME}: "
-    written = {part: json.dumps(name, ensure_ascii=not name.isprintable()) for part, name in columns.names.items()}
+    written = {part: _quoted(name) for part, name in columns.names.items()}
     marked = {part: (name, "CHECK: see above" * (part in columns.checks)) for part, name in written.items()}
     read = {
         "columns": (marked, "LOOKED: which column holds what"),
@@ -274,7 +279,7 @@ def _text(
         "time_zone": (zone, "DECIDE: of times without an offset"),
     }
     keys = {
-        "name": json.dumps(name),
+        "name": _quoted(name),
         "mode": ("simulation", "deployment: secret noise key, no truth written"),
         "looked_at_data": ("true", "keeps this draft from being deployed as it is"),
         "seed": 1,
@@ -309,12 +314,12 @@ def _text(
             {"type": ("filter", "the best guess from all releases so far; costs nothing")},
         ],
         "accountants": [{"type": "composition"}],
-        "output": {"path": json.dumps(f"runs/{name}")},
+        "output": {"path": _quoted(f"runs/{name}")},
     }
     if not facts.is_known:
         del keys["typical_count"]
     head = (
-        f"# Draft made by `penstock init` from a look at {json.dumps(Path(path).name)}.",
+        f"# Draft made by `penstock init` from a look at {_quoted(Path(path).name)}.",
         "#",
         "# LOOKED marks values that were taken from the data. That is fine for a simulation. In a deployment they",
         "# would tell of the data: decide each by what is publicly known, then remove looked_at_data.",

@@ -112,10 +112,12 @@ def _text_or_instant(time: Any) -> tuple[str | None, int | None]:
     """Return a time as (string, None) if it has no known UTC offset, as (None, milliseconds) if it does, or as
     (None, None).
     """
+    if isinstance(time, np.generic):  # microseconds, so that nanoseconds become no number
+        time = time.astype("datetime64[us]").item() if isinstance(time, np.datetime64) else time.item()
     if isinstance(time, datetime) and time == time:  # pandas' NaT is not itself
         return (time.isoformat(), None) if time.tzinfo is None else (None, (time - _EPOCH) // timedelta(milliseconds=1))
-    is_integer = isinstance(time, int | np.integer) and not isinstance(time, bool)
-    instant = int(time) if is_integer and EARLIEST <= time <= LATEST else None
+    is_whole = isinstance(time, int | float) and not isinstance(time, bool) and time % 1 == 0
+    instant = int(time) if is_whole and EARLIEST <= time <= LATEST else None
     return time if isinstance(time, str) else None, instant
 
 
