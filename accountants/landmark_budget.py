@@ -20,12 +20,10 @@ from penstock.mechanisms.core.guarantee import DELTA, EPSILON, GAUSSIAN, RHO, Gu
 from penstock.mechanisms.core.plugin import BudgetExceeded, ParameterError, chance, check_one_of, parameter
 from penstock.mechanisms.core.run import ReleasedTraces
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.mechanisms.core.unit import LANDMARKS, exceeds
 
 __all__ = ["LandmarkBudget", "landmark_allocation", "landmark_loss"]
 
-#: Sums of shares such as 3 · (ε/3) may pass ε by rounding alone.
-ROUNDING = 1e-9
 ADJACENCY = f"add/remove {LANDMARKS.words()}"
 TRACES = "positions `radius` metres apart at all landmarks of a budget period and at any one other point"
 
@@ -191,7 +189,7 @@ class LandmarkBudget(Accountant):
             landmarks += cost
         else:
             other = max(other, cost)
-        if cost > 0 and landmarks + other > model.amount * (1 + ROUNDING):
+        if cost > 0 and exceeds(landmarks + other, model.amount):
             raise BudgetExceeded(window.index, before, cost, model.amount)
         return cost, landmarks, other
 

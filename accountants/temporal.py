@@ -30,7 +30,9 @@ from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block
 from penstock.mechanisms.core.guarantee import EPSILON, Guarantee
 from penstock.mechanisms.core.plugin import ParameterError, UnsupportedEvent, parameter
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.core.state import State, nested, part
+from penstock.mechanisms.core.unit import ROUNDING
 
 __all__ = [
     "LeakageFunction",
@@ -40,9 +42,6 @@ __all__ = [
     "largest_epsilon",
     "temporal_privacy_loss",
 ]
-
-#: Scales are rounded, so that a release may cost a little more than its mechanism states.
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +148,7 @@ class Temporal(Accountant):
         promised = Guarantee() if facts.mechanism is None else facts.mechanism.guarantee
         if stated is None and promised.measure == EPSILON:
             stated = promised.amount  # of any unit: no release in it costs more
-        return math.inf if stated is None else 2 * stated * (1 + ROUNDING)
+        return math.inf if stated is None else price_of_replacement(EPSILON) * stated * (1 + ROUNDING)
 
     def charge(
         self,

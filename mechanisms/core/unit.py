@@ -331,6 +331,15 @@ class UnitCosts:
             yield _Part(number, number, alone, charge.amount if is_held else charge.in_part)
 
 
+#: Sums of shares such as 3 · (ε/3) may pass a budget by rounding alone.
+ROUNDING = 1e-9
+
+
+def exceeds(spent: float, budget: float) -> bool:
+    """Return whether what was spent exceeds a budget by more than rounding, or is not a number."""
+    return not spent <= budget * (1 + ROUNDING)
+
+
 #: The unit of most mechanisms.
 WINDOW = Unit()
 LANDMARKS = Unit("landmarks")

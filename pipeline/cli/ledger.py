@@ -165,7 +165,8 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 def _odds(spent: float, measure: str) -> str:
     """Describe a privacy cost as odds, converting it from the given privacy measure."""
     from penstock.mechanisms.core.concentrated import epsilon_at
-    from penstock.pipeline.output.loss import DELTA, even_odds
+    from penstock.mechanisms.core.guarantee import DELTA
+    from penstock.pipeline.output.loss import even_odds
 
     if measure in ("rho", "gaussian"):
         epsilon = epsilon_at(measure, spent, DELTA)

@@ -16,14 +16,14 @@ import pyarrow.parquet as pq
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquationError
 from penstock.mechanisms.core.run import TraceFacts
-from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.mechanisms.core.unit import LANDMARKS, exceeds
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
 from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
 from penstock.pipeline.output.tables import ACCOUNTS, TRACES, releases_schema
-from penstock.pipeline.releasing.ledger import ROUNDING, Ledger, Posting
+from penstock.pipeline.releasing.ledger import Ledger, Posting
 from penstock.pipeline.releasing.traces import budget_periods
 from penstock.pipeline.sources.base import LiveSource
 from penstock.pipeline.sources.reading.offsets import OffsetsRead
@@ -195,4 +195,4 @@ def _budget(points: pl.DataFrame, plan: Plan) -> Check:
     measure, unit = ("rho", " zCDP rho") if plan.traces.mechanism.guarantee.concentrated else ("epsilon", "")
     largest = float(seen.landmark_sums(points[measure].to_numpy())[1].max(initial=0.0))
     detail = f"landmarks and any one other point of a user cost at most {largest:g} of {budget:g}{unit}"
-    return Check("budget", largest <= budget * (1 + ROUNDING), detail)
+    return Check("budget", not exceeds(largest, budget), detail)

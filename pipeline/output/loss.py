@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.guarantee import GAUSSIAN, LAWS, RHO
+from penstock.mechanisms.core.guarantee import DELTA, GAUSSIAN, LAWS, RHO
 from penstock.mechanisms.core.sensitivity import price_of_replacement
 
 if TYPE_CHECKING:
     import polars as pl
 
-#: δ of the figures of a budget in ρ.
-DELTA = 1e-6
 #: ε of a day from which on a promise is weak, and from which on it is next to none.
 WEAK, VERY_WEAK = 5.0, 10.0
 

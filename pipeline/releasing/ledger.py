@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from penstock.mechanisms.core.plugin import BudgetExceeded, DataError, StateVersionError
 from penstock.mechanisms.core.sensitivity import price_of_replacement
-from penstock.mechanisms.core.unit import SlotCharge, UnitCosts
+from penstock.mechanisms.core.unit import SlotCharge, UnitCosts, exceeds
 from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.pipeline.atomic import make_folder, private_opener, write_first
 from penstock.pipeline.releasing.terms import Terms
@@ -26,8 +26,6 @@ from penstock.pipeline.windows.calendar import DAY, format_time
 
 #: Version of the file; every later version of penstock reads this one.
 VERSION = 1
-#: Sums of shares such as 3 · (ε/3) may pass a budget by rounding alone.
-ROUNDING = 1e-9
 #: Slots whose charges a run remembers behind the one at hand: a bundle is retried soon or never.
 RECENT = 10_000
 #: Hexadecimal digits of a nonce that charges are recorded with.
@@ -385,7 +383,7 @@ class Ledger:
         slots, budget = posting.on_slots(self.terms.measure), self.terms.budget
         if slots.amount or slots.in_part or refused:
             spent, amount = costs.dearest(slots)
-            if refused or not spent + amount <= budget * (1 + ROUNDING):  # nor where sums of huge figures are none
+            if refused or exceeds(spent + amount, budget):
                 raise LedgerExhausted(posting.charge.window, spent, amount, budget)
 
     # What a run knows of its ledger.

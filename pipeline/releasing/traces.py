@@ -19,13 +19,13 @@ from penstock.mechanisms.core.plugin import BudgetExceeded
 from penstock.mechanisms.core.run import PointSchedule, ReleasedTraces, Traces, collect
 from penstock.mechanisms.core.schedules import Schedule
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.unit import LANDMARKS
+from penstock.mechanisms.core.unit import LANDMARKS, exceeds
 from penstock.mechanisms.gaussian_trace import GaussianTrace
 from penstock.pipeline.counting.contributions import starts_of
 from penstock.pipeline.counting.ingest import RowCounts, rejected_by_reason
 from penstock.pipeline.counting.spec import RunKeys
 from penstock.pipeline.counting.users import user_codes
-from penstock.pipeline.releasing.ledger import ROUNDING, Charge
+from penstock.pipeline.releasing.ledger import Charge
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.grid import WindowGrid, period_calendar
@@ -274,6 +274,6 @@ def check_budget(released: ReleasedTraces) -> None:
     if budget is None:
         return
     users, sums = released.landmark_sums(released.rho if promised.concentrated else released.epsilon)
-    if (sums > budget * (1 + ROUNDING)).any():
+    if exceeds(float(sums.max(initial=0.0)), budget):
         worst = int(sums.argmax())
         raise BudgetExceeded(int(released.lengths[users[worst]]), 0.0, float(sums[worst]), budget)

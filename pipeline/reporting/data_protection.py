@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.mechanisms.core.concentrated import epsilon_at
-from penstock.mechanisms.core.guarantee import EPSILON
+from penstock.mechanisms.core.guarantee import DELTA, EPSILON
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.counting.bounding import over_time, unbounded
 from penstock.pipeline.output.cells import CELLS
-from penstock.pipeline.output.loss import DELTA, caution
+from penstock.pipeline.output.loss import caution
 from penstock.pipeline.output.maps import OUTLINES
 from penstock.pipeline.reporting import summary
 from penstock.pipeline.reporting.accounts import treatment
