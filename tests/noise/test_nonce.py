@@ -23,7 +23,7 @@ from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.reporting.result import Result
 from tests.tools.deployments import configured, sections
-from tests.tools.ledgers import apart, charges_in, ledger_of
+from tests.tools.ledgers import charges_in, ledger_of, with_new_ledger
 from tests.tools.listeners import after_writes
 from tests.tools.small_configuration import run_locally as run
 
@@ -173,13 +173,12 @@ def test_every_runner_releases_the_same_under_one_nonce(tmp_path, changes):
     value, actual = deployed(tmp_path, **changes), []
     runners: list[dict[str, Any]] = [{"runner": "local"}, {"runner": "local", "n_shards": 3}, {}, {"n_shards": 3}]
     for number, options in enumerate(runners):
-        folder = run(configured(apart(value, f"source{number}")), tmp_path / str(number), **options).folder
+        folder = run(configured(with_new_ledger(value, f"source{number}")), tmp_path / str(number), **options).folder
         actual.append((folder / f"public/{'traces' if changes else 'releases'}.parquet").read_bytes())
     if not changes:
         value["source"] = {"type": "stream", "of": value["source"]}
-        actual.append(
-            (run(configured(apart(value, "stream")), tmp_path / "s").folder / "public/releases.parquet").read_bytes()
-        )
+        folder = run(configured(with_new_ledger(value, "stream")), tmp_path / "s").folder
+        actual.append((folder / "public/releases.parquet").read_bytes())
     assert len(set(actual)) == 1
 
 

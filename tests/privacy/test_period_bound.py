@@ -18,7 +18,7 @@ from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, mos
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.monitoring.metrics import CHECKPOINT_BYTES, LAST_WINDOW, RunMetrics, listening
 from penstock.pipeline.run import run
-from tests.tools.listeners import Told
+from tests.tools.listeners import CallbackListener
 from tests.tools.small_configuration import made_up_events, small_sections
 
 HOUR = 3_600_000
@@ -245,7 +245,7 @@ def test_a_stream_goes_on_in_the_middle_of_a_period(tmp_path, monkeypatch, remem
         if measure is CHECKPOINT_BYTES and registry.value(LAST_WINDOW) == 2:
             raise Killed
 
-    with listening(registry, Told(killed)), pytest.raises(Killed):
+    with listening(registry, CallbackListener(killed)), pytest.raises(Killed):
         run(config, tmp_path / "out")
     if not remembers:
         monkeypatch.setattr(PeriodQuota, "state", lambda self: {})

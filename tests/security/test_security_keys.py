@@ -12,7 +12,7 @@ from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.cli.main import main
 from tests.tools.deployments import configured, sections
-from tests.tools.ledgers import apart, charges_in, under_nonces_of
+from tests.tools.ledgers import charges_in, under_nonces_of, with_new_ledger
 from tests.tools.listeners import after_slices
 from tests.tools.small_configuration import run_locally as run
 
@@ -114,7 +114,7 @@ def test_rotation_changes_no_window_before_its_epoch_and_every_one_after(tmp_pat
     value["space"] |= {"rows": 6, "columns": 6}
     before = values(run(configured(value), tmp_path / "a").folder)
     add_key_epoch(tmp_path / "noise.key", THREE)
-    folder = run(configured(apart(value, "b")), tmp_path / "b").folder
+    folder = run(configured(with_new_ledger(value, "b")), tmp_path / "b").folder
     after = values(folder)
     assert before.filter(pl.col("window") <= 3).equals(after.filter(pl.col("window") <= 3))
     for window in (4, 5, 6):
@@ -160,7 +160,7 @@ def test_a_run_goes_on_with_a_key_that_has_a_later_epoch(interrupted, tmp_path):
     assert run(configured(interrupted), resume=True).exit_code == 0
     # All of it is what a run from the beginning with the longer key and the same nonces releases.
     with under_nonces_of(tmp_path / "out"):
-        other = run(configured(apart(interrupted, "other")), tmp_path / "other").folder
+        other = run(configured(with_new_ledger(interrupted, "other")), tmp_path / "other").folder
     assert values(tmp_path / "out").equals(values(other))
 
 

@@ -19,7 +19,7 @@ from penstock.pipeline.run import run
 from penstock.pipeline.runners.shared import ingestion
 from penstock.pipeline.sources.base import EventBlock, Reject
 from tests.tools.deployments import LATITUDE, LONGITUDE, NUMBER, USER, configured, leaks, planted, sections
-from tests.tools.ledgers import apart
+from tests.tools.ledgers import with_new_ledger
 from tests.tools.listeners import after_slices
 
 
@@ -138,7 +138,9 @@ def test_digests_are_those_that_counting_makes_itself(tmp_path, user):
 def test_a_stream_of_a_deployment_releases_what_its_files_do(tmp_path):
     value = sections(tmp_path, allow_no_guarantee=True)
     released = [
-        pl.read_parquet(run(configured(apart(one, name)), tmp_path / name).folder / "public" / "releases.parquet")
+        pl.read_parquet(
+            run(configured(with_new_ledger(one, name)), tmp_path / name).folder / "public" / "releases.parquet"
+        )
         for name, one in (("a", value), ("b", stream_of(value, order="time")), ("c", stream_of(value, order="arrival")))
     ]
     assert released[0].equals(released[1])

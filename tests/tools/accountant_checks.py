@@ -60,7 +60,7 @@ def account(accountant, mechanism, releases, windows, between=lambda state: stat
     return [*steps, accountant.finish(model, between(state))]
 
 
-def books_survive_encoding_at_every_step(accountant):
+def state_survives_encoding_at_every_step(accountant):
     def restart(state):
         return decode_state(encode_state("subject", 1, state), "subject", 1)
 
@@ -76,7 +76,7 @@ def books_survive_encoding_at_every_step(accountant):
     assert [*steps, Amnesiac(accountant).finish(model, restart(state))] == whole
 
 
-def books_are_pure(accountant):
+def inputs_are_not_modified(accountant):
     mechanism, releases, windows = run()
     seen = []
 
@@ -93,7 +93,7 @@ def books_are_pure(accountant):
     assert account(accountant, mechanism, releases, windows, look) == first
 
 
-def refuses_the_unknown_before_changing_anything(accountant):
+def rejects_unknown_events_without_side_effects(accountant):
     mechanism, releases, windows = run()
     model, state = accountant.start(facts_of(mechanism, len(windows), accountant))
     _, state = accountant.charge(releases[0], windows[0], private_of(accountant, releases[0]), model, state)
@@ -104,7 +104,7 @@ def refuses_the_unknown_before_changing_anything(accountant):
     assert encode_state("subject", 1, state) == before
 
 
-def rows_say_what_they_are(accountant):
+def rows_are_complete(accountant):
     mechanism, releases, windows = run()
     steps = account(accountant, mechanism, releases, windows)
     for row in itertools.chain(*steps):
@@ -120,7 +120,7 @@ def rows_say_what_they_are(accountant):
     assert all(row.status == "final" for row in steps[-1]), "nothing is provisional when the run has ended"
 
 
-def books_do_not_grow(accountant):
+def state_does_not_grow(accountant):
     mechanism, releases, windows = run(48, period=12)
     sizes = []
 
@@ -199,11 +199,11 @@ def is_documented(accountant):
 
 
 CHECKS = (
-    books_survive_encoding_at_every_step,
-    books_are_pure,
-    refuses_the_unknown_before_changing_anything,
-    rows_say_what_they_are,
-    books_do_not_grow,
+    state_survives_encoding_at_every_step,
+    inputs_are_not_modified,
+    rejects_unknown_events_without_side_effects,
+    rows_are_complete,
+    state_does_not_grow,
     figures_cover_brute_force,
     reads_what_it_says,
     parameters_are_checked,

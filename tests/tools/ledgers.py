@@ -48,7 +48,7 @@ def charged_until(path: Path) -> int:
     return max((terms.calendar.end(posting.last_slot) for posting in ledger.postings()), default=0)
 
 
-def apart(value: dict[str, Any], name: str) -> dict[str, Any]:
+def with_new_ledger(value: dict[str, Any], name: str) -> dict[str, Any]:
     """Deployment with a unique event source, hence a new ledger."""
     return value | {"output": value["output"] | {"ledger_source": name}}
 

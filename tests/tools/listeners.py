@@ -14,7 +14,7 @@ from penstock.pipeline.monitoring.metrics import LATEST_EVENT, Listener, MetricD
 from penstock.pipeline.output.writer import RunWriter
 
 
-class Told(Listener):
+class CallbackListener(Listener):
     """Pass every figure of a run to a function, which may raise."""
 
     def __init__(self, call: Callable[[MetricDefinition, float], None]) -> None:
@@ -29,13 +29,13 @@ def after_slices(call: Callable[[int, float], None]) -> Iterator[None]:
     """Call a function after every slice of a local stream: with how many there were, and the latest time."""
     n_slices = 0
 
-    def told(measure: MetricDefinition, amount: float) -> None:
+    def count_slice(measure: MetricDefinition, amount: float) -> None:
         nonlocal n_slices
         if measure is LATEST_EVENT:
             n_slices += 1
             call(n_slices, amount)
 
-    with listening(Told(told)):
+    with listening(CallbackListener(count_slice)):
         yield
 
 

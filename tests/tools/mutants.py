@@ -262,7 +262,7 @@ class AnnouncesNothing(Chain):
 CHAINED = (DiscreteLaplace(epsilon=1.0), SuppressSmall(threshold=5))
 
 
-class ReadsLandmarksUnsaid(LandmarkUniform):
+class UndeclaredLandmarks(LandmarkUniform):
     unit = WINDOW
 
 
@@ -277,7 +277,7 @@ NAMED_MUTANTS = (
     _mutant(RepeatsForNothing, DRAWN, "replicas_equal_separate_runs", w=3),
     _mutant(RateFromCounts, "decisions_read_releases_alone"),
     _mutant(ChargesLate, DRAWN, "charges_cover_the_noise"),
-    _mutant(ReadsLandmarksUnsaid, "reads_what_it_says"),
+    _mutant(UndeclaredLandmarks, "reads_what_it_says"),
     _mutant(SharedByCells, "cells_have_noise_of_their_own"),
     Mutant(
         Subject(Sampling(rate=0.5), OneSampleForTheRun(SOURCE.key, configuration=b"")),
@@ -315,7 +315,7 @@ MECHANISM_MUTANTS = (
 )
 
 
-class BooksInTheObject(LandmarkBudget):
+class StateInTheInstance(LandmarkBudget):
     def start(self, facts):
         object.__setattr__(self, "remembered", facts)
         return super().start(facts)
@@ -325,7 +325,7 @@ class BooksInTheObject(LandmarkBudget):
         return super().charge(release, window, private, model, state)
 
 
-class BooksOverwritten(LandmarkBudget):
+class StateOverwritten(LandmarkBudget):
     def charge(self, release, window, private, model, state):
         rows, after = super().charge(release, window, private, model, state)
         state["window"][...] = window.index
@@ -367,18 +367,18 @@ class SaysTooMuch(LandmarkBudget):
     reads = ("landmarks",)
 
 
-class UndocumentedBooks(LandmarkBudget):
+class UndocumentedAccountant(LandmarkBudget):
     """Keep a budget."""
 
 
 ACCOUNTANT_MUTANTS = (
-    Mutant(BooksInTheObject(), ("books_survive_encoding_at_every_step",)),
-    Mutant(BooksOverwritten(), ("books_are_pure",)),
-    Mutant(SkipsTheUnknown(), ("refuses_the_unknown_before_changing_anything",)),
-    Mutant(WithoutAdjacency(), ("rows_say_what_they_are",)),
-    Mutant(KeepsEveryRelease(), ("books_do_not_grow",)),
+    Mutant(StateInTheInstance(), ("state_survives_encoding_at_every_step",)),
+    Mutant(StateOverwritten(), ("inputs_are_not_modified",)),
+    Mutant(SkipsTheUnknown(), ("rejects_unknown_events_without_side_effects",)),
+    Mutant(WithoutAdjacency(), ("rows_are_complete",)),
+    Mutant(KeepsEveryRelease(), ("state_does_not_grow",)),
     Mutant(ForgetsTheCostliest(), ("figures_cover_brute_force",)),
     Mutant(AnyBudget(), ("parameters_are_checked",)),
     Mutant(SaysTooMuch(), ("reads_what_it_says",)),
-    Mutant(UndocumentedBooks(), ("is_documented",)),
+    Mutant(UndocumentedAccountant(), ("is_documented",)),
 )

@@ -27,7 +27,7 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.releasing import account, release
 from tests.tools.killed_run import run_in_a_process
-from tests.tools.ledgers import apart, charges_in, ledger_of, under_nonce, under_nonces_of
+from tests.tools.ledgers import charges_in, ledger_of, under_nonce, under_nonces_of, with_new_ledger
 from tests.tools.listeners import after_slices, interrupted
 from tests.tools.small_configuration import run_locally as run
 
@@ -157,7 +157,7 @@ def left_alone(value: dict, out: Path):
     alone = out.with_name("alone")
     shutil.rmtree(alone, ignore_errors=True)
     with under_nonces_of(out):
-        return run(configured(apart(value, f"alone-{secrets.token_hex(4)}")), alone)
+        return run(configured(with_new_ledger(value, f"alone-{secrets.token_hex(4)}")), alone)
 
 
 def compare(alone, out: Path) -> None:
@@ -370,7 +370,7 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
     assert run(configured(value), resume=True).exit_code == 0
     drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
     with under_nonce(drawn):
-        alone = run(configured(apart(value, "alone")), folder / "alone").folder
+        alone = run(configured(with_new_ledger(value, "alone")), folder / "alone").folder
     first, second = (pl.read_parquet(at / "public" / "releases.parquet") for at in (out, alone))
     same = [first.filter(window=w).equals(second.filter(window=w)) for w in range(1, N_WINDOWS + 1)]
     assert all(same[:n_charged])

@@ -18,7 +18,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.monitoring.metrics import ROWS, WINDOWS, listening
 from penstock.pipeline.runners import local
-from tests.tools.listeners import Told
+from tests.tools.listeners import CallbackListener
 from tests.tools.small_configuration import grid
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -185,7 +185,7 @@ def test_idle_time_fires_windows_before_the_next_event(stream_run, small_run):
     """At 3600 times real time five idle hours take five seconds, in which windows must not wait."""
     seen = []
     events = [("u", at(5), "a"), ("v", at(310), "b")]
-    with listening(Told(lambda measure, amount: seen.append((measure, amount)))):
+    with listening(CallbackListener(lambda measure, amount: seen.append((measure, amount)))):
         stream = stream_run(events, source={"speed": "3600x"})
     rows = [number for number, (measure, _) in enumerate(seen) if measure is ROWS]
     assert sum(amount for measure, amount in seen[: rows[1]] if measure is WINDOWS) >= 2
