@@ -65,7 +65,8 @@ class Kernel:
 
     @cached_property
     def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The likely destinations, the unlikely destinations and each of the latter's largest move probability.
+        """The likely destinations, the unlikely destinations, and the largest move probability for each unlikely
+        destination.
 
         All places are the former where more than a quarter of them are.
         """

@@ -231,7 +231,9 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """Return ln Pr(observation given location) for releases minus everybody else's counts, up to a constant."""
+    """Return ln Pr(observation given location), up to a constant, for releases from which everybody else's counts
+    are subtracted.
+    """
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):

@@ -77,8 +77,8 @@ class NotKnown:
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
     def evidence(self, observed: Observed) -> FloatArray:
-        """Return the `log_evidence` of an adversary who does not know everybody else, for each release, window and
-        cell.
+        """Return the `log_evidence` available to an adversary who does not know all other people, for each release,
+        window and cell.
         """
         if observed.noise is None:
             known, shown = observed.counts - self.people, observed.shown or np.asarray

@@ -119,7 +119,7 @@ def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
 
 @dataclass(frozen=True, eq=False)
 class _Crowd:
-    """People with their priors, and the stretches of windows during which they might be retraced."""
+    """People with their priors, and the stretches of windows during which their trajectories might be reconstructed."""
 
     known: KnownTargets
     tolerance: int
@@ -142,7 +142,9 @@ class _Crowd:
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Return an upper bound on the fraction of people retraced from a plan's releases in the worst stretch."""
+        """Return an upper bound on the fraction of people whose trajectories a plan's releases reveal in the worst
+        stretch.
+        """
         return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
@@ -173,7 +175,8 @@ class _Crowd:
         return list(forecast.horizons(self.n_stretches))
 
     def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
-        """Return each stretch that may be the worst as its first window (1-based) and its releases.
+        """Return all stretches that could be the worst one. Each is given by its first window (1-based) and its
+        releases.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
         and if the larger noise is the smaller with further noise: not of the discrete Gaussian.

@@ -187,7 +187,7 @@ def describe_losses(figures: Mapping[str, float], one: str = "person") -> str:
 
 
 def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
-    """Explain why a day costs more than the run, starting with a blank. Returns an empty string if it does not."""
+    """Explain why a day costs more than the run, starting with a space, or return an empty string if it does not."""
     if figures["day"] <= figures.get("run", math.inf):
         return ""
     return (

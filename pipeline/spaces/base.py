@@ -65,7 +65,7 @@ class Space(Checked, ABC):
 
 
 def spelling(name: str) -> str:
-    """Return a name's canonical spelling, with normalised accents and blanks and no blanks at either end.
+    """Return the canonical spelling of a name: accents and spaces are normalised, and spaces at either end are removed.
 
     >>> spelling("Zu\u0308rich ") == spelling("Z\u00fcrich"), spelling("Old\u00a0Town")
     (True, 'Old Town')

@@ -67,7 +67,7 @@ def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) ->
 
 
 def _shape(text: str) -> str:
-    """Remove blanks and decimals from a string and collapse each run of digits or letters to a single symbol."""
+    """Remove spaces and decimals from a string and collapse each run of digits or letters to a single symbol."""
     text = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", re.sub(r"\s", "", text)))
     return re.sub("[.,]0", "", re.sub(r"a\.(a\.)?", "a", text))
 

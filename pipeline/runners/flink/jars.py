@@ -26,8 +26,8 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner in order of preference: that of the installed Beam, then
-    tested ones.
+    """Return the usable versions of Beam's Flink runner in order of preference: the version of the installed Beam
+    first, followed by versions that have been tested.
     """
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 

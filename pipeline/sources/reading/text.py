@@ -394,7 +394,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers. Surrounding blanks and a typographic minus sign are allowed, and anything else becomes
+    """Parse text as numbers. Surrounding spaces and a typographic minus sign are allowed, and anything else becomes
     null.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
