@@ -31,8 +31,6 @@ FORGETTING, VARIANCE_FORGETTING = 0.995, 0.99
 FIRST_WEIGHT = 0.2
 #: Standard errors by which the errors of a window must stand out of the noise to widen its variances at once.
 JUMP = 2.0
-#: Standard deviations of one count's error that count there at most: an event in one cell says nothing of the others.
-MOST_IN_JUMP = 4.0
 #: Levels of a prediction, each of which is twice the one below it; the lowest is less than a quarter of a person.
 LEVELS, LOWEST = 16, 2
 #: How many squared errors the common ratio of variance to mean is worth at a level, and errors its bias of 0.
@@ -89,8 +87,8 @@ class Filter(Postprocess):
     noisy counts so far, or of the cell's, is not noise alone: until `CLEAR_MEAN` standard errors show people, zeros are
     nearer, as they are in hindsight where hardly anyone is counted. The next windows follow m + P/(P + R)·(y − m), y
     being the noisy count, R the variance of its noise. What the errors of all cells have in common in a window is
-    estimated first and taken out; there no cell's error counts more than `MOST_IN_JUMP` standard deviations, so that an
-    event among few people does not hide itself. Where a mechanism repeats or refuses, and where a sensor is not active,
+    estimated first and taken out, and P is more at once where those of the other cells are clearly larger.
+    Where a mechanism repeats or refuses, and where a sensor is not active,
     nothing is learned; there m stands alone, with a variance that grows with the gap, and more at times of day of which
     nothing was ever published. Where means of groups are released the cells may differ from them as from 0.
 
@@ -109,7 +107,7 @@ class Filter(Postprocess):
     [89.0, 47.0, 9.0, 12.0]
     >>> filtered = run_mechanism(Chain.of([noisy, Filter()]), counts, seed=1)[-1]
     >>> filtered.values.round().tolist(), filtered.standard_deviation.round(1).tolist()
-    ([96.0, 52.0, 0.0, 18.0], [6.1, 5.1, 2.0, 3.1])
+    ([95.0, 52.0, 0.0, 17.0], [6.1, 5.6, 2.0, 3.6])
     """
 
     slots: int = parameter(24, doc="times of day that have a mean of their own", at_least=1, at_most=96)
@@ -340,15 +338,19 @@ def _correct_common_error(
 ) -> tuple[Array, Array, Array, State]:
     """Correct predictions for the error common to all cells. Return them with both variances and the state."""
     shift, uncertainty, _ = _common_error(predicted, spread, noisy, begun, state)
-    # Variances are larger at once if the errors of this window clearly are.
-    expected = spread + noisy.variance
-    weight = noisy.seen / expected
-    squares = np.maximum((weight**2 * spread**2).sum(-1), TINY**2)
-    square = np.minimum((noisy.values - predicted * (1.0 + shift)) ** 2, MOST_IN_JUMP**2 * expected)
-    ratio = (weight**2 * spread * (square - noisy.variance + uncertainty)).sum(-1) / squares
-    spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares))[..., None])
+    # A variance is larger at once if the errors of the other cells clearly are: an event must not hide itself.
+    weight = noisy.seen / (spread + noisy.variance)
+    squares = np.maximum(_of_others(weight**2 * spread**2), TINY**2)
+    error = (noisy.values - predicted * (1.0 + shift)) ** 2 - noisy.variance + uncertainty
+    ratio = _of_others(weight**2 * spread * error) / squares
+    spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares)))
     shift, uncertainty, common = _common_error(predicted, spread, noisy, begun, state)
     return predicted * (1.0 + shift), spread, uncertainty, common
+
+
+def _of_others(parts: Array) -> Array:
+    """Return each cell's sum of the other cells' parts."""
+    return np.asarray(parts.sum(-1, keepdims=True) - parts)
 
 
 def _common_error(
