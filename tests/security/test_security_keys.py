@@ -184,6 +184,7 @@ def test_a_worker_takes_neither_another_key_nor_epochs_that_came_later(tmp_path)
     actual = NoiseKey.from_file(path)
     assert actual.fingerprints != began
     assert actual.limited_to(began).fingerprints == began
+    assert actual.for_run(b"nonce").limited_to(began).nonce == b"nonce"
     assert actual.limited_to(began).subkey("noise", THREE) != actual.subkey("noise", THREE)
     with pytest.raises(NoiseKeyError, match="not the noise key that the run began with"):
         new_key_file(tmp_path / "other.key").limited_to(began)
