@@ -16,7 +16,7 @@ PRIVATE, PUBLIC = "operator", "public"
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether a path lies in the operator's folder.
+    """Return whether a path is inside the operator's folder.
 
     >>> is_private(Path("runs/a/operator/parts")), is_private(Path("/home/operator/a/public"))
     (True, False)

@@ -117,7 +117,7 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of a noisy reading with the target present or absent. NaN stays NaN."""
+    """Return the log-likelihood ratio of a noisy reading: target present against target absent. NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale

@@ -174,7 +174,7 @@ def _of_rounds(correct: Array, claims: Array, rounds: NDArray[np.int64], level: 
     different, position = np.unique(largest[sizes > 0], return_inverse=True)
 
     def is_refuted(factor: float) -> bool:
-        """Return whether the winnings from betting on all rounds refute this factor."""
+        """Return whether the total winnings over all rounds rule this factor out."""
         paid = shares / largest_accuracy(factor * different, True)[position]
         with np.errstate(divide="ignore"):
             wealth = [np.log1p(bet * (paid - 1)).sum() for bet in BETS]

@@ -72,7 +72,7 @@ class NoiseFamily:
         return np.sqrt(sensitivity.l2_squared) if self.is_concentrated else sensitivity.l1
 
     def pure(self, budget: Any) -> Any:
-        """Return the ε that a pure step has under a budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
+        """Return the ε available to a pure step under a budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
         return np.sqrt(2 * np.asarray(budget, np.float64)) if self.is_concentrated else budget
 
     def scale_of_norm(self, budget: Any, sensitivity: Sensitivity) -> Any:

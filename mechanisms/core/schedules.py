@@ -54,7 +54,7 @@ class Budgeted(Mechanism):
 
     @property
     def budget(self) -> float:
-        """The budget per unit of privacy: ε or, with Gaussian noise, ρ or μ²/2."""
+        """The budget for one privacy unit: ε or, with Gaussian noise, ρ or μ²/2."""
         if self.rho is not None:
             return self.rho
         epsilon, largest = self.epsilon or 0.0, gaussian_of if self.family.measure == GAUSSIAN else rho_of
@@ -206,7 +206,7 @@ class Schedule(Mechanism):
     @property
     @abstractmethod
     def budget(self) -> float:
-        """The budget per unit of privacy: ε or ρ."""
+        """The budget for one privacy unit: ε or ρ."""
 
     @property
     def radius(self) -> float | None:

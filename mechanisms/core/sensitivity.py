@@ -111,8 +111,7 @@ def of_point(radius: Any) -> Sensitivity:
 
 
 def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
-    """Return the sensitivity of the counts of one window, where a person contributes to no more than all ``active``
-    cells.
+    """Return the sensitivity of one window's counts to a person in at most ``max_cells`` of the ``active`` cells.
 
     >>> of_cells(3, np.array([True, False, True])).l1
     np.float64(2.0)

@@ -295,9 +295,9 @@ class UnitCosts:
 
     def period(self, slot: int) -> int:
         """Return a slot's period number."""
-        return int(self._facts_of(slot, slot)[0][0])
+        return int(self._slot_facts(slot, slot)[0][0])
 
-    def _facts_of(self, first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
+    def _slot_facts(self, first: int, last: int) -> tuple[Slots, NDArray[np.bool_]]:
         """Return each slot's period in a range, and a landmark mask that is all True if the unit ignores landmarks."""
         numbers = range(first // CHUNK, last // CHUNK + 1)
         facts = [self._facts_of_chunk(number) for number in numbers]
@@ -316,13 +316,13 @@ class UnitCosts:
         first, last = charge.first, charge.last
         if self._is_stretch:
             low, holding = (slot - self._length + 1 for slot in (first, last))
-            holds_all = holding <= first
-            cuts = [low, holding, first + 1, last + 1] if holds_all else [low, last + 1]
+            contains_all = holding <= first
+            cuts = [low, holding, first + 1, last + 1] if contains_all else [low, last + 1]
             for number, (begin, end) in enumerate(pairwise(cuts)):
                 if begin < end:
-                    yield _Part(begin, end - 1, None, charge.amount if holds_all and number == 1 else charge.in_part)
+                    yield _Part(begin, end - 1, None, charge.amount if contains_all and number == 1 else charge.in_part)
             return
-        periods, marks = self._facts_of(first, last)
+        periods, marks = self._slot_facts(first, last)
         cuts = [0, *(1 + np.flatnonzero(np.diff(periods))).tolist(), len(periods)]
         is_held = len(periods) == 1 or (len(cuts) == 2 and marks.all())
         for begin, end in pairwise(cuts):

@@ -21,7 +21,7 @@ from penstock.pipeline.cli.command import (
     add_quiet,
     add_removed,
     format_seconds,
-    of_fields,
+    from_arguments,
     print_forecast,
     progress_bar,
     show,
@@ -137,7 +137,9 @@ def _attack(
         recovery,
     )
 
-    games = {name: of_fields(game, arguments) for name, (game, _) in _games().items() if arguments.kind in (None, name)}
+    games = {
+        name: from_arguments(game, arguments) for name, (game, _) in _games().items() if arguments.kind in (None, name)
+    }
     wanted = list(games)
     checks: dict[str, Callable[[], Any]] = {
         "reconstruction": lambda: prepare_reconstruction(config, games["reconstruction"]),

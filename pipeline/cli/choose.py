@@ -15,7 +15,7 @@ from penstock.pipeline.cli.command import (
     add_fields,
     add_jobs,
     add_quiet,
-    of_fields,
+    from_arguments,
     print_lines,
     progress_bar,
     show,
@@ -50,7 +50,7 @@ def _execute(arguments: argparse.Namespace) -> int:
 
     n_jobs = arguments.jobs or os.cpu_count() or 1
     arguments.at_least, arguments.at_most = dict(arguments.at_least), dict(arguments.at_most)
-    asked = of_fields(ChoiceRequest, arguments)
+    asked = from_arguments(ChoiceRequest, arguments)
     quiet = arguments.quiet or arguments.json
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:

@@ -33,7 +33,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
-    """Add one command-line option for each key of a dataclass. Use `of_fields` to read the options back."""
+    """Add one command-line option for each key of a dataclass. Use `from_arguments` to read the options back."""
     from penstock.pipeline.config.build import alternatives, fields_of
 
     for field in fields_of(kind):
@@ -45,7 +45,7 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
         parser.add_argument(f"--{field.key.replace('_', '-')}", dest=field.name, help=text, **form)
 
 
-def of_fields(kind: Any, arguments: argparse.Namespace) -> Any:
+def from_arguments(kind: Any, arguments: argparse.Namespace) -> Any:
     """Build a dataclass from the parsed options. Raise a `ParameterError` that names the option if a value is
     invalid.
     """

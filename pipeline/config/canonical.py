@@ -1,4 +1,4 @@
-"""The canonical form of a configuration: plain values for manifests and the digest that determines the noise."""
+"""The canonical form of a configuration: the plain values used in manifests and in the digest that seeds the noise."""
 
 from __future__ import annotations
 

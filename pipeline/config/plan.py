@@ -132,7 +132,7 @@ class Plan:
         )
 
     def guard(self) -> Guard | None:
-        """Return the guard of the landmark budget, or None if there is no landmark budget."""
+        """Return the landmark-budget guard, or None if there is no landmark budget."""
         return guard_of(self.config.accountants, self.accounting_facts())
 
     def release_loop(self) -> ReleaseLoop:

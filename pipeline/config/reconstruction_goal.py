@@ -158,8 +158,8 @@ class _Crowd:
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
-        """Estimate the duration of a search by timing a few people. If there is no noise, windows without active
-        sensors are timed.
+        """Estimate how long a search will take by timing it for a few people. If there is no noise, windows without
+        active sensors are timed.
         """
         index, coming = (different := self._different(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)

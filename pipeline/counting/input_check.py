@@ -174,7 +174,7 @@ def _for_times(frame: pl.DataFrame, calendar: Calendar) -> str:
 #: Share of the rows from which on it is said that they are outside, or of one user where an average one has far fewer.
 MANY, ONE_USER, TIMES_AVERAGE = 0.05, 0.05, 20
 #: Share of the rows from which on a word in the place of a user is said.
-FEW_WORDS = 0.005
+MIN_WORD_FRACTION = 0.005
 #: Fewest rows that a share is said of.
 MIN_SAMPLE_ROWS = 100
 #: What stands for a user that is not known.
@@ -218,7 +218,7 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
     rows = frame.group_by(pl.col("user").cast(pl.String)).len().sort("len", "user", descending=True)
     words = rows.filter(pl.col("user").str.contains(PLACEHOLDER))
     for user, n in words.rows():
-        if n >= FEW_WORDS * len(frame):
+        if n >= MIN_WORD_FRACTION * len(frame):
             cure = "counted as one person, of which bounding keeps little; take them out, or give each an identifier"
             share = _format_share(n, frame)
             yield f"{share} have the user {user!r}: if that means that nobody is known, they are {cure}"

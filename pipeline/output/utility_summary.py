@@ -90,8 +90,8 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Return the fraction of counts that lie within their stated 95 % intervals, and the intervals' mean width and
-    score in people.
+    """Return the fraction of counts inside their stated 95% intervals, with the mean width and the mean score of the
+    intervals, in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): wide ones do not flatter. NaN: no deviation is stated; nothing if none is.

@@ -1,4 +1,4 @@
-"""Select the points of one user shard's traces, release them through a point mechanism and account for them."""
+"""Select points from the traces in one user shard, release them through a point mechanism and account for them."""
 
 from __future__ import annotations
 

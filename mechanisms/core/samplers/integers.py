@@ -246,8 +246,8 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
 
 
 def gaussian_tails(variance: Fraction, bits: int) -> list[int]:
-    """Return 2**bits times the tail probabilities of the magnitude of a discrete Gaussian given its sign, rounded
-    down.
+    """Return the tail probabilities of a discrete Gaussian's magnitude, conditional on the sign, times 2**bits and
+    rounded down.
     """
     # The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     # g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0. Guard

@@ -44,7 +44,7 @@ def count_byte(data: bytes, byte: int) -> int:
 
 
 def is_regular(data: bytes, separator: str, n_fields: int) -> bool:
-    r"""Return whether every line of an unquoted text has exactly ``n_fields`` fields. The bytes are scanned only once.
+    r"""Return whether every line of unquoted text has exactly ``n_fields`` fields. The bytes are scanned only once.
 
     >>> is_regular(b"1,2\n3,4\n", ",", 2), is_regular(b"1,2,3\n4\n", ",", 2)
     (True, False)
