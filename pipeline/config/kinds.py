@@ -82,6 +82,8 @@ def parse_time(text: str) -> int:
 
     >>> parse_time("2008-05-19T02:00:00+02:00")
     1211155200000
+    >>> parse_time("2008-05-18T24:00:00Z") == parse_time("2008-05-19T00:00:00Z")
+    True
     >>> parse_time("2008-05-19T00:00:00")
     Traceback (most recent call last):
     ValueError: a time with its zone: add Z for UTC, or an offset such as +02:00
@@ -90,8 +92,9 @@ def parse_time(text: str) -> int:
         if re.fullmatch(TIME_PATTERN, text + "Z", re.ASCII):
             raise ValueError("a time with its zone: add Z for UTC, or an offset such as +02:00")
         raise ValueError(EXPECTED_TIME)
+    begin = re.sub(r"(?<=[T ])24(?=:00(:00(\.0+)?)?(Z|[+-]))", "00", text)  # of the day that ends
     try:
-        since = datetime.fromisoformat(text) - _EPOCH
+        since = datetime.fromisoformat(begin) - _EPOCH + timedelta(days=begin != text)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"a time that exists ({error})") from None
     milliseconds = since // timedelta(milliseconds=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from penstock.pipeline.sources.reading.text import (
 )
 
 NOT_CSV = "is not text; is it a CSV file?"
+#: Characters that are taken for the separator of a file whose header is one column with them.
+_SEPARATORS = (";", "\t", "|", ",")
 _USER_TYPES: dict[str, type[pl.DataType]] = {"string": pl.String, "integer": pl.Int64}
 
 
@@ -88,6 +91,8 @@ class Csv(MappedColumns, TextSource):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
         line = head.decode(self.encoding, "replace").removeprefix("\ufeff").split("\n", 1)[0]
+        if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and "\0" in line:
+            raise DataError(f"{file}, line 1: is UTF-16, which source.encoding: utf-16 reads")
         if self.header and "\0" in line:
             raise DataError(f"{file}, line 1: {NOT_CSV}")
         how: Any = {"quotechar": self.quote} if self.quote else {"quoting": csv.QUOTE_NONE}
@@ -96,6 +101,12 @@ class Csv(MappedColumns, TextSource):
         except csv.Error as error:
             why = "lines end with a carriage return alone: save it with line feeds" if b"\n" not in head else NOT_CSV
             raise DataError(f"{file}, line 1: {why}") from error
+        other = next((mark for mark in _SEPARATORS if self.header and len(fields) == 1 and mark in fields[0]), None)
+        if other is not None:
+            written = json.dumps(other)
+            raise DataError(
+                f"{file}, line 1: is one column between {self.separator!r}; is source.separator: {written}?"
+            )
         encoding = codecs.lookup(self.encoding).name
         decimal = "." if self._has_quoted_decimals else self.decimal
         columns = tuple(name.strip() if self.header else f"column_{i}" for i, name in enumerate(fields, 1))

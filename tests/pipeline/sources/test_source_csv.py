@@ -296,6 +296,22 @@ def test_a_bad_row_is_kept_with_file_line_and_reason(tmp_path: Path, row: str, r
     assert reject.reason.startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        (b"user;time;latitude;longitude\n", 'is source.separator: ";"?'),
+        (b"user\ttime\tlatitude\tlongitude\n", r'is source.separator: "\t"?'),
+        ((HEADER + GOOD + "\n").encode("utf-16"), "is UTF-16, which source.encoding: utf-16 reads"),
+    ],
+)
+def test_a_file_of_another_separator_or_encoding_is_told_which(tmp_path: Path, text: bytes, cure: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(text)
+    with pytest.raises(DataError) as caught:
+        read(Csv(path=str(path)))
+    assert cure in str(caught.value)
+
+
 @pytest.mark.parametrize("content", [b"\x7fELF\x02\x00\x00user,time", b"user,ti\rme,latitude\n"])
 def test_a_file_that_is_not_text_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "events.csv"
