@@ -122,9 +122,8 @@ def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
     day = begin[row] + np.arange(len(row)) - np.repeat(np.cumsum(n_days) - n_days, n_days)
     order = np.argsort(day, kind="stable")
     prices = np.array([[price_of_replacement(kind, is_pure) for kind in LAWS] for is_pure in (False, True)])
-    # Where questions about counts are pure and their noise is Gaussian, any release may be in part a question.
-    is_pure = np.isfinite(amounts[:, 0])
-    is_pure |= bool((amounts[is_pure, 0] > 0).any())
+    # A ρ may in part be that of a pure question about counts, unless all noise is Gaussian.
+    is_pure = np.isfinite(amounts[:, 0]) | (measure != GAUSSIAN)
     partly = prices[is_pure.astype(int), : amounts.shape[1]]
     of_days = (amounts * np.where((end > begin)[:, None], partly, 1.0))[row[order]]
     cuts = [*_starts(day[order]), len(row)]
