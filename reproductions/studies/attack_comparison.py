@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,23 +14,33 @@ from reproductions.exposure import comparison_table
 from reproductions.pyrgelis import PAST_PRIORS, WEEK, Binary, CabStudy, TargetPiece, past_game, subset_game
 from reproductions.study import Figures, Tables
 
-PRIORS = ("subset", *PAST_PRIORS)
-
 
 @dataclass(frozen=True, kw_only=True)
 class AttackComparison(CabStudy):
     """Run both attacks on the same targets, for adversaries who know locations and who know past groups."""
 
+    not_decisive: ClassVar[tuple[str, ...]] = (*CabStudy.not_decisive, "past_targets")
+
     samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)
     group_size: int = parameter(100, doc="people in an aggregate, where locations are known", at_least=1)
     known: float = parameter(0.2, doc="share of the people whose locations are known", above=0, below=1)
+    past_targets: int | None = parameter(
+        None, doc="people attacked, where the past is known; unset: as many as targets", at_least=3
+    )
     past_group_size: int = parameter(500, doc="people in an aggregate, where the past is known", at_least=1)
     past_groups: int = parameter(800, doc="groups whose past is known", at_least=2)
 
     def pieces(self, presence: Binary) -> tuple[TargetPiece, ...]:
-        """Return the pieces, ordered by target, prior and attack."""
-        names = [f"{prior} {attack}" for prior in PRIORS for attack in CLASSIFIERS]
-        return tuple(TargetPiece(int(target), name) for target in self.chosen(presence[:, :WEEK]) for name in names)
+        """Return the pieces, ordered by prior, target and attack."""
+        week = presence[:, :WEEK]
+        past = replace(self, targets=self.past_targets or self.targets).chosen(week)
+        drawn = {"subset": self.chosen(week), **dict.fromkeys(PAST_PRIORS, past)}
+        return tuple(
+            TargetPiece(int(target), f"{prior} {attack}")
+            for prior, targets in drawn.items()
+            for target in targets
+            for attack in CLASSIFIERS
+        )
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
         """Compute the area under the curve for one target, prior and attack."""

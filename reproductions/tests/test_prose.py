@@ -126,6 +126,8 @@ def membership() -> list[str]:
     assert spread["median"].item() > RANGES["SPSC w = 0.8"][1]  # so that half of the cabs are not in the range
     shown = [kept.pop(name) for name in ("DGAR x′ = 1", "SFPA w = 0.8", "PSC k = 160")]
     return [
+        "others ({} cabs)".format(*table("membership_comparison")["n_targets"].unique()),
+        "{} cabs) components reach".format(*table("membership_past_attacks")["n_targets"].unique()),
         f"1.00 ({100 * (auc['pca'] / auc['statistics'] - 1):.0f} % more) | 46 % more than statistics",
         f"components reach {same:.2f} with the same groups and {different:.2f} with different ones, "
         f"{more[0]:.0f} and {more[1]:.0f} % more than statistics",
