@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -32,7 +31,7 @@ class Exposure(CabStudy):
     share their training on two weeks, and the third is attacked.
     """
 
-    knows: Literal["locations", "past"] = parameter("locations", doc="what the adversary knows")
+    knows: str = parameter("locations", doc="what the adversary knows", choices=("locations", "past"))
     targets: int = parameter(150, doc="people attacked, a third of each mobility group", at_least=3)
     group_size: int = parameter(100, doc="people in an aggregate", at_least=1)
     samples: int = parameter(2000, doc="labelled aggregates of each target, where locations are known", at_least=8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import polars as pl
 import polars.selectors as cs
@@ -46,7 +46,7 @@ class ReconstructionCheckins(Study):
     not_decisive: ClassVar[tuple[str, ...]] = ("path", "uniform", "own", "sigmas")
 
     path: str | None = parameter(None, kind="path", doc="folder of the data set; unset: made-up people")
-    data_set: Literal["gowalla", "foursquare"] = parameter("gowalla", doc="whose check-ins they are")
+    data_set: str = parameter("gowalla", doc="whose check-ins they are", choices=("gowalla", "foursquare"))
     people: int = parameter(30, doc="how many made-up people there are, where path is unset", at_least=3)
     min_windows: int = parameter(10, doc="windows in which a person must be seen", at_least=1)
     uniform: tuple[float, ...] = parameter(
