@@ -172,6 +172,21 @@ class Mixed:
         raise pa.ArrowTypeError("Could not convert '1'", "Conversion failed for column user with type object")
 
 
+def test_a_frame_of_geopandas_is_told_how_points_become_columns(tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    value, times = sections(tmp_path), ["2024-01-01T00:10:00Z"]
+    value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path", "time_format")}
+    value["space"] = {"type": "grid", "south": 47, "north": 48, "west": 8, "east": 9, "rows": 1, "columns": 1}
+    del value["output"]
+    points = geopandas.points_from_xy([8.5], [47.5], crs=4326)
+    frame = geopandas.GeoDataFrame({"user": ["ann"], "time": times}, geometry=points).to_crs(2056)
+    with pytest.raises(penstock.PenstockError, match=r"frame\.assign\(longitude=frame\.geometry\.to_crs\(4326\)\.x"):
+        penstock.run(value, tmp_path / "run", source=frame, runner="local")
+    degrees = frame.geometry.to_crs(4326)
+    plain = frame.assign(longitude=degrees.x, latitude=degrees.y).drop(columns="geometry")
+    assert penstock.run(value, tmp_path / "run", source=plain, runner="local").truth["count"].sum() == 1
+
+
 @pytest.mark.parametrize(
     ("frame", "message"),
     [

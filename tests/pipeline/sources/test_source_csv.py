@@ -647,3 +647,13 @@ def test_what_the_standard_library_writes_is_read_back(
     source = Csv(path=path, block_rows=3)
     assert events(source) == [(user, 1_211_018_400_000, user) for user in users]
     assert rejects(source) == []
+
+
+def test_a_leap_second_is_the_first_moment_of_the_next_minute(tmp_path: Path) -> None:
+    rows = [
+        f"ann,{time},37.5,-122.5"
+        for time in ("2016-12-31T23:59:60Z", "2017-01-01T00:59:60+01:00", "2017-01-01T00:00:00Z")
+    ]
+    (block,) = read(Csv(path=write(tmp_path / "a.csv", HEADER + "\n".join(rows) + "\n")))
+    assert block.rejects == ()
+    assert block.frame["time"].n_unique() == 1

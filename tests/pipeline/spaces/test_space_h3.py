@@ -124,3 +124,14 @@ def test_contradictions_are_refused(values, message):
 def test_a_box_of_more_cells_than_a_machine_holds_is_refused_before_they_are_made():
     with pytest.raises(ParameterError, match=r"resolution: 15 .* at most 10,000,000 cells, not 9,329,847,631"):
         H3(resolution=15, south=47, north=48, west=8, east=9)
+
+
+@pytest.mark.parametrize("resolution", [0, 2, 5])
+def test_rows_in_pentagons_are_where_the_library_says(resolution):
+    import h3
+
+    cells = sorted(h3.get_pentagons(resolution))
+    places = [h3.cell_to_latlng(cell) for cell in cells]
+    frame = pl.DataFrame({"latitude": [north for north, _ in places], "longitude": [east for _, east in places]})
+    space = H3(resolution=resolution, list_=tuple(reversed(cells)))
+    assert [space.cells[at] for at in space.place(frame)] == cells
