@@ -69,7 +69,7 @@ def test_a_renewed_job_releases_the_same(on, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(read, "REST", 1e-6)
     monkeypatch.setattr(read.Reader, "wait", property(lambda self: min(0.1, wait(self))))
     if not IS_SOAK:
-        n_turns = N_TURNS // 3 if on == "embedded" else N_TURNS  # a cluster takes longer to begin a job
+        n_turns = N_TURNS // 3 if on == "embedded" else 2 * N_TURNS  # a cluster takes longer to begin a job
         monkeypatch.setattr(renewal, "TURNS", n_turns)
         monkeypatch.setattr(renewal, "MIN_TURNS", n_turns)
     caplog.set_level(logging.INFO, logger="penstock")

@@ -656,6 +656,16 @@ def test_a_ledger_that_was_put_back_from_an_older_copy_begins_no_run(tmp_path, v
         run(configured(value), tmp_path / "third")
 
 
+def test_a_ledger_that_lacks_its_last_charge_alone_begins_no_run(tmp_path, value):
+    value["output"]["ledger_budget"] = 3.0
+    run(configured(value), tmp_path / "first")
+    lines = (tmp_path / "ledger").read_bytes().splitlines(keepends=True)
+    (tmp_path / "ledger").write_bytes(b"".join(lines[:-1]))
+    (tmp_path / "ledger.head").write_text(json.loads(lines[-2])["chain"] + "\n")
+    with pytest.raises(DataError, match="has 7 of the 8 entries that"):
+        run(configured(value), tmp_path / "second")
+
+
 @pytest.mark.parametrize("left", [b"", b'{"entry": "led'])
 def test_a_ledger_whose_first_writer_was_killed_is_begun_by_the_next_run(tmp_path, value, left):
     (tmp_path / "ledger").write_bytes(left)
