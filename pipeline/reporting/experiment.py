@@ -14,7 +14,7 @@ import polars as pl
 
 from penstock.evaluation.metrics import METRICS
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.reporting.accounts import figure_text, is_share, metric_words
+from penstock.pipeline.reporting.accounts import METRIC_TITLES, figure_text, is_share, metric_words
 from penstock.pipeline.reporting.data import citation, identity, read_json
 from penstock.pipeline.reporting.markup import Cell, Table, number, pack, percent, phrase, plural, plus_minus
 from penstock.pipeline.reporting.summary import Headline, Notice, as_yaml, by_level
@@ -72,7 +72,9 @@ class ExperimentFolder:
 
     def label(self, name: str) -> str:
         """Return the label of a metric or a varied parameter."""
-        return self.labels.get(name) or (metric_words(name)[0] if name in METRICS else phrase(name))
+        return self.labels.get(name) or (
+            metric_words(name)[0] if name in METRICS or name in METRIC_TITLES else phrase(name)
+        )
 
     @property
     def preferred(self) -> str:
