@@ -163,7 +163,9 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
     released = matrices(rows, windows, cells, *(pl.col(name).cast(pl.Float64) for name in sorted(names)))
     true = matrices(pl.scan_parquet(folder / "operator" / "truth.parquet"), windows, cells, pl.col("count"))
     active = ~np.isnan(released["value"])
-    truth, values = (np.where(active, of, 0.0) for of in (true["count"], released["value"]))
+    truth, values = true["count"], released["value"]
+    for counts in (truth, values):
+        counts[~active] = 0.0
     alarm = released["alarm"] > 0 if "alarm" in names else None
     return truth, values, released["standard_deviation"], alarm, active, windows.to_numpy()
 

@@ -56,10 +56,18 @@ def utility_summary(truth: Array, released: Array) -> dict[str, float]:
     >>> utility_summary(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
     """
-    last = np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]])
-    others = {"error": released, "error_of_zeros": np.zeros_like(truth), "error_of_last": last}
-    errors = {name: float(np.abs(other - truth).mean()) for name, other in others.items()}
-    return {"mean_count": float(truth.mean())} | errors
+
+    def error(other: Array) -> float:
+        """Return the mean absolute error of another release."""
+        difference = other - truth
+        return float(np.abs(difference, out=difference).mean())
+
+    return {
+        "mean_count": float(truth.mean()),
+        "error": error(released),
+        "error_of_zeros": error(np.zeros(1)),
+        "error_of_last": error(np.concatenate([np.zeros((1, truth.shape[1])), released[:-1]])),
+    }
 
 
 def usual_counts(
