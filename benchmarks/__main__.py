@@ -43,8 +43,8 @@ As `make bench` measures it and writes it here and, in full, in [performance.csv
 less `penstock validate`, and of a peer the program less the import of its library. Memory is the peak of the process.
 
 Peers count distinct users in the form that each does best, in turn with penstock; penstock also bounds contributions,
-adds noise, keeps the books, writes true counts and releases and makes the report, half of its time at ten million
-events. For files on one machine take `--runner local`: the same bytes for less than the default, Beam in one process.
+adds noise, keeps the books, writes true counts and releases and makes the report. For files on one machine take
+`--runner local`: the same bytes for less than the default, Beam in one process.
 """
 
 
@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("areas", nargs="*", help=f"what to measure: {', '.join(AREAS)}; default: everything")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size; writes no table")
     parser.add_argument("--repeats", type=int, default=3, help="runs that a median is taken of")
+    parser.add_argument("--only", default="", metavar="WORDS", help="cases with these words in their name, again")
     parser.add_argument(
         "--data", type=Path, default=os.environ.get("PENSTOCK_DATA"), help="folder of the unpacked real data sets"
     )
@@ -70,21 +71,27 @@ def main() -> None:
         scale = Scale(Path(folder), data, options.repeats, options.quick)
         for area in options.areas or AREAS:
             cases: Callable[[Scale], Iterator[Benchmark]] = getattr(import_module(f"benchmarks.{AREAS[area]}"), area)
-            for case in cases(scale):
+            for case in (case for case in cases(scale) if options.only in case.what):
                 rows += (measured_now := measured(area, case, options.repeats))
                 print(*map(_line, measured_now), sep="\n", flush=True)
-                if not options.quick:
-                    write(rows, options.repeats)  # after each case: what is stopped keeps what it has measured
+                if not options.quick:  # after each case: what is stopped keeps what it has measured
+                    write(rows, options.repeats, bool(options.only))
     print(f"{len(rows)} figures, {sum(row.met is False for row in rows)} targets not met")
 
 
-def write(rows: list[Row], repeats: int) -> None:
-    """Write the table, and its figures as JSON. Areas not measured this time keep their previous figures."""
+def write(rows: list[Row], repeats: int, is_part: bool = False) -> None:
+    """Write the table, and its figures as JSON. Areas not measured this time, and with ``is_part`` the other cases of
+    those that are, keep their previous figures.
+    """
     figures = PAGE.with_suffix(".json")
     areas = json.loads(figures.read_text(encoding="utf-8"))["areas"] if figures.exists() else {}
     setting = {"machine": machine(), "versions": versions(), "repeats": repeats}
     for area in {row.area for row in rows}:
-        areas[area] = {**setting, "rows": [asdict(row) for row in rows if row.area == area]}
+        cases: dict[str, list[dict[str, Any]]] = {}
+        for row in areas[area]["rows"] if is_part and area in areas else ():
+            cases.setdefault(row["what"], []).append(row)
+        cases |= {now.what: [asdict(row) for row in rows if row.what == now.what] for now in rows if now.area == area}
+        areas[area] = {**setting, "rows": [row for of_case in cases.values() for row in of_case]}
     areas = {area: areas[area] for area in AREAS if area in areas}
     figures.write_text(json.dumps({"areas": areas}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     every = [Row(**row) for area in areas.values() for row in area["rows"]]
@@ -109,7 +116,8 @@ def page(areas: dict[str, dict[str, Any]]) -> str:
     text.append(f"\nTargets: {n_met} of {len(every)} met; missed outside the table: {'; '.join(missed) or 'none'}.\n")
     for setting in dict.fromkeys(of["machine"] for of in areas.values()):
         names = [name for name, of in areas.items() if of["machine"] == setting]
-        text.append(f"{', '.join(names)}: medians of {max(areas[name]['repeats'] for name in names)} runs. {setting}\n")
+        repeats = sorted({row.get("repeats", areas[name]["repeats"]) for name in names for row in areas[name]["rows"]})
+        text.append(f"{', '.join(names)}: medians of {' to '.join(map(str, repeats))} runs. {setting}\n")
     text.append("Versions are in `docs/performance.json`.\n")
     return "\n".join(text)
 

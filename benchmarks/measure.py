@@ -159,6 +159,8 @@ class Row:
         Peak in MB.
     target, met
         What was aimed at, in words, and whether it was reached.
+    repeats
+        Runs of which the figures are the median, or of calls the least.
     """
 
     area: str
@@ -173,6 +175,7 @@ class Row:
     memory: float | None = None
     target: str = ""
     met: bool | None = None
+    repeats: int = 1
 
     @property
     def ratio(self) -> float | None:
@@ -196,6 +199,7 @@ def measured(area: str, case: Benchmark, repeats: int) -> list[Row]:
         whole=whole.seconds if isinstance(case.ours, Program) and case.ours.start else None,
         wall=None if net.cpu is None else net.wall,
         memory=net.memory,
+        repeats=repeats if isinstance(case.ours, Program) else case.runs,
     )
     own_targets = []
     if case.at_most is not None:

@@ -124,16 +124,26 @@ def counting(scale: Scale) -> Iterator[Benchmark]:
 
 
 def as_texts(scale: Scale, path: Path, what: str, n_days: int) -> Iterator[Benchmark]:
-    """Yield cases on the same file with text instead of numeric ids, and with rows read in time order."""
+    """Yield cases on the same file with text instead of numeric ids, and with rows read in time order.
+
+    On a single day people are others every five hours, so that there are many of them.
+    """
+    if n_days == 1:
+        many = path.with_stem(f"{path.stem}_many")
+        user = 5 * pl.col("user") + pl.col("time").dt.hour().cast(pl.Int64) // 5
+        pl.scan_parquet(path).with_columns(user=user).sink_parquet(many)
+        path = many
     texts = path.with_stem(f"{path.stem}_texts")
-    if not texts.exists():
-        names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))
-        pl.scan_parquet(path).with_columns(user=names).sink_parquet(texts)
+    names = pl.format("user-{}", pl.col("user").cast(pl.String).str.zfill(10))
+    pl.scan_parquet(path).with_columns(user=names).sink_parquet(texts)
+    n_ids = pl.scan_parquet(path).select(pl.col("user").n_unique()).collect().item()
     local, source = ("--runner", "local"), city_source(path, n_days)
     numbers = Peer("penstock, ids as numbers", run(scale, path.stem, source, "10m", *local), limit=1.3)
     program = run(scale, texts.stem, city_source(texts, n_days), "10m", *local)
     peers = [numbers, *polars_city(texts, **CITY, n_windows=144 * n_days)]
-    yield Benchmark(f"{what}, ids as texts, --runner local", program, peers)
+    yield Benchmark(f"{what}, {n_ids:,} text ids, --runner local", program, peers)
+    if n_days == 1:
+        return
     ordered = run(scale, f"{path.stem}_ordered", f"{source[:-1]}, disorder: 0s}}", "10m", *local)
     yield Benchmark(f"{what}, disorder: 0s, --runner local", ordered, [replace(numbers, limit=None)], megabytes=500)
 
