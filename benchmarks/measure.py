@@ -246,9 +246,9 @@ def _once(work: Work) -> tuple[Usage, Usage, Any]:
     if isinstance(work, Program):
         whole = process(work.command)
         return (_less(whole, process(work.start)) if work.start else whole), whole, None
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), time.process_time()
     result = work()
-    spent = Usage(time.perf_counter() - begun)
+    spent = Usage(time.perf_counter() - begun, time.process_time() - used)
     return spent, spent, result
 
 

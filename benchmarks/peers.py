@@ -186,7 +186,7 @@ def pipeline_dp(path: Path, **shape: int) -> list[Peer]:
     """Return PipelineDP as one peer per single-process backend, on a Parquet file of the synthetic city."""
     read = _ROWS.format(path=path, **shape)
     return [
-        replace(peer, name=f"PipelineDP 0.3.1, distinct users within the same bounds, {name}")
+        replace(peer, name=f"PipelineDP, {name}")
         for name, (imports, release) in _BACKENDS.items()
         for peer in engine("", "pipeline_dp", _PIPELINE_DP.format(read=read, imports=imports, release=release, **shape))
     ]
