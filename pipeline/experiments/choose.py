@@ -429,6 +429,7 @@ def choose(
         variants = experiment.written["variants"]
         attacked: tuple[dict[str, Any], ...] = ()
         problems: list[str] = []
+        size = event_size(experiment) if asked.purpose == "events" else 0  # of all, also of those refused below
         if asked.advantage is not None:
             attack = attack_on(experiment, path, asked.advantage)
             begun(f"grid {grid}, {describe_cost(attack)}", len(attack.trials))
@@ -441,7 +442,7 @@ def choose(
             experiment = with_variants(experiment.written, path, variants) if variants else experiment
         if variants:
             if asked.purpose == "events":
-                events = [f"event_{figure}_{event_size(experiment)}" for figure in ("recall", "alarms", "error")]
+                events = [f"event_{figure}_{size}" for figure in ("recall", "alarms", "error")]
                 measures = [*experiment.written["measures"], *events]
                 experiment = with_variants(experiment.written | {"measures": measures}, path, variants)
             begun(f"grid {grid}", len(experiment.trials))
