@@ -174,7 +174,8 @@ def audit_releases(
         half += [runs[number % len(runs)].simulated(0.5, random) for number in range(len(half), 2 * len(half))]
     runs_for_half = len(half) if bound.factor > 1 else None
     if runs_for_half is not None:
-        play(n_runs or 4 * runs_for_half)
+        # Sixteen times: half may have been convicted early by luck.
+        play(n_runs or 16 * runs_for_half)
     stated, half = ([run.simulated(share, random) for run in runs] for share in (1.0, 0.5))
     totals = [run.charged for run in runs if run.charged is not None]
     return Audit(

@@ -316,7 +316,7 @@ def test_it_says_what_it_could_have_found(tmp_path, halve_noise):
     assert one.expected < 2.0
     assert one.runs_for_half is not None
     enough = audit(config)
-    assert enough.n_runs == 4 * enough.runs_for_half
+    assert enough.n_runs == 16 * enough.runs_for_half
     assert one.expected <= enough.expected < 2.0 < enough.expected_of_half
     assert abs(enough.bound.amount - enough.expected) < 0.4
     halve_noise()
