@@ -11,7 +11,7 @@ from collections.abc import Mapping as Dictionary
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 from penstock.mechanisms.core.plugin import (
     ConfigError,
@@ -130,6 +130,8 @@ def _phrase(hint: Any, declared: Parameter, unions: dict[type, Registry[Any]]) -
         return f"a list of {len(entries)}: {', '.join(expected(entry, declared, unions) for entry in entries)}"
     if typing.get_origin(hint) is dict:
         return f"a section, each value {expected(typing.get_args(hint)[1], declared, unions)}"
+    if typing.get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in typing.get_args(hint))
     if declared.choices is not None and hint is not bool:
         return declared.expected()
     kind = kind_of(hint, declared)
@@ -140,6 +142,11 @@ def scalar(node: Node, hint: Any, declared: Parameter, folder: Path | None) -> A
     """Parse a scalar as the given type and kind, or raise `WrongValue`. Paths may also be relative to ``folder``."""
     if not isinstance(node, Scalar) or node.value is None:
         raise WrongValue
+    if typing.get_origin(hint) is Literal:
+        choices = [choice for choice in typing.get_args(hint) if choice == node.value]
+        if not choices or type(choices[0]) is not type(node.value):
+            raise WrongValue
+        return choices[0]
     kind = kind_of(hint, declared)
     value: Any = kind.read(node.value, folder) if kind else node.value
     return Path(value) if hint is Path else value

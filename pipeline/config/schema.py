@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from collections import Counter
 from dataclasses import MISSING
-from typing import Any
+from typing import Any, Literal
 
 from penstock.mechanisms.core.plugin import Parameter
 from penstock.pipeline.config.build import Field, alternatives, expected, fields_of, is_section, is_tuple
@@ -191,6 +191,8 @@ def _type(hint: Any, declared: Parameter) -> dict[str, Any]:
         return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
     if typing.get_origin(hint) is dict:
         return {"type": "object", "additionalProperties": _union(typing.get_args(hint)[1], declared)}
+    if typing.get_origin(hint) is Literal:
+        return {"enum": list(typing.get_args(hint))}
     if declared.choices is not None:
         return {"enum": list(declared.choices)}
     kind = kind_of(hint, declared)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -284,8 +284,7 @@ class TestCanonicalForm:
 
 @dataclass(frozen=True, kw_only=True)
 class Inner(Checked):
-    limit: float = parameter(1.0, doc="a number")
-    word: str = parameter("auto", doc="a word", choices=("auto", "never"))
+    limit: float | Literal["auto"] = parameter("auto", doc="a number or a word")
     pair: tuple[float, float] | None = parameter(None, doc="exactly two")
 
 
@@ -311,7 +310,7 @@ class TestBuilder:
         ("text", "field", "value"),
         [
             ("inner: {limit: 2}", "inner", Inner(limit=2.0)),
-            ("inner: {word: never}", "inner", Inner(word="never")),
+            ("inner: {limit: auto}", "inner", Inner()),
             ("inner: {pair: [1, 2]}", "inner", Inner(pair=(1.0, 2.0))),
             ("inner:", "inner", None),
             ("either: text", "either", "text"),
@@ -330,13 +329,13 @@ class TestBuilder:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("inner: {word: x}", "inner.word: 'x' is not allowed; it must be one of auto, never"),
+            ("inner: {limit: x}", "inner.limit: 'x' is not allowed; it must be a number or one of auto"),
             ("inner: {pair: [1]}", "inner.pair: a list is not allowed; it must be a list of 2: a number, a number"),
             ("inner: {pair: [1, x]}", "inner.pair[1]: 'x' is not allowed; it must be a number"),
-            ("either: {limits: 1}", "either.limits: unknown key; did you mean 'limit'? (known: limit, word, pair)"),
+            ("either: {limits: 1}", "either.limits: unknown key; did you mean 'limit'? (known: limit, pair)"),
             (
                 "either: [1]",
-                "either: a list is not allowed; it must be a section with keys out of: limit, word, pair or text",
+                "either: a list is not allowed; it must be a section with keys out of: limit, pair or text",
             ),
             (
                 "periods: [1h, soon]",
