@@ -458,7 +458,9 @@ def checks_for(step: ChainStep) -> tuple[Check, ...]:
     step.
     """
     if isinstance(step, Chain):
-        return CHAINS
+        # What learns from noisy counts may move all cells together, however independent their noise.
+        learns = any(after.reads_noise for after in step.after)
+        return tuple(check for check in CHAINS if not (learns and check is cells_have_noise_of_their_own))
     if isinstance(step, EventStep):
         return GENERAL + EVENTS
     if isinstance(step, Postprocess):
