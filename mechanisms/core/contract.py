@@ -102,8 +102,8 @@ class Facts(Bounds):
     ----------
     n_cells
         Length of every count vector.
-    max_cells, and the others of `Bounds`
-        Contribution bounds.
+    max_cells
+        Cells in which a person is counted in one window; the other bounds are those of `Bounds`.
     n_windows
         Windows in the run; None on an endless stream.
     landmarks
