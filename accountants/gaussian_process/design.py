@@ -51,7 +51,8 @@ def designed_covariance(
     """Design the noise covariance for one axis that minimises the largest loss of any secret at a given total variance.
 
     Minimises γ subject to trace Σ_g = ``total_variance`` and, for every secret S, w_S·λ_max(M_Sᵀ(Σ_g + D_S)⁻¹M_S) ≤ γ,
-    w_S = (λ/2)·|S|·r². Give the result as ``noise_covariance`` to `conditional_inferential_loss`.
+    w_S = (λ/2)·|S|·r². Give the result as ``noise_covariance`` to `conditional_inferential_loss`. It is
+    designed for one ``length_scale``; shorter ones may lose more.
 
     Parameters
     ----------

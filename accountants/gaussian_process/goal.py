@@ -188,7 +188,8 @@ def smallest_sigma(
     """Find the smallest σ for which `conditional_inferential_loss` is at most ``goal`` for every secret.
 
     Noise of variance σ² at every point, or σ²·``noise_covariance``: more of it never raises the loss, so the root is
-    unique; it is bracketed in closed form and rounded up.
+    unique; it is bracketed in closed form and rounded up. A shorter ``length_scale`` may need a larger σ:
+    `conditional_goal` of `gaussian_trace` plans for all up to the longest.
 
     Parameters
     ----------

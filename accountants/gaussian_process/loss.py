@@ -113,7 +113,8 @@ def conditional_inferential_loss(
 
     Hypotheses are at most ``radius`` apart at every secret point; the figure is exact for the ball around them,
     ‖δ‖ ≤ radius·sqrt(n_secret) over all axes together, so it never understates. Axes are independent and alike, hence
-    the worst hypothesis lies on one of them, and the figure is that of one axis.
+    the worst hypothesis lies on one of them, and the figure is that of one axis. It is that of one ``length_scale``:
+    where only the longest is known, a shorter one may lose more.
 
     Parameters
     ----------
