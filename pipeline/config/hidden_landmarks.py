@@ -4,6 +4,11 @@ Let L be the true landmarks of N windows, of a declared size k. Every set S of m
 that which sets are possible tells nothing; Pr(S) is proportional to exp(ε·abs(S ∩ L)) (McSherry, Talwar 2007).
 Katsomallos' chapter on landmark privacy ends with "privacy-preserving landmark selection" as future work.
 
+*Its source has a selection algorithm, commented out*: evaluate the sequence with the true landmarks alone, then with
+every possible set of options, and return the set whose mean is nearest to the former. Its budget is an input that no
+line reads, and nothing is random: what it returns rules out all landmarks that lead to another set, so that no finite ε
+holds. Here nearness to L, the overlap, is the weight of a random choice, which rules out none.
+
 *The choice is ε-private about each landmark.* Proof: how many sets overlap L in j windows is C(k, j)·C(N − k, m − j),
 whichever windows L are, so all L of the size have the same normaliser; the log-ratio of two of them is
 ε·(abs(S ∩ L) − abs(S ∩ L′)), at most ε for each landmark that differs, and at most ε·min(k, m). ∎ The usual

@@ -177,6 +177,22 @@ def test_every_experiment_of_the_index_is_there():
             assert (ROOT / entry["page"].partition("#")[0]).exists()
 
 
+def test_no_result_has_a_better_verdict_by_hand_than_by_the_claims_of_its_experiment():
+    order = ["differs", "in part", "agrees"]
+    papers = plain(parse((ROOT / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
+    entries = [entry for paper in papers for entry in paper["figures"]]
+    names = [path.stem for path in (ROOT / "experiments").glob("*.yaml") if path.stem in CLAIMED]
+    for name in names:
+        index = [one for one in entries if name == one.get("experiment") or f"#{name}" == one.get("page")]
+        assert index, f"{name} has claims of a paper, and no entry"
+        for entry in index:
+            if entry.get("verdict") in order:
+                verdicts = pl.read_csv(RESULTS / f"{name}-expected.csv")["verdict"]
+                agreed = (verdicts == "agrees").to_list()
+                ruled = "agrees" if all(agreed) else "in part" if any(agreed) else "differs"
+                assert order.index(entry["verdict"]) <= order.index(ruled), name
+
+
 EXPECTED = """
 expected:
   - says: nine times the budget, a smaller error
