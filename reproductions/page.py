@@ -65,7 +65,7 @@ def published_table(
     summary: pl.DataFrame, published: Mapping[str, Any], labels: Mapping[str, str] | None = None
 ) -> list[str]:
     """Format a published table in Markdown, with our means before each figure. Figures are bold where the first mean
-    differs. Where no figure is known, our means stand alone.
+    differs. Where a figure is not known, our means stand alone.
 
     >>> ours = pl.DataFrame({"variant": ["a", "b"], "measure": ["mae"] * 2, "mean": [1.049, 3.0]})
     >>> published_table(ours, {"measures": ["mae"], "rows": {"a": [1.0], "b": [2.0]}}, {"mae": "error"})
@@ -73,7 +73,7 @@ def published_table(
     """
     ours, far = means_by_figure(summary), distant_figures(summary, published)
     stated = {(setting, measure): figure for setting, measure, figure in published_figures(published)}
-    measures = [name for name in published["measures"] if not stated or any(name == measure for _, measure in stated)]
+    measures = published["measures"]
     boxed = any((setting + SECOND_BOX, measures[0]) in ours for setting in map(str, published["rows"]))
     kind = "quoted" if "quoted" in published.get("source", "") else "published"
     title = "/".join(["|ours", *["second box"] * boxed, *[kind] * bool(stated)])
@@ -84,8 +84,7 @@ def published_table(
         for place in ((setting, measure) for measure in measures):
             mark, boxes = "**" * (place in far), [place, (setting + SECOND_BOX, place[1])][: 1 + boxed]
             means = "/".join(f"{round(ours[one], 4):.3g}" if one in ours else "" for one in boxes)
-            known = f"{mark}{means}/{stated[place]:.3g}{mark}" if place in stated else ""
-            cells.append(known if stated else means)
+            cells.append(f"{mark}{means}/{stated[place]:.3g}{mark}" if place in stated else means)
         lines.append("|".join([*cells, ""]))
     return [*lines, ""]
 
@@ -174,9 +173,9 @@ HEADER = """\
 For each experiment its question, its result, the claims that do not hold, and the paper's table behind ours. Its files:
 the configuration, which says what ran and how comparable it is (`setting`); `means` with 95 % intervals over seeds, ten
 unless said; `claims` with what was allowed and found; `published` figures (*quoted* ones were quoted to us: the copy at
-hand lacks them, and tables 16, 20 and 24 altogether), and why ours differ; versions and inputs of the runs. A claim
-*agrees* if its whole interval is within what is allowed, *differs* if none of it is. Written by `python -m
-reproductions --page`.
+hand lacks them, and tables 16, 20 and 24 altogether; without any, ours stand alone), and why ours differ; versions and
+inputs of the runs. A claim *agrees* if its whole interval is within what is allowed, *differs* if none of it is.
+Written by `python -m reproductions --page`.
 """
 
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
+from reproductions.page import NEAR, NEAR_SHARE
 from reproductions.pyrgelis import EXPERIMENTS, VARIANTS
 from reproductions.saved import RESULTS, ROOT, written
 
@@ -31,7 +32,7 @@ PAPER_GAINS = {
     "SFPA w = 0.8": 0.75,
     "FPA ε = 1": 0.875,
 }
-#: Those that it tells as ranges, and as means.
+#: Those that it tells as ranges of half of the cabs (of all under FPA), and as means.
 RANGES = {
     "DGFR x = 50": (0.35, 0.8),
     "DGAR x′ = 1": (0.55, 0.85),
@@ -118,10 +119,12 @@ def membership() -> list[str]:
     same, different = (past[f"{prior} pca"] for prior in ("same_groups", "different_groups"))
     more = [100 * (past[f"{one} pca"] / past[f"{one} statistics"] - 1) for one in ("same_groups", "different_groups")]
     gains = dict(table("membership_gain").select("defense", "gain").iter_rows())
-    as_the_paper = {name: gain for name, gain in PAPER_GAINS.items() if not name.startswith(("DGAR", "FPA", "SFPA"))}
-    order, order_as_paper = (
-        spearmanr([gains[name] for name in told], list(told.values())).statistic for told in (PAPER_GAINS, as_the_paper)
+    order_of_means, order = (
+        spearmanr([gains[name] for name in told], list(told.values())).statistic for told in (MEANS, PAPER_GAINS)
     )
+    assert f"{order_of_means:.2f}" == f"{order:.2f}"
+    medians = dict(table("membership_gain").select("defense", "median").iter_rows())
+    mixed = spearmanr([(gains if name in MEANS else medians)[name] for name in PAPER_GAINS], list(PAPER_GAINS.values()))
     ids = table("membership_trade_off", metric="hotspot_rank_tau")
     protected = ids.filter(pl.col("privacy_gain") > 0.5)
     coarse = 1 - ids.filter(defense="TG 4 hours")["utility_loss"].item()
@@ -131,25 +134,48 @@ def membership() -> list[str]:
         ].item()
         for name, family in protected.select("defense", "family").iter_rows()
     }
-    spread = table("membership_gain", defense="SPSC w = 0.8")
-    apart = sum(abs(gains[name] - told) > max(0.02, 0.1 * told) for name, told in MEANS.items())
-    apart += sum(not least - 0.005 <= gains[name] <= most + 0.005 for name, (least, most) in RANGES.items())
-    assert (apart, len(MEANS) + len(RANGES)) == (8, len(PAPER_GAINS))
-    assert spread["median"].item() > RANGES["SPSC w = 0.8"][1]  # so that half of the cabs are not in the range
+    assert len(MEANS) == 9
+    assert {name for name, told in MEANS.items() if near(gains[name], told)} == {"DGFR x = 100", "DGFR x = 250"}
+    quartiles = {row["defense"]: (row["q25"], row["q75"]) for row in table("membership_gain").iter_rows(named=True)}
+    ends = {name.split()[0]: sum(map(near, quartiles[name], told)) for name, told in RANGES.items()}
+    assert ends == {"DGFR": 1, "DGAR": 1, "SMP": 0, "PSC": 2, "SPSC": 0, "SFPA": 2, "FPA": 1}
+    assert quartiles["FPA ε = 1"][0] == 0
     shown = [kept.pop(name) for name in ("DGAR x′ = 1", "SFPA w = 0.8", "PSC k = 160")]
     return [
         "others ({} cabs)".format(*table("membership_comparison")["n_targets"].unique()),
         "{} cabs) components reach".format(*table("membership_past_attacks")["n_targets"].unique()),
-        f"1.00 ({100 * (auc['pca'] / auc['statistics'] - 1):.0f} % more) | 46 % more than statistics",
+        f"1.00 ({100 * (auc['pca'] / auc['statistics'] - 1):.0f} % more)|46 % more than statistics",
         f"components reach {same:.2f} with the same groups and {different:.2f} with different ones, "
         f"{more[0]:.0f} and {more[1]:.0f} % more than statistics",
-        f"(rank correlation {order:.2f} over the {len(PAPER_GAINS)} settings",
-        f"{order_as_paper:.2f} without DGAR, FPA and SFPA",
+        f"rank correlation {order:.2f} over the means, and over all {len(PAPER_GAINS)} settings",
+        f"({mixed.statistic:.2f} if there our medians are taken)",
+        *gain_rows(),
         f"ids is at most {1 - protected['utility_loss'].min():.2f}, but {coarse:.2f} at no gain too (TG 4 hours)",
         "{:.2f} (DGAR x′ = 1), {:.2f} (SFPA) and {:.2f} (PSC), with others at most {:.2f}".format(
             *shown, max(kept.values())
         ),
     ]
+
+
+def near(ours: float, told: float) -> bool:
+    return abs(ours - told) <= max(NEAR, NEAR_SHARE * told)
+
+
+def gain_rows() -> list[str]:
+    """Rows of the table of gains, whose means and quartiles are those of the study."""
+    measured = {row["defense"]: row for row in table("membership_gain").iter_rows(named=True)}
+    rows = []
+    for row in pl.read_csv(RESULTS / "membership_gain_paper.csv", infer_schema=False).iter_rows(named=True):
+        if row["defense"] not in PAPER_GAINS:
+            continue
+        ours = measured[row["defense"]]
+        mean = "{gain:.2f} ({low:.2f} to {high:.2f})".format(**ours)
+        assert row["mean gain"] == mean
+        assert row["quartiles"] == "{q25:.2f}/{median:.2f}/{q75:.2f}".format(**ours)
+        cells = (row["defense"], f"{ours['auc']:.2f}", mean, row["quartiles"], row["the paper's text"])
+        rows.append("|" + "|".join(cells) + "|")
+    assert len(rows) == len(PAPER_GAINS)
+    return rows
 
 
 def exposure() -> list[str]:
@@ -219,6 +245,50 @@ def check_ins() -> list[str]:
         f"{visits[0]['paper_tight']} for paper_tight and {visits[0]['best']} for best on Gowalla, "
         f"{visits[1]['paper_tight']} and {visits[1]['best']} on Foursquare",
         f"best bound {', '.join(best)}",
+        *smoothing_rows(),
+        *noise(),
+    ]
+
+
+def smoothing_rows() -> list[str]:
+    """Rows of the table of smoothings: the best bound, and the best attack, bold where it is above."""
+    rows = []
+    smoothings = ("uniform", 0.01), ("uniform", 0.1), ("uniform", 1.0), ("own", 0.1)
+    for data, (towards, weight) in ((data, how) for data in ("foursquare", "gowalla") for how in smoothings):
+        swept = table(f"reconstruction_{data}", figure=6, smoothing=weight, towards=towards)
+        cells, above = [], 0
+        for at in (5, 4, 3, 2, 1):
+            bound = swept.filter(at=at, quantity="best")["mean"].item()
+            attack = swept.filter(at=at, kind="attack")["mean"].max()
+            above += attack > bound
+            mark = "**" * (attack > bound)
+            cells.append(f"{mark}{places(bound)}/{places(attack)}{mark}")
+        assert (above == 5) == (weight == 1)
+        title = "own visits" if towards == "own" else "uniform"
+        first = f"{data.capitalize()}, " * ((towards, weight) == smoothings[0])
+        rows.append(f"|{first}{title}, weight {short(weight)}|" + "|".join(cells) + "|")
+    return rows
+
+
+def noise() -> list[str]:
+    """Bounds and attacks of figure 8, without and with the most noise."""
+    fallen = []
+    for data, towards, weight in (("gowalla", "uniform", 1.0), ("foursquare", "uniform", 1.0), ("gowalla", "own", 0.1)):
+        swept = table(f"reconstruction_{data}", figure=8, smoothing=weight, towards=towards)
+        ends = (swept.filter(at=at).select("quantity", "mean").iter_rows() for at in (0, 8))
+        raw, noisy = (dict(means) for means in ends)
+        fallen.append({name: f"{places(raw[name])} to {places(mean)}" for name, mean in noisy.items()})
+    for data in ("gowalla", "foursquare"):
+        swept = table(f"reconstruction_{data}", figure=8, kind="bound")
+        raw = swept.filter(at=0).select("smoothing", "towards", "quantity", raw="mean")
+        rise = swept.join(raw, on=raw.columns[:3]).select(pl.col("mean") - pl.col("raw"))
+        assert rise.to_series().max() <= 0.0002 + 1e-9
+    gowalla, foursquare, own = fallen
+    every = ", ".join(f"{name} {gowalla[name]} and {foursquare[name]}" for name in ("leakage", "tight", "paper_tight"))
+    return [
+        f"at 1 {every} (Gowalla, Foursquare)",
+        f"Gowalla's tight ({own['tight']})",
+        f"Gowalla's at weight 1 ({gowalla['posterior_marginals']})",
     ]
 
 
