@@ -139,7 +139,7 @@ def test_a_deployment_on_flink_leaves_no_trace_of_people_or_keys(broker, tmp_pat
     (digest,) = user_codes(pl.Series(USERS[:1]), plan.keys.users)[1]
     assert any(half.tobytes() in data for half in digest for data in state.values())
     sent = {name: content(broker, name) for kind, name in topics.items() if kind != "events"}
-    assert sent[topics["dead"]].count(b"latitude out of range") == 5
+    assert sent[topics["dead"]].count(b"latitude is no number of degrees") == 5
     assert sent[topics["releases"]].count(b'"cell"') == 81
     hidden = secrets(tmp_path)
     for where, data in {**{path: readable(path, data) for path, data in kept.items()}, **sent}.items():

@@ -164,14 +164,14 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
     if killed:
         parts = tmp_path / "out" / "operator" / "checkpoint" / "latest"
         messages = partial(content, server, topics["dead"])
-        kafka_broker.wait_for(lambda: parts.exists() and messages().count(b"latitude out of range") == 5)
+        kafka_broker.wait_for(lambda: parts.exists() and messages().count(b"latitude is no number of degrees") == 5)
         running.kill()
     printed = running.communicate(timeout=60)[0]
     assert killed or running.returncode == 0, printed
     places = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert len(places) > 5
     sent = {name: content(server, name) for kind, name in topics.items() if kind != "events"}
-    assert sent[topics["dead"]].count(b"latitude out of range") == 5
+    assert sent[topics["dead"]].count(b"latitude is no number of degrees") == 5
     assert killed or sent[topics["releases"]].count(b'"cell"') == 81
     for where, data in {**places, **sent, "printed": printed}.items():
         for secret in planted(tmp_path):
