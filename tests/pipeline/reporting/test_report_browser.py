@@ -453,8 +453,8 @@ def test_settings_of_a_single_limit_are_ranked_by_name(driver, tmp_path):
     choice = {"settings": 2, "allowed": 1, "at_least": {"hotspot_f1": 0.85}, "at_most": {}, "prefer": "hotspot_f1"}
     best = {"values": {"variant": "uniform", "epsilon": 1.0}, "means": {"hotspot_f1": 0.8}}
     page = Page(driver, write_report(experiment_folder(tmp_path, choice=choice | {"best": best}))[0].as_uri())
-    assert [label.text for label in page.find(".frontier .name")][:3:2] == ["uniform, epsilon 1", "sample, epsilon 2"]
-    assert {"80 %", "90 %"} <= {label.text for label in page.find(".frontier text")}
+    assert page.texts(".frontier .name")[:3:2] == ["uniform, epsilon 1", "sample, epsilon 2"]
+    assert {"80 %", "90 %"} <= set(page.texts(".frontier text"))
     assert len(page.find(".frontier .point.kept")) == len(page.find(".frontier .ring")) == 1
     assert len(page.find(".frontier .limit")) == 1
     assert faults(page) == []
