@@ -261,7 +261,7 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class LiveInput:
-    """What a live source needs to know about the run."""
+    """The attributes of a run that a live source uses."""
 
     grid: WindowGrid
     spool: Path  # folder for data needed to resume the run; kept as long as the run's files
