@@ -253,6 +253,14 @@ def test_what_is_imported_is_declared():
     assert not undeclared, {name: imported[name] for name in undeclared}
 
 
+def test_folders_of_tests_mirror_the_tree():
+    beside = {"across", "conformance", "fuzz", "integration", "tools"}
+    folders = {file.parent.relative_to(ROOT / "tests") for file in (ROOT / "tests").rglob("test_*.py")}
+    wrong = {str(path) for path in folders if not (ROOT / path).is_dir() and path.parts[0] not in beside}
+    assert len(folders) > 20
+    assert not wrong, f"{wrong}: no such folder of modules"
+
+
 def test_no_test_imports_a_name_on_the_path():
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

@@ -20,7 +20,7 @@ from tests.integration.flink_runs import needs_flink, running, wait_until, words
 from tests.integration.ports import descendants, free_ports, open_to_others
 from tests.integration.test_flink import config
 from tests.integration.test_prism import LOCATION, needs_prism
-from tests.security.test_operator_modes import open_to_others as readable_by_others
+from tests.tools.deployments import accessible_to_others
 
 pytestmark = pytest.mark.integration
 __all__ = ["config"]
@@ -68,7 +68,7 @@ def looked_at(
     with running(config, folder, "--metrics-port", str(port), *budget, *words) as driver:
         wait_until(all_served, 300)
         listening = open_to_others([driver.pid, *descendants(driver.pid), *others])
-        assert readable_by_others(folder / "operator") == []
+        assert accessible_to_others(folder / "operator") == []
         if driver.poll() is None:
             driver.send_signal(signal.SIGINT)
             assert driver.wait(120) == 4, words_of(folder)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 import struct
 from pathlib import Path
 from typing import Any
@@ -77,4 +78,17 @@ def leaks(root: Path, facts: list[bytes]) -> list[tuple[str, bytes]]:
         if path.suffix == ".parquet":
             data += pl.read_parquet(path).write_csv().encode()
         actual += [(str(path), fact) for fact in facts if fact in data]
+    return actual
+
+
+def accessible_to_others(operator: Path) -> list[str]:
+    """List paths accessible to other users, with their modes."""
+    actual = []
+    for path in [operator, *operator.rglob("*")]:
+        try:
+            mode = stat.S_IMODE(path.lstat().st_mode)
+        except FileNotFoundError:  # renamed meanwhile
+            continue
+        if mode & 0o077:
+            actual.append(f"{path.name} {mode:04o}")
     return actual

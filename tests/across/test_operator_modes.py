@@ -16,7 +16,7 @@ from penstock.pipeline import DONE
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam.jobs import served
-from tests.tools.deployments import configured, sections
+from tests.tools.deployments import accessible_to_others, configured, sections
 from tests.tools.experiment_cases import experiment_in
 
 
@@ -25,19 +25,6 @@ def usual_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
-
-
-def open_to_others(operator: Path) -> list[str]:
-    """Paths accessible to other users, with their modes."""
-    actual = []
-    for path in [operator, *operator.rglob("*")]:
-        try:
-            mode = stat.S_IMODE(path.lstat().st_mode)
-        except FileNotFoundError:  # renamed meanwhile
-            continue
-        if mode & 0o077:
-            actual.append(f"{path.name} {mode:04o}")
-    return actual
 
 
 class Watched:
@@ -58,7 +45,7 @@ class Watched:
     def _watch(self) -> None:
         while not self._ended.wait(0.001):
             with suppress(FileNotFoundError):  # a folder that is removed meanwhile
-                self.found |= set(open_to_others(self.operator))
+                self.found |= set(accessible_to_others(self.operator))
 
 
 @pytest.mark.parametrize("mode", ["deployment", "simulation"])
@@ -75,13 +62,13 @@ def test_nobody_else_can_open_what_is_the_operators(tmp_path, monkeypatch, runne
         result = run(configured(value), runner="local" if runner == "local" else "direct")
     assert result.exit_code == DONE
     assert watched.found == set()
-    assert open_to_others(result.folder / "operator") == []
+    assert accessible_to_others(result.folder / "operator") == []
     assert stat.S_IMODE((result.folder / "public" / "releases.parquet").stat().st_mode) == 0o644
     if mode == "simulation":
         assert stat.S_IMODE((result.folder / "report.html").stat().st_mode) == 0o600
     (result.folder / "operator" / "manifest.json").unlink()
     assert run(configured(value), runner="local" if runner == "local" else "direct", resume=True).exit_code == DONE
-    assert open_to_others(result.folder / "operator") == []
+    assert accessible_to_others(result.folder / "operator") == []
 
 
 def test_what_a_job_server_writes_is_its_owners(tmp_path):
@@ -100,20 +87,20 @@ time.sleep(600)
     with served("x", lambda port: [sys.executable, "-c", program, str(folder), str(port)], folder):
         assert (folder / "chk-1" / "_metadata").read_text() == "counts"
         assert {path.name for path in folder.iterdir()} == {"chk-1", "job_server.log"}
-        assert open_to_others(folder) == []
+        assert accessible_to_others(folder) == []
 
 
 def test_people_and_report_of_an_experiment_are_their_owners(tmp_path):
     folder = run_experiment(experiment_in(tmp_path)(), tmp_path / "out", n_jobs=1).folder
     assert len(list((folder / "people").glob("*.parquet"))) == 1
-    assert open_to_others(folder / "people") == []
+    assert accessible_to_others(folder / "people") == []
     assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 
 
 def test_the_ledgers_of_the_state_folder_are_their_owners(tmp_path, state_folder):
     run(configured(sections(tmp_path)), runner="local")
     assert (state_folder / "ledgers" / "events").exists()
-    assert open_to_others(state_folder) == []
+    assert accessible_to_others(state_folder) == []
 
 
 def test_a_wider_mode_on_resume_is_a_caution(tmp_path, caplog):

@@ -241,7 +241,7 @@ def test_a_driver_that_stops_leaves_the_job_and_updates_it_later(submitted, monk
     assert INTERRUPTED != seen["result"].exit_code == 0
 
 
-#: What an update finds the steps of a job by; the steps behind are in tests/pipeline/runners/test_cluster_graph.py.
+#: Names by which an update finds the steps of a job; the later ones: tests/pipeline/runners/beam/test_cluster_graph.py.
 STEPS = [
     "ReadEvents/Messages/Read",
     "ReadEvents/Messages/ParDo(_AddMetricsPassThrough)",

@@ -81,7 +81,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, remains, monkeypatch,
     monkeypatch.setattr("penstock.pipeline.counting.count.located", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
-    assert "ValueError at security/test_security_leaks.py" in (message := capfd.readouterr()).err
+    assert "ValueError at across/test_security_leaks.py" in (message := capfd.readouterr()).err
     assert not [fact for fact in planted(tmp_path) if fact in message.err.encode()]
     assert remains(tmp_path / "out") == []
 
