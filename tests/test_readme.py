@@ -14,7 +14,6 @@ import tomllib
 from pathlib import Path
 from types import FrameType
 
-import generate
 import pytest
 
 import penstock
@@ -23,9 +22,10 @@ from penstock.pipeline.cli import inspect
 from penstock.pipeline.config.run import load
 from penstock.pipeline.run import run
 from penstock.pipeline.runners.beam import graph
-from tests.tools.checkout import ROOT
+from tests.tools.checkout import ROOT, script
 from tests.tools.small_configuration import small_sections
 
+generate = script("docs/generate.py")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What the generator reads and writes.
 GENERATED = ("configuration.md", "glossary.md")

@@ -14,7 +14,6 @@ from xml.etree import ElementTree
 
 import apache_beam as beam
 import numpy as np
-import pages
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -41,8 +40,9 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnknownPlugin
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.releasing.ledger import LedgerExhausted
-from tests.tools.checkout import ROOT
+from tests.tools.checkout import ROOT, script
 
+pages = script("docs/pages.py")
 HOUR = 3_600_000
 START = 1704067200000  # 2024-01-01T00:00:00Z
 PEOPLE = [("ann", 0, "market"), ("bob", 0, "market"), ("ann", 0, "market"), ("cid", 2, "harbour")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from types import ModuleType
@@ -13,7 +12,7 @@ import pytest
 from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
 
 from penstock.pipeline.runners.beam import service
-from tests.tools.checkout import ROOT
+from tests.tools.checkout import ROOT, script
 from tests.tools.subscription import CONFIG, connector
 
 FLEX = ROOT / "deploy" / "flex"
@@ -45,12 +44,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def launcher() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("launch", FLEX / "launch.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("deploy/flex/launch.py")
 
 
 def test_metadata_keep_to_the_rules_of_the_service():
