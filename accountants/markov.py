@@ -23,44 +23,26 @@ IntArray = NDArray[np.intp]
 
 #: Matrices come from files with few digits; rows are rescaled to exactly 1.
 SUM_TOLERANCE = 1e-6
-_DENSE_SOLVE_LIMIT = 512
-_DENSE_LIMIT = 256
-_DENSE_SHARE = 0.15
 
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
-    """Validate a row-stochastic matrix and return a dense copy with rows renormalised."""
-    checked = checked_matrix(matrix, name)
-    return np.asarray(checked.toarray() if is_sparse(checked) else checked)
-
-
-def checked_matrix(matrix: Any, name: str = "matrix") -> Any:
-    """Validate a transition matrix. A sparse matrix stays sparse, in CSR format."""
-    has_csr = is_sparse(matrix)
-    if has_csr:
-        from scipy import sparse  # takes longer than all that only reads a configuration
+    """Validate a row-stochastic matrix and return a copy with rows renormalised."""
     try:
-        checked: Any = sparse.csr_array(matrix, dtype=float, copy=True) if has_csr else np.array(matrix, dtype=float)
+        checked = np.array(matrix, dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(name, matrix, "a square matrix of numbers") from error
+        raise ParameterError(name, matrix, "a dense square matrix of numbers") from error
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1] or checked.shape[0] == 0:
         raise ParameterError(name, f"shape {checked.shape}", "a square matrix, shape (n, n) with n at least 1")
-    entries = checked.data if has_csr else checked.ravel()
-    wrong = ~(np.isfinite(entries) & (entries >= 0))
+    wrong = ~(np.isfinite(checked) & (checked >= 0))
     if wrong.any():
-        entry = int(wrong.argmax())
-        row = np.searchsorted(checked.indptr, entry, side="right") - 1 if has_csr else entry // len(checked)
-        raise ParameterError(name, f"row {row} with entry {entries[entry]:g}", "finite and not negative everywhere")
-    sums = np.asarray(checked.sum(axis=1)).ravel()
+        row, column = np.argwhere(wrong)[0]
+        entry = f"row {row} with entry {checked[row, column]:g}"
+        raise ParameterError(name, entry, "finite and not negative everywhere")
+    sums = checked.sum(axis=1)
     row = int(np.abs(sums - 1.0).argmax())
     if abs(sums[row] - 1.0) > SUM_TOLERANCE:
         raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
-    return sparse.csr_array(sparse.diags_array(1.0 / sums) @ checked) if has_csr else checked / sums[:, None]
-
-
-def is_sparse(matrix: Any) -> bool:
-    """Return whether a matrix is a SciPy sparse matrix, without importing `scipy.sparse`."""
-    return hasattr(matrix, "tocsr")
+    return np.asarray(checked / sums[:, None])
 
 
 def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
@@ -147,22 +129,19 @@ def _check_size(field: str, n: Any) -> None:
 def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:
     """Return the stationary distribution (the long-run fraction of time in each location), accurate in every entry.
 
-    `start`: distribution that decides between several closed classes, which are refused without one. O(M^3) time per
-    closed class of up to 512 locations, one sparse solve beyond.
+    `start`: distribution that decides between several closed classes, which are refused without one. O(M^3) time.
 
     Source: Grassmann, Taksar, Heyman (1985): elimination without subtraction, so tiny probabilities keep their digits.
     """
-    from scipy import sparse
-    from scipy.sparse import csgraph  # with the solvers below a fifth of what starting a command takes
-    from scipy.sparse import linalg as sparse_linalg
+    from scipy.sparse import csgraph  # a tenth of what starting a command takes
 
-    chain = sparse.csr_array(checked_matrix(matrix))
-    n_classes, label = csgraph.connected_components(chain, directed=True, connection="strong")
+    chain = transition_matrix(matrix)
+    n_classes, label = csgraph.connected_components(chain > 0, directed=True, connection="strong")
     if n_classes == 1:
         return _irreducible(chain)
-    edges = chain.tocoo()
+    rows, columns = np.nonzero(chain)
     is_open = np.zeros(n_classes, dtype=bool)
-    is_open[label[edges.row[label[edges.row] != label[edges.col]]]] = True
+    is_open[label[rows[label[rows] != label[columns]]]] = True
     closed = np.flatnonzero(~is_open)
     if start is None and len(closed) > 1:
         raise ParameterError("matrix", f"{len(closed)} closed classes of states", "one closed class, or given a start")
@@ -170,31 +149,21 @@ def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> Flo
     if start is not None:  # the probability of ending in each class, from the expected visits to transient locations
         landing, transient = np.array(start, float), np.flatnonzero(is_open[label])
         if transient.size:
-            inner = sparse.eye_array(transient.size, format="csc") - chain[transient][:, transient].T.tocsc()
-            visits = np.atleast_1d(sparse_linalg.spsolve(inner.tocsc(), landing[transient]))
+            inner = np.eye(transient.size) - chain[np.ix_(transient, transient)].T
+            visits = np.linalg.solve(inner, landing[transient])
             landing = landing + chain[transient].T @ visits
             landing[transient] = 0.0
         share = np.bincount(label, np.maximum(landing, 0.0), n_classes).astype(float)
     result = np.zeros(chain.shape[0])
     for closed_class in closed[share[closed] > 0]:
         members = np.flatnonzero(label == closed_class)
-        result[members] = share[closed_class] * _irreducible(chain[members][:, members])
+        result[members] = share[closed_class] * _irreducible(chain[np.ix_(members, members)])
     return np.asarray(result / result.sum())
 
 
-def _irreducible(matrix: Any) -> FloatArray:
+def _irreducible(matrix: FloatArray) -> FloatArray:
     """Return the stationary distribution of one closed class."""
-    n_locations = matrix.shape[0]
-    if n_locations > _DENSE_SOLVE_LIMIT:
-        from scipy import sparse
-        from scipy.sparse import linalg as sparse_linalg
-
-        balance = (sparse.eye_array(n_locations, format="csr") - matrix).T.tolil()
-        balance[-1, :] = 1.0
-        solution = sparse_linalg.spsolve(balance.tocsc(), np.eye(1, n_locations, n_locations - 1)[0])
-        positive = np.maximum(solution, 0.0)
-        return np.asarray(positive / positive.sum())
-    rest = matrix.toarray()
+    rest, n_locations = matrix.copy(), len(matrix)
     for last in range(n_locations - 1, 0, -1):
         rest[:last, last] /= rest[last, :last].sum()
         rest[:last, :last] += np.outer(rest[:last, last], rest[last, :last])
@@ -224,12 +193,11 @@ def spectral_gap(transition: Any) -> float:
     Parameters
     ----------
     transition
-        (n_locations, n_locations), rows sum to 1; dense or SciPy sparse. A chain of one location has gap 1.
+        (n_locations, n_locations), rows sum to 1. A chain of one location has gap 1.
 
     Returns
     -------
-    A number in [0, 1]; 0 for a chain that never forgets (several closed classes, or periodic). O(M^3), or the two
-    leading eigenvalues by Arnoldi iteration above 512 locations.
+    A number in [0, 1]; 0 for a chain that never forgets (several closed classes, or periodic). O(M^3).
 
     Examples
     --------
@@ -241,13 +209,7 @@ def spectral_gap(transition: Any) -> float:
         raise ParameterError("transition", transition.shape, "a square matrix")
     if n_locations == 1:
         return 1.0
-    if is_sparse(transition) and n_locations > _DENSE_SOLVE_LIMIT:
-        from scipy.sparse import linalg as sparse_linalg
-
-        moduli = np.abs(sparse_linalg.eigs(transition.astype(float), k=2, which="LM", return_eigenvectors=False))
-    else:
-        dense = transition.toarray() if is_sparse(transition) else np.asarray(transition, dtype=float)
-        moduli = np.abs(np.linalg.eigvals(dense))
+    moduli = np.abs(np.linalg.eigvals(np.asarray(transition, dtype=float)))
     return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
 
 
@@ -260,8 +222,8 @@ class MarkovPrior:
     initial
         (n_locations,) distribution of the location in the first window.
     transition
-        (n_locations, n_locations); row x is the distribution of the next location given x. Dense or SciPy sparse;
-        sums may be off by 1e-6 (they are normalised), negative or missing values are refused.
+        (n_locations, n_locations); row x is the distribution of the next location given x. Sums may be off by 1e-6
+        (they are normalised), negative or missing values are refused.
 
     Examples
     --------
@@ -288,12 +250,8 @@ class MarkovPrior:
         if abs(initial.sum() - 1.0) > SUM_TOLERANCE:
             raise ParameterError("initial", f"sum {initial.sum():g}", "probabilities that sum to 1")
         initial /= initial.sum()
-        matrix = checked_matrix(self.transition, "transition")
-        if is_sparse(matrix):
-            matrix.sum_duplicates()
-            matrix.eliminate_zeros()
-        else:
-            matrix.setflags(write=False)
+        matrix = transition_matrix(self.transition, "transition")
+        matrix.setflags(write=False)
         initial.setflags(write=False)
         object.__setattr__(self, "initial", initial)
         object.__setattr__(self, "transition", matrix)
@@ -315,8 +273,7 @@ class MarkovPrior:
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
         """The prior restricted to reachable locations, and these locations in ascending order."""
-        # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. The matrix is
-        # dense when small (up to 256 reachable locations) or well filled, sparse otherwise.
+        # Every bound is the same on it, and a user seen in ten places out of a thousand costs ten places.
         reached = self.initial > 0
         links = self.transition > 0
         while True:
@@ -325,14 +282,9 @@ class MarkovPrior:
                 break
             reached = extended
         locations = np.flatnonzero(reached)
-        matrix = self.transition
-        if locations.size < self.n_locations:
-            matrix = matrix[locations][:, locations]
-        if is_sparse(matrix) and (locations.size <= _DENSE_LIMIT or matrix.nnz > _DENSE_SHARE * locations.size**2):
-            matrix = matrix.toarray()
-        if matrix is self.transition:
+        if locations.size == self.n_locations:
             return self, locations
-        return MarkovPrior(self.initial[locations], matrix), locations
+        return MarkovPrior(self.initial[locations], self.transition[np.ix_(locations, locations)]), locations
 
     def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
         """Draw independent trajectories (n_trajectories, n_steps). O(n_trajectories n_steps log M)."""
@@ -388,7 +340,7 @@ def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
     prior
         The target's Markov chain.
     n_steps
-        Number of windows, at least 1. O(n_steps nnz) time.
+        Number of windows, at least 1. O(n_steps M²) time.
 
     Examples
     --------
@@ -403,11 +355,7 @@ def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
         raise ParameterError("n_steps", n_steps, "at least 1")
     from scipy.special import entr  # a fifth of what a small run takes
 
-    matrix = prior.transition
-    if is_sparse(matrix):
-        rows = np.bincount(matrix.tocoo().row, entr(matrix.data), matrix.shape[0])
-    else:
-        rows = entr(matrix).sum(axis=1)
+    rows = entr(prior.transition).sum(axis=1)
     visits = prior.marginals(n_steps - 1).sum(axis=0) if n_steps > 1 else np.zeros(prior.n_locations)
     return float(entr(prior.initial).sum() + visits @ rows)
 

@@ -71,9 +71,8 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
     count as information. O(n_steps n_locations³) time.
     """
     reduced, _ = before.reduced
-    first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
-    targets, n_places = TargetPriors.of([before] * len(first)), len(first)
+    targets, n_places = TargetPriors.of([before] * reduced.n_locations), reduced.n_locations
     ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
     ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
-    bounds = horizon_bounds(targets, first, coming, tolerance, ahead)
+    bounds = horizon_bounds(targets, reduced.transition, coming, tolerance, ahead)
     return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))

@@ -50,8 +50,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
         union: C(T, s) f(T − s), f(m) the largest probability of m chosen steps, O(T s² M²).
         paper: Σ_{l ≤ s} C(T, l) f(T − l), never below union.
         factorial: smallest C(T, j) / C(T − s, j) f(j); j = 1, 2 and T − s always, the others where they are cheap.
-        best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location; genie and
-        that one only on sparse priors with many reachable locations.
+        best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location.
 
     Returns
     -------
@@ -97,7 +96,7 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
         # the mean number of hits is at most the sum of the marginals' largest entries, no more than n_steps f(1)
         mean_hits = float(prior.marginals(n_steps).max(axis=1).sum())
         value = min(log_genie(prior.initial, kernel, n_steps, tolerance), math.log(mean_hits / (n_steps - tolerance)))
-        return value if kernel.is_sparse else min(value, _log_factorial(prior, n_steps, tolerance, value))
+        return min(value, _log_factorial(prior, n_steps, tolerance, value))
     if bound == "factorial":
         return _log_factorial(prior, n_steps, tolerance)
     log_f = most_matches(prior, n_steps, tolerance)
