@@ -104,13 +104,13 @@ def circle(imports: list[Import]) -> list[str]:
     return []
 
 
-#: What modules fill as they are imported, plug-ins of folders included; fields of classes; who listens to a run now.
+#: What modules fill as they are imported, fields of classes; weak references to listeners.
 FILLED = {
     "mechanisms/core/plugin.py": {"OUTSIDE"},
     "evaluation/metrics.py": {"METRICS"},
     "pipeline/config/build.py": {"_KNOWN"},
     "pipeline/config/rules.py": {"RULES"},
-    "pipeline/monitoring/metrics.py": {"_LISTENERS"},
+    "pipeline/monitoring/metrics.py": {"_AUDIENCES"},
 }
 CHANGES = {"append", "extend", "insert", "add", "update", "setdefault", "pop", "popleft", "remove", "discard", "clear"}
 

@@ -11,8 +11,11 @@ import collections
 import math
 import threading
 import time
+import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -124,19 +127,41 @@ class Listener:
         """Record a stream's heartbeat."""
 
 
-#: Listeners of this process while their blocks run (`listening`); none of the run's figures is here.
-_LISTENERS: list[Listener] = []
+class Audience:
+    """Listeners of a run, as its steps carry them: a pickled copy has them in this process, and none in another."""
+
+    def __init__(self, *listeners: Listener) -> None:
+        self.listeners = tuple(dict.fromkeys(listeners))
+        self._key = uuid.uuid4().hex
+        _AUDIENCES[self._key] = self
+
+    def __reduce__(self) -> tuple[Callable[[str], Audience], tuple[str]]:
+        return _audience, (self._key,)
+
+
+#: Where pickled copies find theirs. It keeps none: an audience ends with its block and the steps that hold it.
+_AUDIENCES: weakref.WeakValueDictionary[str, Audience] = weakref.WeakValueDictionary()
+#: Of the block that runs in this thread.
+_AUDIENCE: ContextVar[Audience | None] = ContextVar("audience", default=None)
+
+
+def _audience(key: str) -> Audience:
+    return _AUDIENCES.get(key) or Audience()
+
+
+def audience() -> Audience:
+    """Return the listeners of the current block."""
+    return _AUDIENCE.get() or Audience()
 
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners for the duration of the block. Listeners that are equal are notified only once."""
-    _LISTENERS.extend(listeners)
+    """Register listeners of what this thread runs in the block. Listeners that are equal are notified only once."""
+    before = _AUDIENCE.set(Audience(*audience().listeners, *listeners))
     try:
         yield
     finally:
-        for listener in listeners:
-            _LISTENERS.remove(listener)
+        _AUDIENCE.reset(before)
 
 
 class RunMetrics(Listener):
@@ -254,13 +279,13 @@ class Health(Listener):
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
     """Report a metric to every listener."""
-    for listener in dict.fromkeys(_LISTENERS):
+    for listener in audience().listeners:
         listener.record(measure, amount, value)
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
     """Report a value maintained by a cluster's workers to every listener."""
-    for listener in dict.fromkeys(_LISTENERS):
+    for listener in audience().listeners:
         listener.take_over(measure, level, value)
 
 
@@ -278,13 +303,13 @@ def running() -> Iterator[None]:
 
 def set_state(state: str) -> None:
     """Report a change of the run's state (`Listener.set_state`)."""
-    for listener in dict.fromkeys(_LISTENERS):
+    for listener in audience().listeners:
         listener.set_state(state)
 
 
 def beat() -> None:
     """Report that a stream is alive."""
-    for listener in dict.fromkeys(_LISTENERS):
+    for listener in audience().listeners:
         listener.beat()
 
 

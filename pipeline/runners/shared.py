@@ -179,7 +179,12 @@ def account_parts(plan: Plan) -> list[tuple[int, int]]:
 
 
 def released_batches(
-    plan: Plan, loop: ReleaseLoop, ledger: Ledger | None, state: bytes, counts: GroupCounts
+    plan: Plan,
+    loop: ReleaseLoop,
+    ledger: Ledger | None,
+    state: bytes,
+    counts: GroupCounts,
+    report: Callable[[Batch, int], None] = metrics.released,
 ) -> Iterator[tuple[Batch, bytes]]:
     """Yield batches of about one output part each, split deterministically, along with the state after each batch.
 
@@ -194,7 +199,7 @@ def released_batches(
         if plan.targets.n_targets:
             seen = counts.target_cells[(counts.target_cells[:, 0] >= first) & (counts.target_cells[:, 0] <= last)]
             batch = replace(batch, known=PrivateFacts(first, bounded, seen))
-        metrics.released(batch, int(plan.grid.calendar.end(last)))
+        report(batch, int(plan.grid.calendar.end(last)))
         yield batch, state
         if batch.stopped:
             return

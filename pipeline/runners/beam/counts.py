@@ -128,7 +128,7 @@ class FindContributions(WritingStep):
             for entry in entries:
                 yield WindowedValue(entry, instant, (GlobalWindow(),))
             self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-            metrics.read_rows(total)
+            self.heard(metrics.read_rows, total)
             yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
 
     def _reduce(self, named: NamedBlock) -> _Reduced:
@@ -247,7 +247,7 @@ class CountWhenFinal(Step):
                 window = group * batching.group + batching.windows_of(group)
                 period = int(self.plan.grid.periods(window, window)[0])
                 if used.close(period):
-                    metrics.period_closed(period)
+                    self.heard(metrics.period_closed, period)
 
     def _count(
         self, work: _Final, quota: PeriodQuota | None = None

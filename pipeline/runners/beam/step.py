@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.metrics.metric import Metrics
@@ -16,10 +16,12 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, listening
+from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, audience, listening
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_permanent, note_failure
+
+Result = TypeVar("Result")
 
 #: Tag of row counts, where a step emits them beside its main output.
 ROWS = "rows"
@@ -43,7 +45,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.audience = plan, audience()
 
     def __getstate__(self) -> dict[str, Any]:
         # As bytes: that a plug-in of the plan is not installed on a worker is then an error of the step.
@@ -60,16 +62,15 @@ class Step(beam.DoFn):  # type: ignore[misc]
             except Exception as error:  # a plug-in that is not installed; no noise key, or another one
                 note_failure(folder, error)
                 raise
-        self._listening = ExitStack()
-        self._listening.enter_context(listening(BeamMetrics()))
         self.prepare()
 
     def prepare(self) -> None:
         """Create members that cannot be pickled."""
 
-    def teardown(self) -> None:
-        """Stop reporting metrics to Beam."""
-        self._listening.close()
+    def heard(self, report: Callable[..., Result], *arguments: Any) -> Result:
+        """Call a function whose metrics reach the run's listeners in this process, and Beam."""
+        with listening(*self.audience.listeners, BeamMetrics()):
+            return report(*arguments)
 
 
 class WritingStep(Step):

@@ -11,10 +11,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,11 +26,23 @@ from prometheus_client import disable_created_metrics, generate_latest
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.metrics import MEASURES, ROWS, WINDOWS, Health, RunMetrics, listening, running
+from penstock.pipeline.monitoring.metrics import (
+    MEASURES,
+    ROWS,
+    WINDOWS,
+    Health,
+    Listener,
+    RunMetrics,
+    listening,
+    running,
+)
 from penstock.pipeline.monitoring.server import health_pages, serve, serve_metrics
+from penstock.pipeline.run import run
 from tests.integration.ports import free_ports
 from tests.tools.checkout import ROOT
+from tests.tools.small_configuration import small_sections
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SAMPLE = re.compile(r'(penstock_[a-z_]+)(?:\{([a-z_]+)="([^"\\]*)"\})? (-?[0-9.e+-]+)')
@@ -129,6 +143,62 @@ def test_who_listens_hears_of_the_runs_of_its_block_only(small_run):
     with listening(second := RunMetrics()):
         small_run(events(50, seed=2))
     assert (first.total(ROWS), second.total(ROWS)) == (101, 51)
+
+
+class Waiting(Listener):
+    """Holds the run that tells it of rows until it may go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def record(self, measure, amount, value="") -> None:
+        if measure is ROWS:
+            self.reached.set()
+            assert self.go_on.wait(60)
+
+
+@pytest.mark.parametrize(("first", "second"), [("local", "direct"), ("direct", "local"), ("direct", "direct")])
+def test_two_runs_of_a_process_do_not_hear_each_other(tmp_path, first, second):
+    held, registries, healths = Waiting(), (RunMetrics(), RunMetrics()), (Health(), Health())
+
+    def run_one(number: int, runner: str, n_rows: int, *others: Listener) -> None:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        sections = small_sections(folder, events(n_rows, seed=number), accountants=[])
+        sections["output"] = {"path": str(folder / "out"), "report": False}
+        with listening(registries[number], healths[number], *others):
+            run(loads(json.dumps(sections)), runner=runner)
+
+    with ThreadPoolExecutor(2) as threads:
+        running = threads.submit(run_one, 0, first, 100, held)
+        assert held.reached.wait(60)
+        threads.submit(run_one, 1, second, 50).result(60)
+        seen = registries[0].total(ROWS), registries[0].value(WINDOWS, "published")
+        assert [health.state for health in healths] == ["running", "ended"]
+        held.go_on.set()
+        running.result(60)
+    assert seen[0] <= 100
+    assert not seen[1]
+    assert [registry.total(ROWS) for registry in registries] == [101, 51]
+    assert [registry.value(WINDOWS, "published") for registry in registries] == [6, 6]
+    assert [health.state for health in healths] == ["ended", "ended"]
+
+
+def test_a_run_that_fails_leaves_the_health_of_another_as_it_is(small_run):
+    fine, broken = Health(), Health()
+
+    class Broken(Listener):
+        def record(self, measure, amount, value="") -> None:
+            raise ZeroDivisionError
+
+    def fail() -> None:
+        with listening(broken, Broken()):
+            small_run(events(50, seed=1))
+
+    with listening(fine), running():
+        with ThreadPoolExecutor(1) as thread, pytest.raises(ZeroDivisionError):
+            thread.submit(fail).result(60)
+        assert (fine.state, broken.state) == ("running", "failed")
 
 
 def test_public_measures_do_not_depend_on_the_data(small_run):
