@@ -5,6 +5,7 @@ n_cells).
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
@@ -21,6 +22,7 @@ from penstock.mechanisms.core.plugin import (
     installed,
     load_entry,
     place_of,
+    places,
     taken,
 )
 
@@ -130,7 +132,7 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {}
-"""Every utility metric that was imported, by the name that a configuration gives it."""
+"""Every utility metric that was imported, by the name that a configuration gives it; `metric_names` are in use."""
 
 #: Group of the entry points by which installed packages add metrics.
 GROUP = "penstock.metrics"
@@ -138,7 +140,7 @@ GROUP = "penstock.metrics"
 
 def metric_names() -> tuple[str, ...]:
     """Return the names of all metrics. Those from installed packages come last."""
-    return (*METRICS, *(name for name in installed(GROUP) if name not in METRICS))
+    return (*filter(_is_in_use, METRICS), *(name for name in installed(GROUP) if name not in METRICS))
 
 
 def metric_called(name: str) -> Metric | None:
@@ -154,7 +156,17 @@ def metric_called(name: str) -> Metric | None:
         if name in METRICS and METRICS[name].values.__module__ != entry.module:
             raise taken(entry, place_of(METRICS[name].values))
         check_metric(load_entry(entry, name))
-    return METRICS.get(name)
+    return METRICS.get(name) if _is_in_use(name) else None
+
+
+def _is_in_use(name: str) -> bool:
+    """Return whether a metric is there, and not of a folder of plug-ins that only an earlier configuration named."""
+    if name not in METRICS:
+        return False
+    package, _, module = METRICS[name].values.__module__.rpartition(".")
+    return package != __package__ or any(
+        os.path.isfile(os.path.join(place, f"{module}.py")) for place in places(package, GROUP)
+    )
 
 
 def check_metric(module: ModuleType) -> None:

@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
@@ -308,6 +309,9 @@ def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
 
 # Registry.
 
+#: Folders of plug-ins that names are looked up in, those of the configuration that this thread loaded last. A folder
+#: that an earlier one named stays importable, so that its plug-ins can be pickled, and is not looked in.
+FOLDERS: ContextVar[tuple[str, ...]] = ContextVar("folders", default=())
 
 T = TypeVar("T")
 
@@ -344,7 +348,7 @@ class Registry(Generic[T]):
         """Return a plug-in class by name. Raise `UnknownPlugin` or, if its file is unusable, `PluginError`."""
         entry = None if name in self.internal else installed(self.group).get(name)
         if name not in self.internal and name in _files(self.package):
-            module = load(f"{self.package}.{name}")
+            module = load_visible(self.package, name)
             if entry is not None:
                 raise taken(entry, module.__file__)
         elif entry is not None:
@@ -412,6 +416,27 @@ def load(module: str) -> ModuleType:
         raise
     except Exception as error:  # the file may hold anything
         raise PluginError(raised_outside(error) or f"{module}: {type(error).__name__}: {error}") from error
+
+
+def load_visible(package: str, name: str, group: str = "") -> ModuleType:
+    """Import a plug-in of a package or of the current folders. Raises `PluginError` if it was loaded from another."""
+    module = load(f"{package}.{name}")
+    for place in places(package, group)[1:]:
+        file = os.path.join(place, f"{name}.py")
+        if os.path.isfile(file) and file != module.__file__:
+            text = f"its name is that of {module.__file__}, which is loaded already; rename the file and its class"
+            raise PluginError(f"{file}:1: {text}")
+    return module
+
+
+def places(package: str, group: str = "") -> tuple[str, ...]:
+    """Return where plug-ins lie: in the package itself, and in a sub-folder of the current folders.
+
+    ``group``: what entry points of the kind are called, if not as the package.
+    """
+    kind = (group or package).rpartition(".")[2]
+    package_folder = next(iter(importlib.import_module(package).__path__))
+    return package_folder, *(os.path.abspath(os.path.join(folder, kind)) for folder in FOLDERS.get())
 
 
 def raised_outside(error: BaseException) -> str | None:
@@ -500,7 +525,7 @@ def class_name(name: str) -> str:
 
 def refresh() -> None:
     """Rediscover plug-ins after adding a folder to a package."""
-    _module_names.cache_clear()
+    _names_in.cache_clear()
     importlib.invalidate_caches()
 
 
@@ -520,8 +545,12 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
-@cache
 def _module_names(package: str) -> tuple[str, ...]:
+    return _names_in(package, places(package))
+
+
+@cache
+def _names_in(package: str, folders: tuple[str, ...]) -> tuple[str, ...]:
     """Return the modules that define a class named after their file. The source is read without importing it."""
     names = []
     for name in sorted(_files(package)):
@@ -533,5 +562,4 @@ def _module_names(package: str) -> tuple[str, ...]:
 
 
 def _files(package: str) -> list[str]:
-    path = importlib.import_module(package).__path__
-    return [m.name for m in pkgutil.iter_modules(path) if not m.ispkg and not m.name.startswith("_")]
+    return [m.name for m in pkgutil.iter_modules(places(package)) if not m.ispkg and not m.name.startswith("_")]

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.accountants.core.accountant import Accountant
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
-from penstock.mechanisms.core.plugin import Checked, ConfigError, PluginError, parameter
+from penstock.mechanisms.core.plugin import FOLDERS, Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
 from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
@@ -131,6 +131,7 @@ def from_document(
     problems = list(problems)
     builder = Builder(UNIONS, folder)
     fields = {field.name: field for field in fields_of(RunConfig)}
+    FOLDERS.set(())
     if (node := root.items.get("plugins")) is not None:
         folders = Builder(UNIONS, folder).value(node, fields["plugins"], ("plugins",))
         for path in () if folders is FAILED else folders:  # wrong ones are reported below

@@ -12,7 +12,17 @@ from typing import Any
 from penstock.accountants.core.accountant import ACCOUNTANTS
 from penstock.evaluation.metrics import GROUP, check_metric
 from penstock.mechanisms.core.contract import MECHANISMS
-from penstock.mechanisms.core.plugin import Checked, ParameterError, PluginError, Registry, load, parameter, refresh
+from penstock.mechanisms.core.plugin import (
+    FOLDERS,
+    Checked,
+    ParameterError,
+    PluginError,
+    Registry,
+    load_visible,
+    parameter,
+    places,
+    refresh,
+)
 from penstock.pipeline.sources.base import SOURCES
 from penstock.pipeline.sources.reading.services import check_options, required_form
 from penstock.pipeline.spaces.base import SPACES
@@ -29,27 +39,29 @@ def plugins_of(family: Registry[Any]) -> dict[str, type]:
 
 
 def add_folder(folder: str) -> None:
-    """Register the files in a folder as plug-ins. They cannot replace built-in ones.
+    """Register the files in a folder as plug-ins of this thread. They cannot replace built-in ones.
 
     Its sub-folders are called as the packages are: ``mechanisms``, ``accountants``, ``sources``, ``spaces``,
     ``windows``, ``metrics``. Importing a plug-in runs its code; metrics are imported here. Raises `PluginError` if the
     file of a metric cannot be imported or does not register it, or the name of a file is taken.
     """
+    folder = os.path.abspath(folder)
+    if folder in FOLDERS.get():
+        return
     packages = {family.package: family.group for family in UNIONS.values()} | {"penstock.evaluation": GROUP}
     for package, group in packages.items():
-        inside = os.path.abspath(os.path.join(folder, group.rpartition(".")[2]))
-        path = importlib.import_module(package).__path__
-        if os.path.isdir(inside) and inside not in path:
-            names = {file.stem: file for place in path for file in Path(place).glob("[!_]*.py")}
-            files = sorted(Path(inside).glob("[!_]*.py"))
-            for file in files:
+        inside, others = os.path.join(folder, group.rpartition(".")[2]), places(package, group)
+        if os.path.isdir(inside):
+            names = {file.stem: file for place in others for file in Path(place).glob("[!_]*.py")}
+            for file in sorted(Path(inside).glob("[!_]*.py")):
                 if other := names.get(file.stem):
                     raise PluginError(f"{file}:1: its name is that of {other}; rename the file and its class")
-            path.append(inside)
-            refresh()
-            if group == GROUP:
-                for file in files:
-                    check_metric(load(f"{package}.{file.stem}"))
+            path = importlib.import_module(package).__path__
+            path[1:] = [inside, *(place for place in path[1:] if place != inside)]
+    FOLDERS.set((*FOLDERS.get(), folder))
+    refresh()
+    for file in sorted(Path(folder, "metrics").glob("[!_]*.py")):
+        check_metric(load_visible("penstock.evaluation", file.stem, GROUP))
 
 
 @dataclass(frozen=True, kw_only=True)

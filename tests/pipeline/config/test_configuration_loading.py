@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import mechanisms
-from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import Checked, ConfigError, parameter
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.canonical import digest, resolved
@@ -48,13 +46,11 @@ def folder(tmp_path: Path, working_folder: Path) -> Path:
 
 
 @pytest.fixture
-def plugin_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for mechanisms that is forgotten after the test."""
-    monkeypatch.setattr(mechanisms, "__path__", list(mechanisms.__path__))
+def plugin_folder(folder: Path) -> Path:
+    """A folder for mechanisms."""
     inside = folder / "extra" / "mechanisms"
     inside.mkdir(parents=True)
-    yield inside
-    plugin._module_names.cache_clear()
+    return inside
 
 
 def test_values_have_the_types_of_the_fields() -> None:
