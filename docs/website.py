@@ -1,8 +1,11 @@
-"""Hooks of MkDocs: pages in the folders of the repository, so that links lead where they lead on GitHub, and an API."""
+"""Hooks of MkDocs: pages as they lie in the repository, links as on GitHub, and references: commands and API."""
 
 from __future__ import annotations
 
+import argparse
 import re
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,9 @@ PATTERNS = (
     "examples/*",
 )
 
+
+#: Page of the command line's options, which only the site has.
+COMMAND_LINE = "docs/command_line.md"
 
 #: What a program of one's own imports, and the chapter of the reference that it is in.
 API = {
@@ -61,6 +67,43 @@ def reference(packages: tuple[str, ...]) -> str:
         modules.append(package)
         modules += [f"{package}.{path.stem}" for path in inner if not path.stem.startswith("_")]
     return "\n\n".join(f"::: {module}" for module in modules)
+
+
+class Help(argparse.ArgumentParser):
+    """Parser that knows the parsers of the words that may follow."""
+
+    def __init__(self, **options: Any) -> None:
+        self.following: dict[str, Help] = {}
+        super().__init__(**options, formatter_class=partial(argparse.HelpFormatter, width=80))
+
+    def add_subparsers(self, **options: Any) -> Any:
+        """Add the parsers of further words, and keep them."""
+        actions = super().add_subparsers(**options)
+        self.following = actions.choices
+        return actions
+
+    def chapters(self, level: str = "##") -> Iterator[str]:
+        """Yield a chapter for each command and each further word: what ``--help`` prints."""
+        yield f"{level} {self.prog}\n\n```text\n{self.format_help()}```"
+        for parser in self.following.values():
+            yield from parser.chapters(f"{level}#")
+
+
+def command_line() -> str:
+    """Markdown of the reference of the command line, made from the parsers themselves.
+
+    >>> "--unverified-engine" in command_line()
+    True
+    """
+    from penstock.pipeline.cli.main import COMMANDS
+
+    text = "# Options of every command\n\nWhat `penstock COMMAND --help` prints."
+    for name, command in COMMANDS.items():
+        parser = Help(prog=f"penstock {name}", description=command.help)
+        parser.add_argument("--json", action="store_true", help="print JSON for machines")
+        command.configure(parser)
+        text = "\n\n".join((text, *parser.chapters()))
+    return text + "\n"
 
 
 def menu(page: str) -> list[dict[str, Any]]:
@@ -103,7 +146,11 @@ def on_config(config: Any) -> Any:
     """Take the menu from the index page, and GitHub's anchors."""
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     api = [{name.replace("_", " "): f"docs/api/{name}.md"} for name in API]
-    config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *menu(index), {"API": api}]
+    chapters = menu(index)
+    for chapter in chapters:
+        for entries in (entries for title, entries in chapter.items() if title == "Reference"):
+            entries.insert(2, {"Options of every command": COMMAND_LINE})
+    config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *chapters, {"API": api}]
     config.mdx_configs["toc"]["slugify"] = slug
     return config
 
@@ -154,4 +201,5 @@ def on_files(files: Any, config: Any) -> Any:
     for name, packages in API.items():
         text = f"# {name.replace('_', ' ')}\n\n{reference(packages)}\n"
         files.append(File.generated(config, f"docs/api/{name}.md", content=text))
+    files.append(File.generated(config, COMMAND_LINE, content=command_line()))
     return files
