@@ -18,6 +18,7 @@ from penstock.mechanisms.core.plugin import (
     Parameter,
     ParameterError,
     PenstockError,
+    PluginError,
     Registry,
     UnknownPlugin,
 )
@@ -316,6 +317,8 @@ class Builder:
             return scalar(node, hint, declared, self.folder)
         except WrongValue as wrong:
             return self.refuse(node, path, wrong.expected or expected(hint, declared, self.unions))
+        except PluginError as error:
+            return self.fail(node, path, f"{shown(node)} cannot be loaded: {error}")
 
     def list(self, node: Node, hint: Any, declared: Parameter, path: yaml.Path) -> Any:
         """Parse a list. A single value or section is treated as a list with one entry."""

@@ -134,6 +134,82 @@ def test_an_installed_package_needs_no_folder(town, tmp_path):
     assert "town.yaml:4: source.type" in log
 
 
+@pytest.fixture(scope="module")
+def package(town, tmp_path_factory):
+    """The page's package with a mechanism of the other page, as pip installs it into ``site``, and what reads it."""
+    pytest.importorskip("setuptools", minversion="70.1", reason="older ones build no wheel without the package wheel")
+    folder, made = town[0], tmp_path_factory.mktemp("package")
+    shutil.copytree(folder / "town", made / "source/town", ignore=shutil.ignore_patterns("__pycache__"))
+    (made / "source/town/mechanisms/fading.py").write_text(BLOCKS[0][1], encoding="utf-8")
+    declared, group = (folder / "pyproject.toml").read_text(), '[project.entry-points."penstock.mechanisms"]\n'
+    assert group in declared
+    entry = 'fading = "town.mechanisms.fading:Fading"\n'
+    (made / "source/pyproject.toml").write_text(declared.replace(group, group + entry))
+    pip = "python -m pip --disable-pip-version-check install -q --no-index --no-deps --no-build-isolation --no-compile"
+    code, log = run(made, f"{pip} --target site ./source")
+    assert code == 0, log
+    shutil.copy(folder / "events.jsonl", made)
+    text = (folder / "town.yaml").read_text()
+    for before, after in (("plugins: town\n", ""), ("{type: laplace,", "{type: fading,")):
+        assert before in text
+        text = text.replace(before, after)
+    (made / "town.yaml").write_text(text)
+    return made
+
+
+def test_an_installed_package_of_every_kind_runs_in_the_plain_loop_and_in_beam(package):
+    site = {"PYTHONPATH": str(package / "site")}
+    shutil.rmtree(package / "source")
+    code, log = run(package, "penstock validate town.yaml", **site)
+    assert code == 0, log
+    runs = []
+    for runner in ("local", "direct"):
+        code, log = run(package, f"penstock run town.yaml --runner {runner} --out {runner}", **site)
+        assert code == 0, log
+        assert "241 rows: 240 used" in log, log
+        assert re.search(r"utility +empty_streets (0|1)", log), log
+        runs.append([pl.read_parquet(package / runner / f"public/{name}.parquet") for name in ("releases", "accounts")])
+        assert runs[-1][0]["cell"].unique().sort().to_list() == ["band 1", "band 2", "band 3", "band 4"]
+        accounts = runs[-1][1].filter(accountant="costliest_window")["value"].to_list()
+        assert accounts == pytest.approx([2.0 / 2] * 4), "the share of the first window is the largest"
+    assert all(one.equals(other) for one, other in zip(*runs, strict=True))
+    code, log = run(package, "penstock run town.yaml --runner local")
+    assert code == 2
+    assert "Traceback" not in log
+
+
+#: One mistake of each kind that shows when the file is loaded: before, after, and what is said of it.
+INSTALLED_MISTAKES = {
+    "mechanisms/fading": (
+        "def worst_charge(",
+        "def dearest(",
+        r"fading.py:\d+: the class Fading must have worst_charge",
+    ),
+    "mechanisms/nearest_ten": ("import numpy", "import nunpy", "nearest_ten.py:6: .* No module named 'nunpy'"),
+    "accountants/costliest_window": ("def charge(", "def cost(", "costliest_window.py:11: .* must have charge"),
+    "sources/json_lines": ("(FileSource)", "", "json_lines.py:16: the class JsonLines must derive from"),
+    "spaces/bands": ("return tuple(f", "return tuple((f", r"bands.py:\d+: SyntaxError"),
+    "metrics/empty_streets": ('("empty_streets",', '("empty_roads",', "empty_streets.py:1: the file must register the"),
+}
+
+
+def test_mistakes_in_an_installed_package_are_a_line_each(package, tmp_path):
+    shutil.copytree(package / "site", tmp_path / "site")
+    shutil.copy(package / "town.yaml", tmp_path)
+    shutil.copy(package / "events.jsonl", tmp_path)
+    for name, (before, after, _) in INSTALLED_MISTAKES.items():
+        path = tmp_path / "site/town" / f"{name}.py"
+        text = path.read_text()
+        assert before in text
+        path.write_text(text.replace(before, after))
+    code, log = run(tmp_path, "penstock validate town.yaml", PYTHONPATH=str(tmp_path / "site"))
+    assert code == 2
+    assert "Traceback" not in log
+    assert len(log.splitlines()) == len(INSTALLED_MISTAKES), log
+    for name, (_, _, expected) in INSTALLED_MISTAKES.items():
+        assert re.search(rf"^penstock: town.yaml:\d+: .*{expected}", log, re.MULTILINE), (name, log)
+
+
 MISTAKES = {
     "syntax": ("nearest_ten", "values / 10)", "values / 10", r"py:\d+: SyntaxError"),
     "import": ("nearest_ten", "import numpy", "import nunpy", "py:6: ModuleNotFoundError: No module named 'nunpy'"),
@@ -276,5 +352,5 @@ def test_an_entry_point_of_a_metric_is_called_as_its_file(copied):
     install(copied / "site", entry)
     shutil.rmtree(copied / "town/metrics")
     code, log = run(copied, "penstock run town.yaml --runner local", PYTHONPATH=str(copied / "site"))
-    assert code == 1
+    assert code == 2
     assert "it must be town.empty_streets:empty_streets" in log, log
