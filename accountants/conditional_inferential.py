@@ -121,8 +121,8 @@ class ConditionalInferential(TracePrior, Accountant):
     def trace_rows(self, subject: str, times: Any, sigma: Any, factor: Any = None) -> Rows:
         """Return the values along a single trace whose points are at ``times``, in seconds.
 
-        ``sigma``: standard deviation of each point's noise in metres, infinite for a repetition, 0 where no bound is
-        known. ``factor``: Cholesky factor of the correlated noise of the first points; none then leaves the block.
+        ``sigma``: each point's noise in metres, infinite for a repetition, 0 if no bound is known. ``factor``: Cholesky
+        factor of the correlated noise of the first points; none then leaves the block.
         """
         trace, rows = self._trace(), Rows()
         state, shown = trace.start(), np.flatnonzero(np.isfinite(sigma))

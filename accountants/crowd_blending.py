@@ -42,13 +42,12 @@ def amplified_delta(epsilon: float, threshold: int, crowd_epsilon: float, rate: 
     """Return the δ of one count at a given ε, for crowd-blending on a sample of people.
 
     Returns p·max over m of Σ_{j ≥ k−1} [b_m(j) − R·b_m(j+1)]⁺ with b_m = Binomial(m, p), m the number of the others;
-    equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1).
+    equal to the δ of suppression where that has been worked out by brute force. 1 where nothing is gained (p = 1). Time
+    O(k²/p²): m is tried until Chernoff's bound on the tail is below the largest sum. Gehrke, Hay, Lui, Pass 2012, with
+    the sum in place of its bound.
 
     >>> f"{amplified_delta(amplified_epsilon(0.0, 0.2), 20, 0.0, 0.2):.1e}"
     '9.5e-05'
-
-    Time O(k²/p²): m is tried until Chernoff's bound on the tail is below the largest sum found. Gehrke, Hay, Lui, Pass
-    2012, with the sum in place of its bound.
     """
     if rate >= 1:
         return 1.0

@@ -80,8 +80,7 @@ UNITS = {EPSILON: "nats", RHO: "zCDP rho", GAUSSIAN: "half of mu squared"}
 class Budget:
     """A period's budget in one of the measures in `guarantee.Guarantee`, with ``delta`` to convert ρ to (ε, δ).
 
-    ``replaces_in_blocks``: some of a person's events in a block may give way to others of theirs, so that a block is
-    priced as a replacement.
+    ``replaces_in_blocks``: bounding may keep other events of a person's block, so that it is priced as a replacement.
     """
 
     amount: float

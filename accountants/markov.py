@@ -79,10 +79,6 @@ def chain_matrix(n: int, tau: float) -> FloatArray:
     """Build the matrix for a random walk on a line of n places, where P[x, y] ∝ exp(-|x - y| / (tau·n)).
 
     Source: Koga et al., the one-dimensional chain of the experiments.
-
-    >>> chain_matrix(2, 1.0).round(3)
-    array([[0.622, 0.378],
-           [0.378, 0.622]])
     """
     _check_size("n", n)
     if not 0 < tau < math.inf:
@@ -176,8 +172,7 @@ def _irreducible(matrix: FloatArray) -> FloatArray:
 def backward_matrix(forward: ArrayLike) -> FloatArray:
     """Return Pr(previous = j given now = i) from Pr(next = j given now = i), under the stationary distribution.
 
-    A state that is never reached gets a copy of a reached state's row: no adversary ever conditions on it, and a
-    repeated row adds no leakage.
+    A state that is never reached gets a copy of a reached state's row, which adds no leakage.
     """
     transitions = transition_matrix(forward, "forward")
     joint = (stationary_distribution(transitions)[:, None] * transitions).T

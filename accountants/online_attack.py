@@ -44,9 +44,7 @@ class Groups:
         return int(self.trajectories.shape[1])
 
     def counts(self, window: int, n_cells: int) -> NDArray[np.int64]:
-        """Count the people of each group in each cell of a window (the first window is 1), shape (n_groups,
-        n_cells).
-        """
+        """Count each group's people in each cell of a window (the first is 1), shape (n_groups, n_cells)."""
         cells = self.trajectories[:, window - 1]
         is_present = (cells[:, None] == np.arange(n_cells)).astype(np.float64)
         return np.asarray(np.rint(self.members.astype(np.float64) @ is_present).astype(np.int64))

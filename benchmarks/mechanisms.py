@@ -22,7 +22,6 @@ from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import Facts, Mechanism
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.run import run_mechanism, run_traces
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -60,7 +59,7 @@ def plain_fourier() -> NDArray[np.float64]:
 def count_mechanisms(scale: Scale) -> Iterator[Benchmark]:
     """Yield one single-window case per count mechanism, compared with the same arithmetic in plain NumPy."""
     apart = ("adaptive_ranges", "fpa", "suppress_unpopular")
-    examples = {name: examples_of(get(name))[0] for name in names() if name not in apart}
+    examples = {name: get(name).examples()[0] for name in names() if name not in apart}
     mechanisms: dict[str, Any] = {
         name: one for name, one in examples.items() if isinstance(one, Mechanism) and not one.guarantee.on_points
     }

@@ -101,9 +101,7 @@ class RescueDp(WEventSchedule, Interpretation):
         return np.where(is_due, np.minimum(part * left, MAX_BUDGET_SHARE * self.budget), 0.0)
 
     def sensitivity(self, window: Window, state: State) -> Sensitivity:
-        """Return the sensitivity of the group sums. L1 is the same as for cells, and L2 assumes that the user is in
-        the largest groups.
-        """
+        """Return the sensitivity of group sums: L1 as for cells, L2 as if the user were in the largest groups."""
         _, sizes = self._groups(_active(window, state), state)
         return of_groups(sizes, self.view.sensitivity(window, state).l1)
 

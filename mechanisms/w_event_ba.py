@@ -48,9 +48,7 @@ class WEventBa(DissimilaritySchedule):
         return np.where(state["pause"] > 0, 0.0, self.query_budget * self._shares(state))
 
     def record(self, window: Window, offer: Offer, after: State) -> State:
-        """After a publication that used the budgets of k windows, pause for k − 1 windows, whose budgets are
-        forfeited.
-        """
+        """After publishing with the budgets of k windows, pause for k − 1 windows, which forfeit theirs."""
         is_paused = after["pause"] > 0
         pause = np.where(offer.publish, self._shares(after) - 1, np.maximum(after["pause"] - 1, 0))
         return {"pause": pause, "saved": np.where(offer.publish | is_paused, 0, self._shares(after))}

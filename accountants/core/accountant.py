@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.accountants.core.training import Training
 from penstock.mechanisms.core.contract import ChainStep, Facts, Mechanism, Release, Window
-from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent, typical
+from penstock.mechanisms.core.plugin import Checked, Registry, UnsupportedEvent
 from penstock.mechanisms.core.sensitivity import Bounds
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
@@ -19,31 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AccountRow:
-    """A row in ``accounts.parquet``, which holds one value from an accountant.
+    """A row in ``accounts.parquet``, which holds one value from an accountant."""
 
-    Parameters
-    ----------
-    subject
-        Whom it is about: "everybody", a user class, or (operator only) a target.
-    window
-        1-based window; None: the whole run.
-    name, value, low, high, unit
-        The figure, its interval where it has one, and what it is measured in.
-    adjacency
-        Which two inputs are compared, and under which assumption, in words.
-    status
-        "provisional" while later releases can still change it, else "final".
-    """
-
-    subject: str
-    window: int | None
-    name: str
+    subject: str  # whom it is about: "everybody", a user class, or (operator only) a target
+    window: int | None  # 1-based; None: the whole run
+    name: str  # of the figure
     value: float
-    low: float | None = None
+    low: float | None = None  # its interval, where it has one
     high: float | None = None
     unit: str = "nats"
-    adjacency: str = "add_remove"
-    status: str = "final"
+    adjacency: str = "add_remove"  # which two inputs are compared, and under which assumption, in words
+    status: str = "final"  # "provisional" while later releases can still change it
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as a dict by column name."""
@@ -55,34 +41,18 @@ Rows = list[AccountRow]
 
 @dataclass(frozen=True, kw_only=True)
 class AccountingFacts(Bounds):
-    """Attributes of a run that its accountants need at the start: contribution bounds, release and windows.
+    """Attributes of a run that its accountants need at the start: contribution bounds, release and windows."""
 
-    Parameters
-    ----------
-    n_cells
-        Size of the release.
-    n_windows
-        Windows in the run; None on an endless stream.
-    mechanism
-        The mechanism that sees counts, whose releases are accounted.
-    steps
-        All steps of the release, in order: those on events before the mechanism and post-processing after it too.
-    windows
-        Public facts of the windows from one to another, both inclusive, future ones included: active sensors,
-        landmarks, budget periods; None: not known beforehand.
-    landmarks
-        Whether the run has landmarks.
-    training
-        Operator-only: result of the accountant's `Accountant.prepare`.
-    """
-
-    n_cells: int
-    n_windows: int | None = None
-    mechanism: Mechanism | None = None
+    n_cells: int  # size of the release
+    n_windows: int | None = None  # windows in the run; None on an endless stream
+    mechanism: Mechanism | None = None  # the one that sees counts, whose releases are accounted
+    # All steps of the release, in order: those on events before the mechanism and post-processing after it too.
     steps: tuple[ChainStep, ...] = ()
+    # Public facts of the windows from one to another, both inclusive, future ones included: active sensors, landmarks,
+    # budget periods; None: not known beforehand.
     windows: Callable[[int, int], Sequence[Window]] | None = None
-    landmarks: bool = False
-    training: Mapping[str, Any] | None = None
+    landmarks: bool = False  # whether the run has any
+    training: Mapping[str, Any] | None = None  # operator-only: result of the accountant's `Accountant.prepare`
 
     def of_mechanism(self, n_replicas: int | None = None) -> Facts:
         """Return the mechanism's `Facts`, for accountants that run the mechanism themselves."""
@@ -157,11 +127,6 @@ class Accountant(Checked):
         return (prepared,)
 
     @classmethod
-    def examples(cls) -> tuple[Accountant, ...]:
-        """Return typical instances for the conformance suite, by default built from the declared parameters."""
-        return typical(cls)
-
-    @classmethod
     def lacks(cls) -> str:
         """Return the names of missing methods, which depend on the releases that an accountant is for."""
         needed = {"counts": ("charge", "start"), "points": ("account_traces",)}
@@ -187,9 +152,7 @@ class Accountant(Checked):
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Return the values so far for the manifest, as numbers and strings by name, public only if `public` is
-        True.
-        """
+        """Return the values so far for the manifest, numbers and strings by name, as public as the rows are."""
         return {}
 
 

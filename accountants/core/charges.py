@@ -69,21 +69,15 @@ def _amplify(epsilon: float, rate: float) -> float:
 def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_remove") -> float:
     """Return one release's pure ε in nats. It is infinite for Gaussian noise and for exact releases.
 
-    ``replacement`` is one unit against another: an absent unit lies between the two, so the loss is at most twice that
-    of ``add_remove``. Raises `UnsupportedEvent` for the unknown.
-
-    >>> pure_epsilon([events.Additive("discrete_laplace", 2.0, scale=4.0)], "replacement")
-    1.0
+    ``replacement`` is one unit against another, at most twice ``add_remove``. Raises `UnsupportedEvent` for the
+    unknown.
     """
     total = float(sum(_pure(event) for event in charge))
     return price_of_replacement("epsilon") * total if adjacency == "replacement" else total
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Return the event under *replacement* of the contributions of a unit, which occurs if bounding selects others.
-
-    Its price is that of `price_of_replacement`.
-    """
+    """Return the event under *replacement* of a unit's contributions, where bounding selects others in their place."""
     match event:
         case events.Additive():
             # The ρ of Gaussian noise goes with the square of the sensitivity.
@@ -104,9 +98,7 @@ def replaced(event: events.Event) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Return whether the releases of several windows read the same data, so that a window costs more than a single
-    release.
-    """
+    """Return whether releases of several windows read the same data, so that a window costs more than one of them."""
     for event in charge:
         if isinstance(event, events.Linked) and event.times > 0:
             return True
@@ -116,11 +108,7 @@ def is_linked(charge: Iterable[events.Event]) -> bool:
 
 
 def gaussian_amount(charge: Iterable[events.Event]) -> float:
-    """Return one release's μ²/2 in μ-Gaussian DP under add/remove, which is infinite for non-Gaussian noise.
-
-    >>> gaussian_amount([events.Additive("gaussian", 2.0, 4.0)]), gaussian_amount([events.PureDP(0.1)])
-    (0.125, inf)
-    """
+    """Return one release's μ²/2 in μ-Gaussian DP under add/remove, which is infinite for non-Gaussian noise."""
     return float(sum(_gaussian(event) for event in charge))
 
 

@@ -26,9 +26,7 @@ TAIL = 1e-15
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
-    """Count the events of a release in the first ``n_kinds`` rows of ``table``, which closes after MAX_DISTINCT
-    kinds.
-    """
+    """Count a release's events in the first ``n_kinds`` rows of ``table``, which closes after MAX_DISTINCT kinds."""
     # Rows: kind, sensitivity, scale, sampling rate and how often. The book is closed after too many different events or
     # one of another kind.
     table = table.copy()
@@ -121,8 +119,7 @@ class _Loss(NamedTuple):
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
     """Discretise a loss distribution into its first grid index, the mass per grid point and the mass at infinity.
 
-    A person is in a sample with probability ``rate``; ``removed``: from the data with them, or else added to those
-    without.
+    A person is in a sample at ``rate``; ``removed``: from the data with them, or else added to those without.
     """
     with np.errstate(divide="ignore"):
         ends = np.logaddexp(np.log1p(-rate), np.log(rate) + np.array([-loss.reach, loss.reach]))

@@ -67,9 +67,7 @@ def _renyi(event: events.Event) -> NDArray[np.float64]:
 
 @cache
 def _sampled_gaussian(rate: float, multiplier: float) -> NDArray[np.float64]:
-    """Return the Rényi curve of a sampled Gaussian. It is infinite below order 2, where the library's series may
-    diverge.
-    """
+    """Return a sampled Gaussian's Rényi curve, infinite below order 2, where the library's series may diverge."""
     from dp_accounting.dp_event import GaussianDpEvent, PoissonSampledDpEvent  # loads half of SciPy
     from dp_accounting.rdp import RdpAccountant
 
@@ -104,9 +102,7 @@ def _discrete_laplace(scale: float, shift: int) -> NDArray[np.float64]:
 
 
 def discrete_laplace_losses(scale: float, shift: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the log mass of discrete Laplace noise per privacy loss under a shift, and the losses in decreasing
-    order.
-    """
+    """Return discrete Laplace noise's log mass per loss under a shift, and these losses in decreasing order."""
     rate = 1 / scale
     between = np.arange(1, shift)
     log_mass = -rate * np.concatenate([[0.0], between, [shift]])

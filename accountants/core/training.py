@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """Each person's cell in each of a stream's first windows. Only the operator may see it.
-
-    >>> training = Training(trajectories=np.array([[0, 2, -1]]), users=np.array([[7]]), n_cells=3)
-    >>> training.n_users, training.n_windows, training.with_unseen().tolist()
-    (1, 3, [[0, 2, 3]])
-    """
+    """Each person's cell in each of a stream's first windows. Only the operator may see it."""
 
     # shape (n_users, n_windows), integers: the one cell a person counts in, -1 where not seen
     trajectories: NDArray[np.integer[Any]]

@@ -237,13 +237,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from all training windows, counting only steps between two sightings unless ``unseen`` is set.
-
-    >>> training = Training(trajectories=np.array([[0, 1, 1, 0]]), users=np.array([[7]]), n_cells=2)
-    >>> learn(training, ("a", "b"), smoothing=0.5).forward
-    array([[0.25, 0.75],
-           [0.5 , 0.5 ]])
-    """
+    """Learn transitions from all training windows, without steps over unseen ones unless ``unseen`` is set."""
     trajectories = training.with_unseen() if unseen else training.trajectories
     n = training.n_cells + unseen
     check_size(n)

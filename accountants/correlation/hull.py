@@ -88,9 +88,7 @@ def candidate_pairs(rows: Array) -> tuple[Array, Indices, Indices]:
 
 
 def end_supports(rows: Array) -> tuple[Array, Array]:
-    """Return the supports of all ordered row pairs at slope 1 and at the largest ratio, each of shape (n_rows,
-    n_rows).
-    """
+    """Return the supports of all ordered row pairs at slope 1 and at the largest ratio, each (n_rows, n_rows)."""
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.

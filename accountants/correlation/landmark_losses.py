@@ -144,21 +144,15 @@ class LandmarkModel:
         return float(without), left[:-1] + charges + right[1:]
 
     def after(self, charges: Array) -> Array:
-        """Return the privacy loss that charges[p:] cause about the preceding moment, for each p, assuming nothing is
-        known about later moments.
-        """
+        """Return the loss that charges[p:] cause about the moment before them, for each p, if no later one is known."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps_back(self, charges: Array) -> Array:
-        """Return the privacy loss that charges[p:] cause about the moments on either side, for each p, shape (n +
-        1,).
-        """
+        """Return the loss that charges[p:] cause about the moments on either side, for each p, shape (n + 1,)."""
         return self._gaps(charges[::-1], [(back, ahead) for ahead, back in self.adversaries])[::-1]
 
     def _gaps(self, charges: Array, adversaries: Sequence[tuple[Steps, Steps]]) -> Array:
-        """Return the privacy loss that charges[:p] cause about the moments on either side, for each p, shape (n +
-        1,).
-        """
+        """Return the loss that charges[:p] cause about the moments on either side, for each p, shape (n + 1,)."""
         n, terms = len(charges), np.zeros(len(charges) + 1)
         for ahead, back in adversaries:
             # the leakage about the moment before the gap with the anchor at each p: n passes over all anchors
@@ -194,10 +188,7 @@ def _bridges(backward: Any, forward: Any) -> tuple[tuple[Steps, Steps], ...]:
 
 
 class Steps:
-    """One-step leakage towards an anchor, for each of its `n_ends` possible values. The base class gives no bound.
-
-    With it the releases between two anchors count in full: sound for any chain.
-    """
+    """One-step leakage towards an anchor, for each of its `n_ends` values. The base class counts releases in full."""
 
     n_ends = 1
 

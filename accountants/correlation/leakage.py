@@ -147,13 +147,6 @@ class LeakageFunction:
         `epsilon`: constant privacy budget of one release, at least 0, in nats.
 
         Returns the largest fixed point over the vertices, infinite if there is none (TKDE 2019, Theorem 5).
-
-        Examples
-        --------
-        >>> LeakageFunction([[0.8, 0.2], [0.0, 1.0]]).supremum(0.1)
-        0.6459...
-        >>> LeakageFunction([[0.8, 0.2], [0.0, 1.0]]).supremum(0.23)
-        inf
         """
         if not epsilon >= 0:
             raise ParameterError("epsilon", epsilon, "a number of at least 0")

@@ -53,11 +53,7 @@ class LossRows:
 
 
 class RunningTemporalLoss:
-    """An infinite series' backward, forward and total loss, updated one release at a time.
-
-    A step costs O(open rows · log n_vertices). A row is final once no later release can change it by more than
-    `TOLERANCE`; rows stay open for about ln(1/tolerance) / ln(1/contraction) releases.
-    """
+    """An infinite series' backward, forward and total loss, updated one release at a time in O(open rows)."""
 
     def __init__(
         self,
@@ -149,11 +145,7 @@ class LandmarkFigures(NamedTuple):
 
 
 class RunningLandmarkLoss:
-    """A growing series' landmark loss, which equals `landmark_temporal_privacy_loss` after every release.
-
-    With m the open gap's length and n the number of states, a step takes O(m·n) evaluations; the landmark that ends a
-    gap O(m²·n), vectorised. State: O(m + n) numbers.
-    """
+    """A growing series' landmark loss, which equals `landmark_temporal_privacy_loss` after every release."""
 
     def __init__(self, model: LandmarkModel, longest_gap: int = LONGEST_GAP) -> None:
         self.model, self.longest_gap = model, longest_gap

@@ -45,8 +45,7 @@ Planned = TypeVar("Planned")
 def planned_deviations(goal: ConditionalGoal, radius: float, traces: Traces) -> Array:
     """Return the smallest standard deviation that meets the goal for each trace, (n_users,), in metres per axis.
 
-    Infinite if no noise is enough, because the prior determines a secret point from the others of its set to machine
-    precision (a nugget ends that).
+    Infinite if no noise is enough, because the prior determines a secret point from the others (see ``nugget``).
     """
     return np.array(_of_each_trace(partial(planned_sigma, goal, radius), goal.n_points, traces))
 
@@ -284,8 +283,6 @@ def worst_length_scale(
     The scale is laid out in logarithms, eight points to a factor e, and every interval is halved that could still
     hide a value more than `TOLERANCE` above the best one, if the quantity is nowhere more than twice as steep as
     seen around the interval. The figure returned has the tolerance added.
-
-    Two secret points side by side: the longest length scale is not the worst.
     """
     points, maximum = checked_times(times), prior.length_scale
     lags = np.abs(np.subtract.outer(points, points))

@@ -39,10 +39,6 @@ class GaussianProcess(Checked):
     ``kernel`` is ``rbf``, ``matern12``, ``matern32`` or ``periodic``; length scale and period are in the unit of the
     times (a periodic length scale has none). The nugget is variance that every point has of its own, say the error of
     the receiver. It is part of the model and changes results: use the same in every comparison.
-
-    >>> GaussianProcess(length_scale=1.0).covariance(np.array([0.0, 1.0])).round(4)
-    array([[1.    , 0.6065],
-           [0.6065, 1.    ]])
     """
 
     kernel: str = parameter("rbf", doc="kernel of the prior", choices=tuple(CORRELATIONS))
@@ -110,11 +106,7 @@ def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance
 
 
 def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
-    """Return the family of secrets that a configuration names. ``width`` applies only to ``sliding_blocks``.
-
-    >>> named_family("every_other", 4), named_family("sliding_blocks", 4, 3)
-    ([array([0, 2]), array([1, 3])], [array([0, 1, 2]), array([1, 2, 3])])
-    """
+    """Return the family of secrets that a configuration names. ``width`` applies only to ``sliding_blocks``."""
     if name not in FAMILIES:
         raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
     if width < 1:

@@ -80,11 +80,7 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
 def running_losses(
     state: State, prior: GaussianProcess, secrets: Sequence[Indices], radius: float, order: float
 ) -> RunningLoss:
-    """Return the loss about each secret after all releases so far. It never decreases.
-
-    Never below the loss given the whole trace, and equal to it while nothing has left the block. O(block³) for each
-    secret, whatever the length of the trace.
-    """
+    """Return the loss about each secret after all releases so far, never below that given the trace. O(block³) each."""
     block = TraceBlock(prior, state, np.array([prior.length_scale]))
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
     independent = np.array([independent_eigenvalue(prior, block.noise, indices) for indices in secrets])

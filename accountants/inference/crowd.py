@@ -38,11 +38,6 @@ def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray])
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).
-
-    >>> tenth = np.log(poisson_binomial(np.full((2, 1), 0.1)))
-    >>> at_one = log_evidence(tenth, lambda n: np.where(np.array([1]) == n, 0.0, -np.inf))
-    >>> np.exp(at_one).round(3).tolist()  # 0.81 against 0.18
-    [4.5]
     """
     without = log_density(0)
     absent = np.full(np.broadcast_shapes(without.shape, log_mass.shape[:-1]), -np.inf)

@@ -34,10 +34,8 @@ def success_after_releases(
 ) -> float:
     """Bound any attack's success on the coming windows, averaged over all earlier releases.
 
-    `before`: the prior from the window before the coming ones on.
-
-    The smaller of `from_each_place` and `success_upper_bound` of the windows with one more in front that tells the
-    place: it is always guessed right, so a success on the windows is one on the longer stretch.
+    `before`: the prior from the window before the coming ones on. Its place, which `prepend_place` tells, is always
+    guessed right, so that a success on the windows is one on the longer stretch.
     """
     if coming.noise is None and all(len(window) >= before.n_locations - 1 for window in coming.sensors):
         return 1.0  # exact counts of all places but one reveal the trajectory
@@ -49,11 +47,9 @@ def success_after_releases(
 
 
 def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
-    """Prepend a window that reveals the place.
+    """Prepend a window that reveals the place: all sensors are active with negligible noise.
 
-    In that window all sensors are active with negligible noise. Where a guarantee stands for the noise, its ε or ρ is
-    worth at least ln n_locations, both in the sum of information (ε tanh(ε/2), ρ) and in the product of capacities
-    (e^ε).
+    In place of noise an ε or ρ is worth at least ln n_locations, as information and as the product of capacities.
     """
     sensors = (frozenset(range(n_locations)), *coming.sensors)
     if coming.scale is None:
@@ -65,10 +61,9 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound the success of an adversary who knows the preceding place, averaged over that place.
+    """Bound the success of an adversary who knows the preceding place, averaged over it. O(n_steps n_locations³) time.
 
-    The cheap bounds of `horizon_bounds`; tight where releases reveal little, because the known place itself does not
-    count as information. O(n_steps n_locations³) time.
+    The cheap bounds of `horizon_bounds`; tight where releases reveal little, as the known place is no information.
     """
     reduced, _ = before.reduced
     targets, n_places = TargetPriors.of([before] * reduced.n_locations), reduced.n_locations

@@ -234,11 +234,9 @@ def log_leakage(model: HiddenMarkovModel) -> float:
 
 
 def largest_success(log_baseline: float | FloatArray, information: float | FloatArray) -> FloatArray:
-    """Return the logarithm of the largest p ≥ B with p ln(p / B) + (1 − p) ln((1 − p) / (1 − B)) ≤ information, given
-    ln B.
+    """Return the log of the largest p ≥ B with p ln(p/B) + (1 − p) ln((1 − p)/(1 − B)) ≤ information, given ln B.
 
-    Numbers, or arrays of one shape. Bisected in ln p, so that a probability of 1e-300 has as many digits as one of 0.1;
-    the upper end is returned.
+    Bisected in ln p, so that a probability of 1e-300 has as many digits as one of 0.1; the upper end is returned.
     """
     log_baseline, information = np.asarray(log_baseline, float), np.asarray(information, float)
     low, high = log_baseline.copy(), np.zeros(log_baseline.shape)
@@ -259,9 +257,7 @@ def largest_success(log_baseline: float | FloatArray, information: float | Float
 def log_loose(
     n_locations: int, n_steps: int, tolerance: int, entropy: float | FloatArray, information: float | FloatArray
 ) -> FloatArray:
-    """Return the logarithm of the largest success that Fano's inequality allows for a uniform prior (Koga et al.,
-    equation 3).
-    """
+    """Return the log of the largest success by Fano's inequality with a uniform prior (Koga et al., equation 3)."""
     # With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
     # success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
     entropy = np.asarray(entropy, float)

@@ -37,10 +37,7 @@ class Kernel:
         return np.asarray(self._flat(rows) @ self._arranged).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) ≥ 0.
-
-        Places rarely moved to are left out where the most they could give is under what all have.
-        """
+        """Return the maximum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) ≥ 0, skipping hopeless places."""
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
@@ -55,11 +52,7 @@ class Kernel:
 
     @cached_property
     def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The likely destinations, the unlikely destinations, and the largest move probability for each unlikely
-        destination.
-
-        All places are the former where more than a quarter of them are.
-        """
+        """The likely and the unlikely destinations, and the largest probability of a move to each of the latter."""
         largest = self._arranged.max(axis=1)
         is_likely = largest > RARE
         if not 0 < is_likely.sum() <= self.n_to / 4:
@@ -107,17 +100,14 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
     """Apply one backward step of the genie's recursion (see `success_prior`).
 
     `values`: (..., levels, n_to), success with 0, 1, … wrong guesses left; with ``has_total`` the last level is the
-    mass of everything, to which a wrong guess makes no difference.
+    mass of all.
     """
     after_error = one_wrong(values, has_total)
     return moves.expected(after_error) + moves.best_next(np.maximum(values - after_error, 0.0))
 
 
 def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatArray, FloatArray]:
-    """Apply `genie_step` repeatedly. Return values scaled to a maximum of 1 and the scale factor's logarithm.
-
-    Values below `FLOOR` are rounded up, which is safe because the equation is monotone.
-    """
+    """Apply `genie_step` repeatedly, rounding up below `FLOOR`. Return values of maximum 1 and their log scale."""
     log_scale: FloatArray = np.zeros(values.shape[:-2])
     for _ in range(n_windows):
         values = genie_step(moves, values)

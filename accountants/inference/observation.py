@@ -94,9 +94,7 @@ class HiddenMarkovModel:
 
     @cached_property
     def raw(self) -> HiddenMarkovModel:
-        """A model of the raw counts of the same sensors. If a window has a single hidden location, it counts as
-        seen.
-        """
+        """A model of the same sensors' raw counts, in which a window's single hidden location counts as seen."""
         is_single = [hidden.size == 1 for hidden in self.hidden]
         everywhere = np.arange(self.prior.n_locations)
         active = tuple(everywhere if known else window for known, window in zip(is_single, self.active))
@@ -162,9 +160,7 @@ def total_variation(noise: str, scale: float) -> float:
 
 
 def log_capacity(noise: str, scales: FloatArray) -> float:
-    """Return the logarithm of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy
-    counts.
-    """
+    """Return the log of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy counts."""
     # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
     # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
     # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).
@@ -231,9 +227,7 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """Return ln Pr(observation given location), up to a constant, for releases from which everybody else's counts
-    are subtracted.
-    """
+    """Return ln Pr(observation given location), up to a constant, for releases less everybody else's counts."""
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):

@@ -60,10 +60,7 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return each cell reading's log-likelihood ratio between the target being there or elsewhere.
-
-        `cells` (n_targets,): true cells of the targets; the adversary of each knows everybody else's.
-        """
+        """Return the log ratio of each cell's reading with the target there or not, given everybody else's cells."""
         is_own_cell = np.arange(len(self.active)) == cells[:, None]
         if self.noise is None:
             return np.where(is_own_cell, np.inf, -np.inf)
@@ -73,9 +70,7 @@ class Reading:
 
 @dataclass(frozen=True, eq=False)
 class PriorPlaces:
-    """A map from n_cells + 1 cells (the last: unseen) to the priors' places, with the weight of each cell in its
-    place.
-    """
+    """A map from n_cells + 1 cells (the last: unseen) to the priors' places, with each cell's weight in its place."""
 
     # Only the last place, elsewhere, may hold several cells. Given that a person is there, which cell it is has the
     # probability `share`, whatever came before and comes after.
@@ -268,9 +263,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the noise over the horizon as a single additive family, falling back to a guarantee, or None if
-        neither is known.
-        """
+        """Return the horizon's noise as one additive family, else as a guarantee, or None if neither is known."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None

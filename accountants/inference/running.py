@@ -44,10 +44,7 @@ def start_beliefs(targets: TargetPriors, horizon: int) -> State:
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the forward filter with the likelihoods of one window, (n_targets, n_places), up to a constant per target.
-
-    A release that a prior excludes restarts that target's belief from the release alone. O(n_targets n_places²) time.
-    """
+    """Update the filter with one window's likelihoods, (n_targets, n_places); excluded readings restart it."""
     belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
     top = log_likelihood.max(axis=1, keepdims=True)
     weight = np.exp(log_likelihood - np.where(np.isfinite(top), top, 0.0))
@@ -63,11 +60,7 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
 
 
 def predict(targets: TargetPriors, state: State) -> FloatArray:
-    """Return the predicted belief about the coming window, (n_targets, n_places).
-
-    A bound on what the coming releases can tell must start here, never from the prior alone: earlier releases may
-    have told a lot.
-    """
+    """Return the predicted belief about the coming window, (n_targets, n_places), where any bound on it must start."""
     if int(state["n_windows"]) == 0:
         return targets.initial
     return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]
@@ -79,8 +72,7 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
     ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
-    ``marginals`` (n_targets, T, n_places): smoothed beliefs. Later windows still revise all but the oldest rows.
-    O(n_targets T tolerance n_places²) time.
+    ``marginals`` (n_targets, T, n_places): smoothed beliefs, which later windows revise. O(n_targets T s n_places²).
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
     belief = np.asarray(state["belief"])[-n_steps:]
@@ -202,8 +194,8 @@ class TargetFilters:
     ) -> tuple[Rows, State]:
         """Bound leakage over the coming windows, then update the beliefs with this release.
 
-        `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: true cells of the
-        targets and of the crowd, ``n_cells`` where not seen.
+        `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: of targets and crowd,
+        ``n_cells`` where not seen.
         """
         reading, active = observed
         cells, unknown = np.split(cells, [self.known.n_targets])

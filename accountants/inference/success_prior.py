@@ -105,9 +105,7 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
 
 
 def _log_factorial(prior: MarkovPrior, n_steps: int, tolerance: int, enough: float = np.inf) -> float:
-    """Return the logarithm of the smallest Markov bound on C(hits, j) over j; j = n_steps − tolerance is the union
-    bound.
-    """
+    """Return the log of the smallest Markov bound on C(hits, j); j = n_steps − tolerance is the union bound."""
     # Those that certainly exceed `enough`, because already j windows in a row are too likely, are not computed.
     n_hits = n_steps - tolerance
     moments = np.array([log_binomial(n_steps, j) - log_binomial(n_hits, j) for j in range(1, n_hits + 1)])

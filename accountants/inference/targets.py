@@ -147,10 +147,7 @@ def known_targets(
 def with_known_people(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know some other people's cells and the long-run places of the rest.
-
-    The rest is drawn from people seen in the training windows; who is not seen there is known.
-    """
+    """Return targets whose adversaries know some people's cells, and only the long-run places of the others."""
     if share == 1:
         return targets
     if training is None or known.windows is None:
@@ -273,10 +270,7 @@ class TargetPriors:
 
     @cached_property
     def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """Indices of places x' by descending maximum of P[x, x'] (padding last), the maxima and P[·, x'].
-
-        Also the number of places to check together, which is all of them if too many are likely to leave any out.
-        """
+        """Places x' by descending maximum of P[x, x'] (padding last), the maxima, P[·, x'] and the size of a batch."""
         largest = np.where(self.locations < 0, -1.0, self.transition.max(axis=1))
         columns = self.transition.transpose(0, 2, 1)
         if (largest > RARE).sum() > largest.size / 4:
@@ -287,11 +281,7 @@ class TargetPriors:
         return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the exact maximum over x' of P[x, x'] rows[x'] for nonnegative rows, in cache-sized blocks.
-
-        Most places are rarely moved to: once the largest that the others could give is under what every x has, they
-        need no look.
-        """
+        """Return the exact maximum over x' of P[x, x'] rows[x'] for rows ≥ 0, skipping hopeless places."""
         n_places = rows.shape[-1]
         if len(self.transition) == 1:
             return Kernel(self.transition[0]).best_next(rows)

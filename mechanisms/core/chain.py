@@ -141,8 +141,7 @@ class Chain(Mechanism):
     def noise_state(self, state: State) -> State:
         """Return the reading step's part of the state, which alone determines the noise.
 
-        Post-processing reads nothing but releases. Its floating-point state may differ in the last bit from one kind of
-        processor to another, and a step that is retried there must draw the same noise.
+        Floating-point state of post-processing may differ between processors, where a retry must draw the same noise.
         """
         return {name: array for name, array in state.items() if not name.startswith("after")}
 

@@ -13,12 +13,9 @@ ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1
 
 
 def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: float) -> float:
-    """Return ε at δ for a Rényi DP curve at orders above 1 (Canonne, Kamath and Steinke 2020, proposition 12).
+    """Return ε at δ for a Rényi curve at orders above 1 (Canonne, Kamath, Steinke 2020, proposition 12).
 
-    As dp-accounting converts it, bit for bit. That library takes a second to load, and any budget with a δ needs this.
-
-    >>> round(epsilon_of_renyi([2.0, 8.0], [0.2, 0.8], 1e-6), 3)
-    2.343
+    Bit for bit that of dp-accounting, which takes a second to load; any budget with a δ needs this.
     """
     epsilons = [math.inf]
     for order, loss in zip(orders, curve):
@@ -31,14 +28,7 @@ def epsilon_of_renyi(orders: Iterable[float], curve: Iterable[float], delta: flo
 
 @lru_cache(maxsize=4096)
 def epsilon_of(rho: float, delta: float) -> float:
-    """Return an ε at δ that is valid for every ρ-zCDP release.
-
-    >>> [round(epsilon_of(rho, 1e-6), 2) for rho in (0.0, 0.024, 0.46)]
-    [0.0, 0.99, 4.98]
-
-    ρ-zCDP is (α, α·ρ)-Rényi DP at every order α, which `epsilon_of_renyi` converts at the best one: less than
-    ρ + 2·√(ρ·ln(1/δ)).
-    """
+    """Return an ε at δ that is valid for every ρ-zCDP release, by its Rényi loss at the best order."""
     if rho == 0 or not np.isfinite(rho):
         return float(rho)
     # The best order is near 1 + √(ln(1/δ)/ρ); further orders around it only make the figure smaller.
@@ -52,9 +42,6 @@ def rho_of(epsilon: float, delta: float) -> float:
     """Return the largest ρ, to 32 significant bits, that satisfies (ε, δ)-DP. This is the inverse of `epsilon_of`.
 
     Further bits would not be the same on every processor, and budgets are part of a state, by which noise is keyed.
-
-    >>> [round(rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
-    [0.024, 0.088, 0.463]
     """
     if not np.isfinite(epsilon):
         return float(epsilon)
@@ -90,11 +77,7 @@ SPARE_EPSILON, SPARE_DELTA = 1e-9, 1e-6
 
 
 def delta_of_gaussian(amount: float, epsilon: float) -> float:
-    """Return δ at ε for Gaussian noise (Balle and Wang 2018, theorem 8).
-
-    >>> round(delta_of_gaussian(0.5, 1.0), 4)
-    0.1269
-    """
+    """Return δ at ε for Gaussian noise (Balle and Wang 2018, theorem 8)."""
     mu = math.sqrt(2 * amount)
     if not 0 < mu < math.inf:
         return 0.0 if mu == 0 else 1.0
@@ -106,11 +89,7 @@ def delta_of_gaussian(amount: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def epsilon_of_gaussian(amount: float, delta: float) -> float:
-    """Return the smallest ε at δ for continuous or discrete Gaussian noise, given its amount μ²/2.
-
-    >>> [round(epsilon_of_gaussian(amount, 1e-6), 2) for amount in (0.0, 0.024, 0.46)]
-    [0.0, 0.92, 4.66]
-    """
+    """Return the smallest ε at δ for continuous or discrete Gaussian noise, given its amount μ²/2."""
     if amount == 0 or not math.isfinite(amount):
         return float(amount)
     low, high = 0.0, epsilon_of(amount, delta)  # the same amount in ρ
@@ -123,11 +102,7 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_of(epsilon: float, delta: float) -> float:
-    """Return the largest amount μ²/2, to 32 significant bits, for which Gaussian noise satisfies (ε, δ)-DP.
-
-    >>> [round(gaussian_of(epsilon, 1e-6) / rho_of(epsilon, 1e-6), 3) for epsilon in (1.0, 2.0, 5.0)]
-    [1.15, 1.14, 1.124]
-    """
+    """Return the largest amount μ²/2, to 32 significant bits, for which Gaussian noise satisfies (ε, δ)-DP."""
     if not math.isfinite(epsilon):
         return float(epsilon)
     low = rho_of(epsilon, delta)

@@ -188,13 +188,7 @@ class Facts(Bounds):
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
-    """Return the period attributes of each window: the remaining and total numbers of landmarks and regular windows.
-
-    `period`: numbers that never fall. `max_landmarks`: declared maximum of a period; None: as many as there are.
-
-    >>> in_periods(np.array([True, False, True]), np.array([0, 0, 1]), None)["n_windows"].tolist()
-    [2, 2, 1]
-    """
+    """Return each window's remaining and total landmarks and regular windows, given period numbers that never fall."""
     counted = []
     for mask in (landmark, ~landmark):
         totals = np.bincount(period, weights=mask).astype(np.int64)
@@ -305,10 +299,10 @@ class Release:
 
 
 class Measured(NamedTuple):
-    """Linear functions of the counts x, ``windows`` @ x @ ``cells``, that receive the noise.
+    """Linear functions of the counts x, ``windows`` @ x @ ``cells``, that receive the noise; None: the identity.
 
-    A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much of them as the release
-    does. None in place of a matrix: the identity. ``scale``: of their noise; None: that of the releases.
+    A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much. ``scale``: of their noise;
+    None: that of the releases.
     """
 
     windows: NDArray[np.float64] | None = None
@@ -325,9 +319,7 @@ class Interpretation:
 
     @classmethod
     def of(cls, step: Any) -> Interpretation:
-        """Return the interpretation of the releases of a step, which are noisy counts unless the step defines
-        otherwise.
-        """
+        """Return a step's interpretation: releases are noisy counts unless the step defines otherwise."""
         return step if isinstance(step, Interpretation) else Interpretation()
 
     @property
@@ -346,9 +338,7 @@ class Interpretation:
         return Measured()
 
     def without_noise(self, counts: NDArray[Any]) -> NDArray[Any]:
-        """Return the release as it would be without noise, shape (n_windows, n_cells). By default, these are the
-        counts.
-        """
+        """Return the release without noise, shape (n_windows, n_cells). By default, these are the counts."""
         return counts
 
     def noise_in(self, published: NDArray[np.float64], counts: NDArray[Any]) -> NDArray[np.float64]:
@@ -357,10 +347,7 @@ class Interpretation:
 
 
 class ChainStep(Checked, ABC):
-    """One step in a configuration's ``mechanism``: a frozen dataclass of parameters whose methods are pure functions.
-
-    It is an `EventStep`, a `Mechanism` or a `Postprocess`.
-    """
+    """One step of a ``mechanism``, a frozen dataclass of parameters: `EventStep`, `Mechanism` or `Postprocess`."""
 
     version: ClassVar[int] = 1
 
@@ -461,10 +448,7 @@ class Generalization(EventStep):
 
 
 class Postprocess(ChainStep):
-    """Base class for post-processing steps: functions of releases alone, which spend no privacy budget.
-
-    One that maps each value by itself implements `transform`; one that remembers `start` and `process`.
-    """
+    """Base class for functions of releases alone, which spend no budget: `transform`, or `start` and `process`."""
 
     #: Whether it must stand directly after the step that releases, whose noise it has to know.
     reads_noise: ClassVar[bool] = False
@@ -484,10 +468,7 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform the previous step's release, and return it with the next state.
-
-        A stated standard deviation grows, so that the interval still holds what it held.
-        """
+        """Transform a release, whose standard deviation grows with it, and return it with the next state."""
         values = np.asarray(release.values, np.float64)
         shown = self.transform(values)
         deviation = release.standard_deviation
@@ -511,12 +492,7 @@ NOISE = "noise"
 
 
 def amounts(step: ChainStep) -> dict[str, Any]:
-    """Return the step's parameters in `NOISELESS` that are set.
-
-    >>> from penstock.mechanisms import get
-    >>> amounts(get("gaussian")(rho=0.5)), amounts(get("raw")())
-    ({'rho': 0.5}, {})
-    """
+    """Return the step's parameters in `NOISELESS` that are set."""
     return {name: value for name in NOISELESS if (value := getattr(step, name, None)) is not None}
 
 

@@ -27,13 +27,9 @@ def corners_of(cell: Mapping[str, Any]) -> Points:
 
 
 def distance(points: Points, others: Points) -> NDArray[np.float64]:
-    """Return the great-circle distance in metres.
+    """Return the great-circle distance in metres between points in degrees, shape (..., 2), which broadcast.
 
-    ``points``, ``others``: latitude and longitude in degrees, shape (..., 2); they broadcast against each other. The
-    haversine formula: exact to rounding for near points, where the cosine rule is not (Sinnott 1984).
-
-    >>> distance(np.array([0.0, 0.0]), np.array([[0.0, 1.0], [90.0, 17.0]])).round()
-    array([  111195., 10007557.])
+    The haversine formula: exact to rounding for near points, where the cosine rule is not (Sinnott 1984).
     """
     latitude, longitude = np.radians(points[..., 0]), np.radians(points[..., 1])
     other_latitude, other_longitude = np.radians(others[..., 0]), np.radians(others[..., 1])
@@ -45,13 +41,7 @@ def distance(points: Points, others: Points) -> NDArray[np.float64]:
 
 
 def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
-    """Move points along great circles by offsets (east, north) in metres.
-
-    ``points``: degrees, shape (..., 2). Returns latitudes in [−90, 90] and longitudes in [−180, 180).
-
-    >>> moved(np.array([0.0, 179.5]), np.array([111195.08, 0.0])).round(4).tolist()
-    [0.0, -179.5]
-    """
+    """Move points (degrees) by offsets (east, north) in metres; longitudes are in [−180, 180)."""
     latitude, longitude = np.radians(points[..., 0]), np.radians(points[..., 1])
     length = np.hypot(offsets[..., 0], offsets[..., 1])
     angle = length / EARTH_RADIUS
@@ -68,12 +58,7 @@ def moved(points: Points, offsets: NDArray[np.float64]) -> Points:
 
 
 def offsets_between(points: Points, others: Points) -> NDArray[np.float64]:
-    """Return the offsets (east, north) in metres from ``points`` to ``others``. This is the inverse of `moved`.
-
-    >>> start = np.array([39.9, 116.4])
-    >>> offsets_between(start, moved(start, np.array([300.0, -400.0]))).round(6).tolist()
-    [300.0, -400.0]
-    """
+    """Return the offsets (east, north) in metres from ``points`` to ``others``. This is the inverse of `moved`."""
     latitude, other = np.radians(points[..., 0]), np.radians(others[..., 0])
     difference = np.radians(others[..., 1] - points[..., 1])
     east = np.cos(other) * np.sin(difference)
@@ -89,13 +74,9 @@ def within(points: Points, centre: tuple[float, float], radius: float) -> Points
 
     Points in the circle stay, as all do if the ``radius`` in metres is a quarter of the way round the sphere or more;
     others go to its edge, in the direction in which they lie. A contraction of the whole sphere, so that noise which
-    hides a distance between two points still hides it: at an angle ρ from the centre, meridians lie sin ρ apart, and a
-    point stays at ρ, or goes to the largest angle that is no further out than the circle's edge or than π − ρ (a point
-    opposite the circle is mirrored). Latitude and longitude cut off at the sides of a box would not do: meridians
-    spread towards the equator.
-
-    >>> within(np.array([[0.0, 0.5], [0.0, 30.0]]), (0.0, 0.0), 111195.08).round(4).tolist()
-    [[0.0, 0.5], [0.0, 1.0]]
+    hides a distance still hides it: at an angle ρ from the centre, meridians lie sin ρ apart, and a point stays at ρ,
+    or goes to the largest angle no further out than the circle's edge or than π − ρ (a point opposite is mirrored).
+    Cutting latitude and longitude off at the sides of a box would not do: meridians spread towards the equator.
     """
     middle = np.asarray(centre, np.float64)
     distances = distance(points, middle)
@@ -115,10 +96,6 @@ def mean_points(points: Points, starts: NDArray[np.int64], centre: tuple[float, 
     property by itself. So points are projected straight onto the plane that touches the sphere at the centre, and their
     mean is brought back along great circles; neither step lengthens a distance. A mean of equal points comes out nearer
     to the centre by R·(ρ − sin ρ) at an angle ρ from it: 0.1 m at 30 km.
-
-    >>> points = np.array([[39.9, 116.4], [39.9, 116.6], [40.0, 116.5]])
-    >>> mean_points(points, np.array([0, 2]), (39.9, 116.5)).round(4).tolist()
-    [[39.9, 116.5], [40.0, 116.5]]
     """
     latitude, middle = np.radians(points[:, 0]), np.radians(np.asarray(centre, np.float64))
     difference = np.radians(points[:, 1]) - middle[1]
@@ -162,16 +139,9 @@ def stay_points(
     """Return a mask of the points in several traces that belong to a stay.
 
     A stay begins at a point whose successors remain within ``max_distance`` of it, if the last of them is at least
-    ``min_time`` later. The search continues after the stay, or else with the next point.
-
-    Points are given user after user, each in order of time in any unit, ``starts`` is the first of each user. O(sum
-    over points of how many follow within the distance), vectorised over points. Li, Zheng, Xie, Chen, Liu, Ma 2008,
-    algorithm 1, except that a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a trace
-    a landmark.
-
-    >>> track = np.array([[0, 0], [0, 1e-4], [0, 2e-4], [0, 1], [0, 2]])
-    >>> stay_points(np.array([0, 10, 20, 30, 40]), track, np.array([0]), 50.0, 15).tolist()
-    [True, True, True, False, False]
+    ``min_time`` later. The search continues after the stay, or else with the next point. Points are given user after
+    user in order of time; ``starts`` is the first of each. Li, Zheng, Xie, Chen, Liu, Ma 2008, algorithm 1, except that
+    a trace may end in a stay: Katsomallos et al. 2022 need that to make every point of a trace a landmark.
     """
     ends = np.append(starts[1:], len(times))[np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))]
     leaves = _leaves(points, ends, max_distance)
@@ -187,9 +157,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """Return the index of the first later point that is more than ``max_distance`` away from each point, or the end
-    of the trace if there is none.
-    """
+    """Return each point's first later point more than ``max_distance`` away, or else the end of its trace."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

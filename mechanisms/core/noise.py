@@ -62,10 +62,10 @@ class NoiseSource:
     ) -> Noise:
         """Return the noise for one step (such as ``"step"`` or ``"finish"``) between two times in milliseconds.
 
-        ``counts`` and ``state`` are the input of the step and the state before it, which include everything else that
-        the release depends on; with ``n_replicas`` their leading axis is the replica. Replica r's noise depends on r
-        and on entries r alone; replica 0 draws what a run without replicas does. Costs about 10 µs, and when something
-        is drawn 1 µs per kilobyte of input and state and 2 µs per replica; neither may be changed before that.
+        ``counts`` and ``state`` are its input and the state before it, all that the release depends on; with
+        ``n_replicas`` their leading axis is the replica, whose noise depends on its entries alone; replica 0 draws what
+        a run without replicas does. About 10 µs, and 1 µs per kilobyte where something is drawn; neither may be changed
+        before that.
         """
         span = b"".join(int(time).to_bytes(8, "little", signed=True) for time in (window_start, window_end))
         context = (b"penstock noise 1", self.configuration, self.stream.encode(), span, step.encode())
@@ -91,19 +91,10 @@ class NoiseSource:
     ) -> Noise:
         """Return the noise for many users' traces at one timestamp, with one row per user.
 
-        A draw is bound to the user, the time, the point and the user's state: a retried step draws the same noise, any
-        other step or user independent noise. Unlike the noise of counts it is real-valued, in a deployment too;
-        published points are rounded to a public raster, so that its low bits do not leave (see
-        `mechanisms.core.geometry`). About 2 µs a user, and 2 µs more for every draw.
-
-        ``users``: identities, shape (n_users, n_words). ``times`` in milliseconds choose the epoch of the key.
-
-        >>> source = NoiseSource(NoiseKey.from_seed(7), configuration=b"")
-        >>> users, times, points = np.array([[4], [5]]), np.array([0, 0]), np.zeros((2, 2))
-        >>> both = source.at_points(1, users, times, points, {}).gaussian(1.0, (2,))
-        >>> alone = source.at_points(1, users[1:], times[1:], points[1:], {}).gaussian(1.0, (1,))
-        >>> bool(both[1] == alone[0]), bool(both[0] == both[1])
-        (True, False)
+        A draw is bound to the user, the time (which chooses the epoch of the key), the point and the user's state.
+        Unlike the noise of counts it is real-valued, in a deployment too; published points are rounded to a public
+        raster, so that its low bits do not leave (see `mechanisms.core.geometry`). ``users``: identities, shape
+        (n_users, n_words).
         """
         arrays = {"users": users, "times": times, "points": points, **{f"state.{k}": state[k] for k in sorted(state)}}
         n_users = len(users)
@@ -152,9 +143,7 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return the start of every row's message: context, shapes and types, which distinguish arrays that have the
-    same bytes.
-    """
+    """Return every row's beginning: context, shapes and types, which tell arrays of the same bytes apart."""
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 

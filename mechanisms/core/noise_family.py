@@ -85,8 +85,7 @@ class NoiseFamily:
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
 
     def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the privacy event for a vector on a lattice so fine that sensitivity and scale span many lattice
-        steps.
+        """Return the event for a vector on a lattice so fine that sensitivity and scale span many of its steps.
 
         Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
         """
@@ -113,11 +112,7 @@ class NoiseFamily:
         return np.asarray(values + self.draw(noise, per_cell, values.shape))
 
     def variance(self, scale: Any) -> Array:
-        """Return the noise variance in one cell or along one axis.
-
-        >>> NOISE_FAMILIES["discrete_gaussian"].variance(np.array([2.0, 0.5, 0.0])).round(3)
-        array([4.   , 0.215, 0.   ])
-        """
+        """Return the noise variance in one cell or along one axis."""
         scale = np.asarray(scale, np.float64)
         if self.name == "discrete_gaussian":
             # Below σ = 2 less than the continuous one's (Canonne, Kamath, Steinke 2020).
@@ -138,13 +133,10 @@ class NoiseFamily:
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Return E|Z₁ − Z₂| for independent noise at scales b and c. For points, this is the mean distance.
+        """Return E|Z₁ − Z₂| for independent noise at scales b and c; of points the mean distance.
 
-        √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise; in the plane
+        √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise, in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.
-
-        >>> float(NOISE_FAMILIES["discrete_laplace"].expected_difference(2.0, 2.0))
-        3.0
         """
         b, c = np.asarray(scale, np.float64), np.asarray(other, np.float64)
         if self.is_concentrated:
@@ -181,11 +173,7 @@ NOISE_FAMILIES: dict[str, NoiseFamily] = {
 
 
 def families(on: str | None = None, measure: str | None = None) -> tuple[str, ...]:
-    """Return the names of noise families, optionally filtered by ``on`` and by the budget's ``measure``.
-
-    >>> families("counts", "epsilon"), families("points")
-    (('discrete_laplace', 'laplace'), ('planar_laplace', 'planar_gaussian'))
-    """
+    """Return the names of noise families, optionally filtered by ``on`` and by the budget's ``measure``."""
     return tuple(
         name for name, family in NOISE_FAMILIES.items() if on in (None, family.on) and measure in (None, family.measure)
     )

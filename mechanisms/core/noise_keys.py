@@ -76,8 +76,7 @@ class NoiseKey:
     def subkey(self, purpose: str, start_ms: int | None = None) -> bytes:
         """Derive an independent 32-byte key for one purpose, such as "noise", and for this run if a nonce is set.
 
-        The start of the window in milliseconds chooses the epoch; None: the first one, for what must not change with
-        it. Raises `NoiseKeyError` if the window starts before the first epoch.
+        The window's start in milliseconds chooses the epoch (None: the first); `NoiseKeyError` before all of them.
         """
         if not purpose:
             raise ParameterError("purpose", purpose, "a name such as 'noise', 'hash' or 'pseudonym'")
@@ -95,11 +94,6 @@ class NoiseKey:
 
         They need not be secret, but must never serve two runs: equal noise on data that differ in one person shows
         where that person was. Subkeys under different nonces are independent.
-
-        >>> key = NoiseKey.from_seed(7)
-        >>> one, other = key.for_run(b"one"), key.for_run(b"other")
-        >>> one.subkey("noise") == other.subkey("noise"), one.fingerprint == other.fingerprint
-        (False, True)
         """
         return replace(self, nonce=nonce)
 

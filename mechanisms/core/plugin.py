@@ -273,20 +273,11 @@ WHOLE_NUMBERS = (3, 1, 2, 10, 100)
 NUMBERS = (1.0, 0.5, 2.0, 10.0, 100.0)
 
 
-def examples_of(cls: type[CheckedT]) -> tuple[CheckedT, ...]:
-    """Return a plug-in's typical instances."""
-    return cls.examples()
-
-
 def typical(cls: type[CheckedT], **given: Any) -> tuple[CheckedT, ...]:
     """Return an instance with small valid numbers, followed by one instance per alternative parameter choice.
 
     ``given`` are parameters of all of them; a choice that the plug-in refuses beside these is left out. Raises
     `ParameterError` if a parameter without a default has neither choices nor a number that suits its bounds.
-
-    >>> from penstock.mechanisms import get
-    >>> [(e.w, e.noise) for e in typical(get("w_event_uniform"), epsilon=1.0)]
-    [(3, 'discrete_laplace'), (3, 'laplace'), (3, 'planar_laplace')]
     """
     hints, declared, values = get_type_hints(cls), parameters_of(cls), {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
@@ -390,10 +381,7 @@ class Registry(Generic[T]):
 
 
 def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
-    """Return the file and line of a class or function, or of the first of the named methods that the class defines.
-
-    Without a file, as in a notebook, it is the module.
-    """
+    """Return the file and line of a class or function, or of the first named method it defines; else its module."""
     methods = [vars(plugin)[name] for name in names if isinstance(plugin, type) and name in vars(plugin)]
     for code in (*(getattr(method, "fget", method) for method in methods), plugin):
         with contextlib.suppress(OSError, TypeError):
@@ -440,10 +428,9 @@ def places(package: str, group: str = "") -> tuple[str, ...]:
 
 
 def raised_outside(error: BaseException) -> str | None:
-    """Describe an error by the third-party plug-in line that raised it, as in ``fading.py:7: NameError: …``.
+    """Describe an error by the third-party plug-in line that raised it, as in ``fading.py:7: NameError: …``, or None.
 
-    A method that returns the wrong thing raises nothing itself: if a line of penstock failed, the plug-in that was in
-    use there is named as a possible cause. None if there is no such plug-in.
+    If a line of penstock failed, the plug-in in use there is a possible cause: its method may return the wrong thing.
     """
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
@@ -530,13 +517,7 @@ def refresh() -> None:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the most similar name, or None if no name is similar enough.
-
-    Examples
-    --------
-    >>> nearest("mea", ["mre", "mae", "pearson"]), nearest("pearsn", ["mae", "pearson"]), nearest("x", ["mae"])
-    ('mae', 'pearson', None)
-    """
+    """Return the most similar name, or None if no name is similar enough."""
     known = list(names)
     matches = difflib.get_close_matches(word, known, n=max(1, len(known)))
     letters = sorted(word)

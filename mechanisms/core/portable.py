@@ -20,38 +20,21 @@ _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42feep-1"), float.fromhex("0x1.a39ef
 
 
 def expm1(x: Any) -> Array:
-    """Compute exp(x) − 1 to a few units in the last place, without losing precision near 0.
-
-    >>> x = np.array([-np.inf, -750.0, -1.0, -1e-9, 0.0, 1e-9, 1.0, 700.0, 710.0, np.inf])
-    >>> with np.errstate(over="ignore"):
-    ...     bool(np.allclose(expm1(x), np.expm1(x), rtol=1e-15, atol=0))
-    True
-    """
+    """Compute exp(x) − 1 to a few units in the last place, without losing precision near 0."""
     fraction, power = _reduce_range(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(fraction, power) + (np.ldexp(1.0, power) - 1.0))
 
 
 def exp(x: Any) -> Array:
-    """Compute exp(x) to a few units in the last place.
-
-    >>> x = np.array([-np.inf, -744.0, -1.0, 0.0, 1e-9, 1.0, 709.0, 710.0, np.inf])
-    >>> with np.errstate(over="ignore"):
-    ...     bool(np.allclose(exp(x), np.exp(x), rtol=1e-15, atol=0))
-    True
-    """
+    """Compute exp(x) to a few units in the last place."""
     fraction, power = _reduce_range(x)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(np.isposinf(x), np.inf, np.ldexp(1.0 + fraction, power))
 
 
 def log(x: Any) -> Array:
-    """Compute the natural logarithm of positive numbers to a few units in the last place.
-
-    >>> x = np.array([1e-300, 0.1, 0.999, 1.0, 1.001, 2.0, 1e300])
-    >>> bool(np.allclose(log(x), np.log(x), rtol=1e-15, atol=0))
-    True
-    """
+    """Compute the natural logarithm of positive numbers to a few units in the last place."""
     mantissa, power = np.frexp(np.asarray(x, np.float64))
     is_small = mantissa < np.sqrt(0.5)
     mantissa, power = np.where(is_small, 2.0 * mantissa, mantissa), power - is_small

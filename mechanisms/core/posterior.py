@@ -57,12 +57,6 @@ def posterior(
     near 0 that may be wrong does not rule out counts above 0. In the median alone m is multiplied by the ``evidence``
     for it, a probability. The posterior is the prior where there is no noisy count, and the count where there is no
     noise. With the probability of the event's belief a count is normal with its mean and variance.
-
-    >>> none = Belief(*np.zeros((4, 2)), alarm=np.zeros(2, bool))
-    >>> noisy = Noisy(np.array([9.0, 30.0]), np.full(2, 2.0), np.ones(2, bool))
-    >>> one = posterior(np.array([5.0, 5.0]), np.full(2, 5.0), np.zeros(2), noisy, "laplace", 1.0, none)
-    >>> one.median.tolist(), one.deviation.round(1).tolist()
-    ([8.0, 13.0], [1.5, 3.6])
     """
     each = (mean, variance, uncertainty, scale, evidence, *noisy, *event)
     arrays = [np.broadcast_to(one, mean.shape).reshape(-1) for one in each]

@@ -115,15 +115,8 @@ def choose_noise(
 ) -> NoiseChoice:
     """Choose the noise family with the smaller standard deviation, preferring pure noise in a tie.
 
-    Noise is compared as it is for the first publication of a unit in each window. ``measure`` is that of a ledger, to
-    which the noise must keep. **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by
-    itself.
-
-    >>> from penstock.mechanisms import get
-    >>> facts = Facts(n_cells=100, max_cells=4, n_windows=24)
-    >>> open_noise = [get("w_event_uniform")(epsilon=epsilon, delta=1e-6, w=6) for epsilon in (2.0, 50.0)]
-    >>> [choose_noise(one, facts, facts.windows()).schedule.noise for one in open_noise]
-    ['discrete_gaussian', 'discrete_laplace']
+    Noise is compared as for a unit's first publication, in each window; ``measure``: a ledger's, to be kept to.
+    **Privacy.** The choice is a function of public facts. Each candidate keeps to (ε, δ) by itself.
     """
     deviations = {one: one.deviation(facts, windows) for one in schedule.candidates}
     of_ledger = [one for one in deviations if one.family.measure == measure]
@@ -170,10 +163,8 @@ def release_traces(
 ) -> Iterator[tuple[Integers, Release]]:
     """Step through all traces in parallel until the longest one ends, yielding each step's array rows and release.
 
-    ``watch`` is called before each step.
-
-    In a step the users come in order of the length of their traces, longest first. O(n_points) in all, a few dozen µs
-    for each step and 5 µs for each point. A user's releases depend on that user's trace only.
+    In a step the users come in order of the length of their traces, longest first; ``watch`` is called before it.
+    About 5 µs a point. A user's releases depend on that user's trace only.
     """
     if not mechanism.guarantee.on_points:
         raise ParameterError("mechanism", type(mechanism).__name__, "one that releases points of traces")
@@ -310,8 +301,7 @@ class Traces(TraceFacts):
 class ReleasedTraces(TraceFacts):
     """Releases of all points in trace order, with each point's privacy cost but without true positions.
 
-    Arrays are as in `Release`. ``epsilon`` is infinite if no such figure exists; ``rho`` is ε²/2 for noise that has an
-    ε.
+    Arrays are as in `Release`. ``epsilon`` is infinite where there is none; ``rho`` is ε²/2 for noise that has an ε.
     """
 
     values: Points
@@ -341,13 +331,7 @@ class ReleasedTraces(TraceFacts):
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """Public attributes of every point in a set of traces.
-
-    >>> schedule = PointSchedule(traces_of([np.zeros((3, 2))], [np.array([True, False, True])]), (0.0, 0.0))
-    >>> facts = [schedule.at(np.array([point]), point + 1) for point in range(3)]
-    >>> [(int(t.landmarks_to_come[0]), int(t.regulars_to_come[0]), int(t.n_landmarks[0])) for t in facts]
-    [(1, 1, 2), (1, 0, 2), (0, 0, 2)]
-    """
+    """Public attributes of every point in a set of traces."""
 
     traces: Traces  # the traces
     origin: tuple[float, float]  # latitude and longitude of the public point shown before a first release
@@ -361,10 +345,7 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """The words that key each user's noise. Planned noise also depends on the times used for planning.
-
-        So no two plans scale the same draws, whose difference would show the point.
-        """
+        """The words that key each user's noise and, if planned, the times: no two plans scale the same draws."""
         traces = self.traces
         if self.deviations is None:
             return traces.users

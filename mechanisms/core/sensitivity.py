@@ -111,11 +111,7 @@ def of_point(radius: Any) -> Sensitivity:
 
 
 def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> Sensitivity:
-    """Return the sensitivity of one window's counts to a person in at most ``max_cells`` of the ``active`` cells.
-
-    >>> of_cells(3, np.array([True, False, True])).l1
-    np.float64(2.0)
-    """
+    """Return the sensitivity of one window's counts to a person in at most ``max_cells`` of the ``active`` cells."""
     n = np.asarray(max_cells, np.float64)
     if active is not None:
         n = np.minimum(n, float(np.count_nonzero(active)))
@@ -123,11 +119,7 @@ def of_cells(max_cells: ArrayLike, active: NDArray[np.bool_] | None = None) -> S
 
 
 def of_groups(sizes: NDArray[np.int64], max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of group sums. For L2, the person is assumed to be in the largest groups.
-
-    >>> float(of_groups(np.array([1, 3, 2]), 4).l2_squared)  # three cells of one group and one of another
-    10.0
-    """
+    """Return the sensitivity of group sums. For L2, the person is assumed to be in the largest groups."""
     n, largest = np.asarray(max_cells), -np.sort(-sizes, axis=-1)
     in_group = np.clip(n[..., None] - (np.cumsum(largest, -1) - largest), 0, largest)
     return Sensitivity(n, np.asarray((in_group**2).sum(-1), np.float64))
@@ -137,9 +129,6 @@ def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
     """Return the joint sensitivity of all nodes in a tree over ordered cells with the given ``fan_out``.
 
     On every level a person moves most in L2 in as few nodes as hold ``max_cells`` cells. The root is reached last.
-
-    >>> of_tree(4, 2, 2).l2_squared  # two neighbouring cells: 1 + 1 at the cells, 2² in their group, 2² at the root
-    10.0
     """
     n_levels, total, size, n_nodes = 1, 0.0, 1, n_cells
     while True:
@@ -151,13 +140,9 @@ def of_tree(n_cells: int, max_cells: int, fan_out: int) -> Sensitivity:
 
 
 def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity of mixtures of windows to a person in ``w`` successive windows, who may stay in the same
-    cells.
+    """Return the sensitivity of mixtures of windows to a person in the same cells of ``w`` successive windows.
 
     Window t is in the mixtures t, t + 1, … with the ``entries`` in turn, which are positive and fall.
-
-    >>> of_mixtures(np.array([2.0, 1.0]), 2).l2_squared  # 2, 2 + 1, 1
-    14.0
     """
     moved, n = np.convolve(entries, np.ones(w)), float(np.max(max_cells))
     return Sensitivity(n * float(moved.sum()), n * float((moved**2).sum()))
@@ -202,9 +187,6 @@ def of_transform(basis: NDArray[np.float64], max_cells: int, max_windows: int, m
     trying them for k ≤ 12; beyond, Σ(x)⁺ = (Σx + Σ|x|)/2 bounds it from above. ∎
 
     O(k · n), or O(2^k · n) for small k.
-
-    >>> of_transform(np.full((1, 4), 0.5), 2, 4, 2).l1  # half the sum of four windows, in each of two cells
-    4.0
     """
     max_windows = min(max_windows, basis.shape[1])
     max_block_cells = min(max_block_cells, max_cells * max_windows)

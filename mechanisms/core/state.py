@@ -22,11 +22,7 @@ _DTYPE = re.compile(rf"[<|][{_KINDS}][0-9]{{1,9}}")
 
 
 def encode_state(name: str, version: int, state: Mapping[str, NDArray[Any]]) -> bytes:
-    """Encode a flat dict of state arrays to bytes.
-
-    >>> decode_state(encode_state("raw", 1, {"last": np.arange(3)}), "raw", 1)
-    {'last': array([0, 1, 2])}
-    """
+    """Encode a flat dict of state arrays to bytes."""
     header, body = [], []
     for key in sorted(state):
         array = np.asarray(state[key])

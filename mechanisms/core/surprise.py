@@ -72,9 +72,6 @@ def limits(family: str, scale: Any, n_counts: float, begun: Any = True) -> tuple
     with a probability of exp(−x), the sum with at most `_LARGEST_TERM` times that of its last term. Discrete Gaussian
     noise has tails of Gaussian noise plus one, and sums those of the bound on their moments (Canonne, Kamath, Steinke
     2020, propositions 24 and 25). Discrete Laplace noise is Laplace noise, rounded by less than one.
-
-    >>> [[float(one[0].round(2)) for one in limits(family, np.array(10.0), 2400)] for family in ("gaussian", "laplace")]
-    [[3.71, 3.71], [5.99, 4.88]]
     """
     tail = FALSE_ALARMS_PER_DAY / (2.0 * max(n_counts, MIN_COUNTS))
     scale = np.maximum(np.where(np.isinf(scale), 1.0, np.asarray(scale, np.float64)), TINY)

@@ -97,16 +97,10 @@ class Unit:
 
         Charges of windows add up in a unit that holds them (sequential composition, in ε or in ρ). A charge of several
         windows, such as that of a block or of a period, from ``first`` to ``last`` (0-based), counts in every unit that
-        meets any of its windows; ``part`` is what it counts for in a unit that holds only some. It is more where
-        contribution bounding chooses among a person's events in all of the charge's windows: when some of them go,
-        others are counted instead, a replacement (`sensitivity.price_of_replacement`).
+        meets any of its windows; ``part`` is what it counts for in a unit that holds only some: more where contribution
+        bounding counts others of a person's events in place of those that go (`sensitivity.price_of_replacement`).
 
         ``landmark``, ``period``: facts of the windows, shape (n_windows,); unset: no landmarks, one period.
-
-        >>> Unit("landmarks").cost([1.0, 2.0, 4.0, 3.0], landmark=[True, False, False, True])
-        8.0
-        >>> Unit.stretch(2).cost([5.0], first=[1], last=[6], period=[0] * 8, part=[10.0])
-        10.0
         """
         amounts = np.asarray(charges, np.float64)
         begins = np.arange(len(amounts)) if first is None else np.asarray(first, np.int64)
@@ -130,12 +124,7 @@ class Unit:
         return costs.spent(0, n_windows - 1)
 
     def words(self, length: str | None = None, period: str = "a budget period") -> str:
-        """Describe the unit as prose, with the given text in place of its length or period.
-
-        >>> Unit.stretch(4).words(), Unit("landmarks").words(period="a day")
-        ("one user's events in any 4 successive windows",
-         "one user's events in the landmark windows of a day and in any one other window of it")
-        """
+        """Describe the unit as prose, with the given text in place of its length or period."""
         n = f"{self.length}" if length is None else length
         where = {
             "window": "one window",
@@ -195,8 +184,7 @@ def _chunk_slice(number: int, first: int, last: int) -> slice:
 class SlotCharge(NamedTuple):
     """A charge for consecutive slots: ``amount`` for a unit with all of them, ``in_part`` for one with only some.
 
-    The latter is larger where contribution bounding chooses among a person's events in all of them, so that others are
-    counted in place of those that go.
+    The latter is larger where bounding counts others of a person's events in place of those that go.
     """
 
     first: int
@@ -224,24 +212,10 @@ class UnitCosts:
 
     Units of stretches are numbered by their first slot, others by period. Of a period, whose slots are all landmarks
     unless the unit says so, `_together` has what all of its landmarks cost, `_alone` by slot what any other slot costs,
-    and `_most_expensive` the most that one of these does.
+    and `_most_expensive` the most that one of these does. ``facts`` gives the periods of slots, in ascending order, and
+    a mask of landmarks. A charge takes time in proportion to the slots that it covers and the length of a stretch.
+    Amounts only ever grow, so that what was refused stays refused.
 
-    Parameters
-    ----------
-    unit
-        The unit of privacy.
-    facts
-        The number of the period of each slot from one to another, both inclusive, in ascending order, and a mask of the
-        landmarks.
-
-    Notes
-    -----
-    A charge takes time in proportion to the slots that it covers and the length of a stretch, whatever was charged
-    before. Amounts only ever grow, so that what was refused stays refused. Chunks that no later charge can meet are
-    dropped (`forget_before`).
-
-    Examples
-    --------
     >>> costs = UnitCosts(Unit.stretch(2))
     >>> costs.add(SlotCharge(5, 5, 0.5, 0.5))
     >>> costs.total(SlotCharge(6, 6, 0.25, 0.25)), costs.total(SlotCharge(7, 7, 0.25, 0.25))

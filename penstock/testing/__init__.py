@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.mechanisms.core.contract import MECHANISMS, ChainStep
-from penstock.mechanisms.core.plugin import PenstockError, examples_of
+from penstock.mechanisms.core.plugin import PenstockError
 from penstock.pipeline.config.sections import add_folder
 from penstock.testing.checks import Check, cases_of, checks_for
 from penstock.testing.noise import noise_matches
@@ -78,7 +78,7 @@ def mechanism_cases(mechanism: str | ChainStep, plugins: str | Path | None = Non
     """
     if plugins is not None:
         add_folder(str(plugins))
-    examples = examples_of(MECHANISMS.get(mechanism)) if isinstance(mechanism, str) else (mechanism,)
+    examples = MECHANISMS.get(mechanism).examples() if isinstance(mechanism, str) else (mechanism,)
     return [
         Case(f"{MECHANISMS.name_of(type(example))}-{number}-{check.__name__}", subject, check)
         for number, example in enumerate(examples)

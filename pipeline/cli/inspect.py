@@ -26,7 +26,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         return [{"name": name, "promise": metric.help} for name, metric in known if metric is not None]
     from inspect import getdoc
 
-    from penstock.mechanisms.core.plugin import examples_of, parameters_of
+    from penstock.mechanisms.core.plugin import parameters_of
     from penstock.pipeline.config.sections import UNIONS
 
     registry = next(registry for registry in UNIONS.values() if registry.group == f"penstock.{kind}")
@@ -35,7 +35,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
         plugin = registry.get(name)
         entry: dict[str, Any] = {"name": name, "promise": (getdoc(plugin) or "").split("\n")[0]}
         if kind == "mechanisms":
-            words = examples_of(plugin)[0].guarantee.in_general
+            words = plugin.examples()[0].guarantee.in_general
             entry |= {"guarantee": words.statement, "unit": words.unit, "theorem": words.theorem}
         entry["parameters"] = {p.key or n: p.doc for n, p in parameters_of(plugin).items()}
         plugins.append(entry)

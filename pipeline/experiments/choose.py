@@ -27,7 +27,6 @@ from penstock.mechanisms.core.plugin import (
     Checked,
     ConfigError,
     ParameterError,
-    examples_of,
     parameter,
     parameters_of,
 )
@@ -195,7 +194,7 @@ def candidates(
         has_the_unit = "w" in declared if w is not None else issubclass(kind, PERIOD_MECHANISMS)
         if not (has_the_unit and {"epsilon", "noise"} <= declared.keys()):
             continue
-        is_independent = examples_of(kind)[0].guarantee.independent
+        is_independent = kind.examples()[0].guarantee.independent
         choices = declared["noise"].choices or ()
         offered = {None: budget} if AUTO in choices else {k: v for k, v in noises.items() if v["noise"] in choices}
         forms = [PUBLISHED_WITH.get(name, ({}, None)), *(({}, one) for one in filters if is_independent)]

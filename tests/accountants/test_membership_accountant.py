@@ -18,7 +18,7 @@ from penstock.accountants.membership import Membership
 from penstock.accountants.online_attack import Groups, draw_groups, learn, logits, start_learner
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent, examples_of
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.run import loads
 from tests.tools.small_configuration import run_locally as run
@@ -173,7 +173,7 @@ def test_after_the_attacked_windows_nothing_is_said():
     "changes",
     [
         {"steps": (get("sampling")(rate=0.5), get("raw")())},
-        {"steps": (), "mechanism": examples_of(get("fpa"))[0]},
+        {"steps": (), "mechanism": get("fpa").examples()[0]},
     ],
 )
 def test_what_cannot_be_followed_is_refused(changes):

@@ -19,7 +19,7 @@ from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.mechanisms.core.contract import Facts, Mechanism, Release
 from penstock.mechanisms.core.events import Event, Exact
-from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent, examples_of
+from penstock.mechanisms.core.plugin import DataError, ParameterError, UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.counting.targets import as_counted, rows_of
 from tests.tools.reconstruction_oracle import Enumeration, random_prior
@@ -317,7 +317,7 @@ def test_a_decision_that_read_the_counts_is_no_repetition():
 def test_every_mechanism_can_be_accounted():
     rng = np.random.default_rng(7)
     for name in mechanisms.names():
-        mechanism = examples_of(mechanisms.get(name))[0]
+        mechanism = mechanisms.get(name).examples()[0]
         if not isinstance(mechanism, Mechanism) or mechanism.guarantee.on_points:
             continue
         prior = random_prior(rng, 6, stationary=True)

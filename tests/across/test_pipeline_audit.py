@@ -18,7 +18,6 @@ import pytest
 from penstock import mechanisms
 from penstock.mechanisms.core.concentrated import epsilon_of
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.schedules import TraceSchedule
 from penstock.mechanisms.w_event_ba import WEventBa
@@ -238,7 +237,7 @@ def _scores(case, made, inputs):
 
 
 def test_every_mechanism_with_a_guarantee_of_counts_is_audited():
-    promised = {name: examples_of(mechanisms.get(name))[0].guarantee for name in mechanisms.names()}
+    promised = {name: mechanisms.get(name).examples()[0].guarantee for name in mechanisms.names()}
     guaranteed = {name for name, one in promised.items() if one.exists and not one.on_points}
     assert guaranteed == {name.partition(" ")[0] for name in CASES}
 
@@ -408,7 +407,7 @@ def traces_bound(name, folder, rho=None):
 def test_every_mechanism_with_a_guarantee_of_one_point_is_audited():
     kinds = [(name, mechanisms.get(name)) for name in mechanisms.names()]
     guaranteed = {
-        name for name, kind in kinds if issubclass(kind, TraceSchedule) or examples_of(kind)[0].guarantee.on_points
+        name for name, kind in kinds if issubclass(kind, TraceSchedule) or kind.examples()[0].guarantee.on_points
     }
     assert guaranteed == {*TRACES}
 

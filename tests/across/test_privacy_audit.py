@@ -14,7 +14,7 @@ from penstock.accountants.core.renyi import from_renyi, renyi
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.mechanisms.core.contract import Facts, Interpretation
 from penstock.mechanisms.core.events import Additive, Block
-from penstock.mechanisms.core.plugin import examples_of, parameters_of
+from penstock.mechanisms.core.plugin import parameters_of
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.unit import PERIOD
 from tests.tools.cases import slow
@@ -75,7 +75,7 @@ def unit_of(mechanism):
 def per_window(name, statement):
     """Return whether the guarantee is for single windows of counts."""
     plugin = mechanisms.get(name)
-    single, promised = "block" not in parameters_of(plugin), examples_of(plugin)[0].guarantee
+    single, promised = "block" not in parameters_of(plugin), plugin.examples()[0].guarantee
     is_stated = statement in promised.in_general.statement
     return single and promised.independent and not promised.on_points and is_stated
 
@@ -92,7 +92,7 @@ def test_the_audit_runs_on_what_is_registered():
 
 @pytest.mark.parametrize("name", PURE)
 def test_no_test_finds_more_than_epsilon(name):
-    example = replace(examples_of(mechanisms.get(name))[0], epsilon=2.0)
+    example = replace(mechanisms.get(name).examples()[0], epsilon=2.0)
     actual, runs = audit(example, unit_of(example))
     assert actual <= accounted(runs, unit_of(example)) <= 2.0 * (1 + 1e-9)
 
@@ -125,7 +125,7 @@ def test_no_test_finds_more_than_the_epsilon_of_a_block(noise):
     ],
 )
 def test_the_audit_is_sharp(name, share):
-    example = replace(examples_of(mechanisms.get(name))[0], epsilon=2.0)
+    example = replace(mechanisms.get(name).examples()[0], epsilon=2.0)
     assert audit(example, unit_of(example))[0] > share * 2.0
 
 
@@ -160,7 +160,7 @@ SCHEDULES = [name for name in PURE if "rho" in parameters_of(mechanisms.get(name
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_no_test_finds_more_than_a_schedule_promises_at_its_delta(name, noise, accounting):
     delta = 0.02
-    first = examples_of(mechanisms.get(name))[0]
+    first = mechanisms.get(name).examples()[0]
     if accounting == "gaussian" and first.guarantee.adaptive:
         pytest.skip("amounts that follow earlier releases are accounted in ρ")
     example = replace(first, epsilon=2.0, delta=delta, noise=noise, accounting=accounting)

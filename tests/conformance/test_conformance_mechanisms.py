@@ -10,7 +10,6 @@ import pytest
 from penstock import mechanisms
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import examples_of
 from penstock.testing import Subject, cases_of, checks_for
 from penstock.testing.runs import SOURCE
 from tests.tools.mutants import MECHANISM_MUTANTS, NAMED_MUTANTS, Mutant
@@ -77,7 +76,7 @@ def test_mechanism(subject, check):
 
 @pytest.mark.parametrize("name", mechanisms.names())
 def test_there_are_examples(name):
-    assert examples_of(mechanisms.get(name))
+    assert mechanisms.get(name).examples()
 
 
 @pytest.mark.parametrize("mutant", MECHANISM_MUTANTS, ids=lambda mutant: mutant.name)

@@ -9,7 +9,6 @@ import pytest
 
 from penstock import mechanisms
 from penstock.mechanisms.core.events import Additive
-from penstock.mechanisms.core.plugin import examples_of
 from penstock.mechanisms.core.sensitivity import of_transform
 from penstock.mechanisms.crowd_blending import CrowdBlending
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
@@ -151,7 +150,7 @@ def shifted(mechanism):
 
 
 def mechanisms_on_counts():
-    actual = {name: examples_of(mechanisms.get(name))[0] for name in mechanisms.names()}
+    actual = {name: mechanisms.get(name).examples()[0] for name in mechanisms.names()}
     return {name: example for name, example in actual.items() if without_limits_gives_the_ideal in checks_for(example)}
 
 

@@ -22,7 +22,7 @@ from penstock.mechanisms.core.geometry import (
 )
 from penstock.mechanisms.core.noise import NoiseSource
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import ParameterError, examples_of
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import PointSchedule, release_traces, run_mechanism, run_traces, traces_of
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.mechanisms.core.unit import LANDMARKS
@@ -77,7 +77,7 @@ def charged(release_or_charge):
 GOAL = ConditionalGoal(goal=1.0, n_points=6, length_scale=180.0, variance=1e5, nugget=9.0)
 NOISE = PlannedNoise(conditional_goal=GOAL)
 PLANNED = [get("gaussian_trace")(sigma=NOISE, radius=RADIUS, covariance=shape) for shape in (None, "designed")]
-MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *examples_of(get("gaussian_trace")), *PLANNED]
+MECHANISMS = [*both(), PlanarLaplace(epsilon=EPSILON, radius=RADIUS), *get("gaussian_trace").examples(), *PLANNED]
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: repr(m)[:70] + repr(m)[-25:])
 
 

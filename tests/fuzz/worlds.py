@@ -12,7 +12,6 @@ from typing import Any
 
 from penstock import mechanisms
 from penstock.mechanisms.core.noise_keys import new_key_file
-from penstock.mechanisms.core.plugin import examples_of
 
 START, HOUR = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp()), 3600
 #: Cells of one degree each; users have numbers, or names where a world says so.
@@ -216,7 +215,7 @@ def _steps(random_: random.Random, n_windows: int, landmarks: bool, deployed: bo
     kind = mechanisms.get(reader["type"])
     if longer and reader["type"] == "fpa":
         before = [step for step in before if step["type"] != "temporal_generalization"]
-    promised = examples_of(kind)[0].guarantee
+    promised = kind.examples()[0].guarantee
     if not promised.may_be_sampled:
         before = [step for step in before if step["type"] != "sampling"]
     weighed = promised.independent and reader["type"] != "fpa"  # else no count has noise of its own to be weighed by

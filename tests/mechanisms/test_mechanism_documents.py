@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from penstock import mechanisms
-from penstock.mechanisms.core.plugin import examples_of
 from tests.tools.checkout import ROOT
 
 PAGES = [ROOT / "docs" / name for name in ("mechanisms.md", "traces.md")]
@@ -13,5 +12,5 @@ PAGES = [ROOT / "docs" / name for name in ("mechanisms.md", "traces.md")]
 
 @pytest.mark.parametrize("name", mechanisms.names())
 def test_mechanism_is_explained(name):
-    page = PAGES[examples_of(mechanisms.get(name))[0].guarantee.on_points]
+    page = PAGES[mechanisms.get(name).examples()[0].guarantee.on_points]
     assert f"`{name}`" in page.read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from scipy.stats import ks_1samp, laplace
 from penstock.accountants.core.charges import pure_epsilon
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts
-from penstock.mechanisms.core.plugin import ParameterError, examples_of
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 
 
@@ -102,7 +102,7 @@ def test_least_popular_cells_and_windows_are_suppressed(fraction):
     "name", ["suppress_small", "perturb_small", "fixed_ranges", "adaptive_ranges", "suppress_unpopular"]
 )
 def test_none_of_them_has_a_guarantee(name):
-    for example in examples_of(get(name)):
+    for example in get(name).examples():
         assert not example.guarantee.exists
         releases = run_mechanism(example, np.zeros((6, 2), int))
         assert sum(pure_epsilon(release.charge) for release in releases) == np.inf

@@ -13,7 +13,7 @@ import pytest
 from penstock.accountants.core.accountant import AccountingFacts, AccountRow
 from penstock.mechanisms import get
 from penstock.mechanisms.core.events import Event
-from penstock.mechanisms.core.plugin import UnsupportedEvent, examples_of
+from penstock.mechanisms.core.plugin import UnsupportedEvent
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.testing import Subject, checks
@@ -32,7 +32,7 @@ class UnknownEvent(Event):
 def run(n_windows=12, name="landmark_uniform", period=6):
     """A mechanism, its releases and their windows."""
     facts = facts_for(n_windows, landmarks=tuple(range(3, n_windows, 4)), budget_period=period)
-    mechanism = examples_of(get(name))[0]
+    mechanism = get(name).examples()[0]
     return mechanism, run_mechanism(mechanism, counts_for(n_windows), facts, seed=5), facts.windows()
 
 

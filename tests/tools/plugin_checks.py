@@ -7,14 +7,14 @@ import traceback
 
 import pytest
 
-from penstock.mechanisms.core.plugin import PenstockError, examples_of
+from penstock.mechanisms.core.plugin import PenstockError
 
 
 def every_example(family):
     """Name, number and instance of every example in a family of plug-ins; one without any fails a test of its own."""
     for name in family.names():
         with contextlib.suppress(PenstockError):
-            yield from ((name, number, example) for number, example in enumerate(examples_of(family.get(name))))
+            yield from ((name, number, example) for number, example in enumerate(family.get(name).examples()))
 
 
 def failing(subject, checks):

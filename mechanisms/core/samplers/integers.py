@@ -246,9 +246,7 @@ def exponential_interval(exponent: Fraction, bits: int) -> Interval:
 
 
 def gaussian_tails(variance: Fraction, bits: int) -> list[int]:
-    """Return the tail probabilities of a discrete Gaussian's magnitude, conditional on the sign, times 2**bits and
-    rounded down.
-    """
+    """Return the tails of a discrete Gaussian's magnitude given its sign, times 2**bits, rounded down."""
     # The sign is a fair coin and 0 belongs to both signs by halves, hence P(magnitude ≥ m) = 2 Σ_{k ≥ m} g_k / S with
     # g_k = exp(-k² / (2 variance)) and S = Σ over all integers. The list (m = 1, 2, …) ends with its first 0. Guard
     # bits are doubled until both ends of every interval agree. No theorem known to us says that none of the tails is

@@ -10,7 +10,7 @@ from penstock.evaluation.attacks.game import MembershipGame
 from penstock.evaluation.utility import METRICS
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
-from penstock.mechanisms.core.plugin import ParameterError, examples_of
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 
 
@@ -67,7 +67,7 @@ def test_equal_samples_get_different_noise_also_in_different_batches(monkeypatch
 
 
 def test_a_block_of_windows_is_released_whole(counts):
-    examples = examples_of(get("fpa"))
+    examples = get("fpa").examples()
     for mechanism in examples:
         released = mechanism_defense(mechanism)(counts, 0)
         assert released.shape == counts.shape

@@ -19,7 +19,7 @@ from penstock.mechanisms.core.chain import Chain, misplaced
 from penstock.mechanisms.core.contract import Facts
 from penstock.mechanisms.core.events import Block, Sampled
 from penstock.mechanisms.core.intervals import margin
-from penstock.mechanisms.core.plugin import ConfigError, ParameterError, examples_of
+from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.state import decode_state, encode_state
 from penstock.pipeline.config.plan import make_plan
@@ -374,7 +374,7 @@ def test_what_makes_sense_is_let_through():
         ["fpa", "fixed_ranges"],
         ["sampling"],
     ]
-    examples = {name: examples_of(get(name))[0] for chain in sensible for name in chain}
+    examples = {name: get(name).examples()[0] for chain in sensible for name in chain}
     for chain in sensible:
         assert list(misplaced([examples[name] for name in chain])) == []
 
@@ -384,7 +384,7 @@ def test_a_part_of_a_longer_window_costs_at_most_twice_the_budget():
     longer, price = get("temporal_generalization")(windows=2), {True: concentrated_rho, False: pure_epsilon}
     n_refused = 0
     for name in names():
-        for example in examples_of(get(name)):
+        for example in get(name).examples():
             promised = example.guarantee
             if promised.unit.kind != "stretch" or promised.amount is None or promised.on_points:
                 continue

@@ -17,7 +17,7 @@ from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.noise_keys import NoiseKey
-from penstock.mechanisms.core.plugin import DataError, ParameterError, examples_of
+from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
@@ -248,7 +248,7 @@ def test_deployments_and_traces_are_refused(tmp_path, noisy):
     deployed = replace(plan, keys=replace(plan.keys, noise_key=NoiseKey.from_file(tmp_path / "key")))
     with pytest.raises(ParameterError, match="deployment"):
         deployed.people.presence(24)
-    traces = replace(noisy, mechanism=(examples_of(get("planar_laplace"))[0],))
+    traces = replace(noisy, mechanism=(get("planar_laplace").examples()[0],))
     with pytest.raises(ParameterError, match="traces"):
         attack(traces, SMALL, folder=tmp_path)
 

@@ -14,7 +14,7 @@ from scipy.stats import binom
 from penstock import mechanisms
 from penstock.evaluation.attacks.one_run import Guesses, largest_accuracy, lower_bound
 from penstock.mechanisms.core.concentrated import rho_of
-from penstock.mechanisms.core.plugin import ParameterError, examples_of
+from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.schedules import TraceSchedule
 from penstock.mechanisms.laplace import Laplace
 from penstock.pipeline import DONE, FAILED, WRONG_USE
@@ -202,7 +202,7 @@ def test_half_of_the_noise_is_convicted_and_the_right_noise_is_not(name, tmp_pat
 
 
 def test_every_mechanism_with_a_guarantee_of_counts_is_a_case():
-    promised = {name: examples_of(mechanisms.get(name))[0].guarantee for name in mechanisms.names()}
+    promised = {name: mechanisms.get(name).examples()[0].guarantee for name in mechanisms.names()}
     assert {name for name, one in promised.items() if one.exists and not one.on_points} == {*CASES}
     on_points = {name for name, one in promised.items() if one.exists and one.on_points}
     assert {*on_points, *(name for name in CASES if issubclass(mechanisms.get(name), TraceSchedule))} == {*TRACES}

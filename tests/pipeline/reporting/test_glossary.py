@@ -7,7 +7,6 @@ import re
 import pytest
 
 from penstock.mechanisms.core.contract import MECHANISMS
-from penstock.mechanisms.core.plugin import examples_of
 from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
 from penstock.pipeline.reporting.glossary import sections, terms_of
 from tests.tools.checkout import ROOT
@@ -50,7 +49,7 @@ def test_what_accountants_labels_and_metrics_say_is_there():
 
 
 def test_units_and_guarantees_of_mechanisms_are_explained():
-    stated = {examples_of(MECHANISMS.get(name))[0].guarantee.in_general.statement for name in MECHANISMS.names()}
+    stated = {MECHANISMS.get(name).examples()[0].guarantee.in_general.statement for name in MECHANISMS.names()}
     for family in ("differential privacy", "w-event", "geo-indistinguishability", "zero-concentrated"):
         assert any(family in statement for statement in stated), family
         assert family.lower() in PAGE.lower()
