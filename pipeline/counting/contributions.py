@@ -352,12 +352,12 @@ _LENGTH = struct.Struct("<q")
 class HeldContributions:
     """A store that holds contributions by window group and user shard until they are taken.
 
-    Beyond `HELD_BYTES` those of each group and shard are merged and appended to a file of its own in ``folder``. A
+    Beyond ``max_bytes`` those of each group and shard are merged and appended to a file of its own in ``folder``. A
     group that is taken has to fit into memory.
     """
 
-    def __init__(self, layout: KeyLayout, keep: str, folder: Path) -> None:
-        self._layout, self._keep, self._folder = layout, keep, folder
+    def __init__(self, layout: KeyLayout, keep: str, folder: Path, max_bytes: int = HELD_BYTES) -> None:
+        self._layout, self._keep, self._folder, self._max_bytes = layout, keep, folder, max_bytes
         self._pieces: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
         self._bytes = 0
         self.drop()  # what a killed run has left
@@ -366,7 +366,7 @@ class HeldContributions:
         """Add contributions of one user shard to a window group."""
         self._pieces[group][shard].append(piece)
         self._bytes += _size(piece)
-        if self._bytes <= HELD_BYTES:
+        if self._bytes <= self._max_bytes:
             return
         make_folder(self._folder)
         for number, shards in self._pieces.items():

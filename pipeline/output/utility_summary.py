@@ -293,15 +293,15 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 
 
 def matrices(
-    rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr
+    rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr, max_rows: int = PART_ROWS
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix for each column, with NaN for missing values, reading a bounded number of rows
-    at a time.
+    """Return a window-by-cell matrix for each column, with NaN for missing values, reading ``max_rows`` rows at a
+    time.
     """
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()
-    step = max(1, PART_ROWS // max(1, len(cells)))
+    step = max(1, max_rows // max(1, len(cells)))
     for some in (row[first : first + step] for first in range(0, len(row), step)):
         shown = rows.filter(pl.col("window").is_between(some[0], some[-1])).select(column, "window", *columns)
         table = shown.filter(pl.col("cell").is_not_null()).collect(engine="streaming")

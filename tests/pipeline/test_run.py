@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.output import utility_summary
 from tests.tools.small_configuration import START, made_up_events
 
 
@@ -185,17 +184,6 @@ def test_a_folder_with_foreign_files_is_left_alone(small_run, tmp_path):
     with pytest.raises(ConfigError, match="holds files that no run wrote"):
         small_run(made_up_events(10))
     assert (tmp_path / "out" / "thesis.tex").exists()
-
-
-def test_utility_is_the_same_in_whatever_parts_the_tables_are_read(small_run, monkeypatch):
-    filtered = [{"type": "w_event_ba", "epsilon": 4.0, "w": 3}, {"type": "filter"}]
-    changes = {"landmarks": None, "mechanism": filtered, "accountants": [], "utility": ["mae", "pearson", "mre"]}
-    whole = small_run(made_up_events(500), "whole", **changes)
-    monkeypatch.setattr(utility_summary, "PART_ROWS", 5)
-    parts = small_run(made_up_events(500), "parts", **changes)
-    assert parts.manifest["utility_summary"] == whole.manifest["utility_summary"]
-    name = "operator/utility.parquet"
-    assert (parts.folder / name).read_bytes() == (whole.folder / name).read_bytes()
 
 
 def test_the_demo_needs_no_file_and_ends_with_its_report(tmp_path, capsys):

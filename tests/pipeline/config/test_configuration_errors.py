@@ -9,7 +9,7 @@ import pytest
 
 from penstock.evaluation.utility import METRICS as KNOWN_METRICS
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.config.build import REMOVED, fields_of
+from penstock.pipeline.config.build import fields_of
 from penstock.pipeline.config.run import RunConfig, load, loads
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.counting.bounding import Bounding
@@ -681,35 +681,6 @@ def test_what_is_right_has_no_problems() -> None:
 def test_message(case: str) -> None:
     old, new, expected = WRONG[case]
     assert problems_of(edited(RIGHT, old, new)) == [f"run.yaml:{line}" for line in expected]
-
-
-@pytest.mark.parametrize(
-    ("removed", "old", "new", "problem"),
-    [
-        ("threads", "seed: 7", "threads: 4", "3: threads: was removed; use runs"),
-        ("output.table", "  path: runs", "  table: a\n  path: runs", "23: output.table: was removed; use runs"),
-        (
-            "output.report=pdf",
-            "  path: runs",
-            "  report: pdf\n  path: runs",
-            "23: output.report: 'pdf' was removed; use runs",
-        ),
-        ("window hopping", "type: fixed", "type: hopping", "12: windows.type: 'hopping' was removed; use runs"),
-        ("space grid.top", "north: 37.8", "north: 37.8, top: 1", "10: space.top: was removed; use runs"),
-        ("mechanism.size", "epsilon: 1.0", "epsilon: 1.0\n    size: 3", "20: mechanism[0].size: was removed; use runs"),
-        (
-            "mechanism landmark_uniform.noise=t",
-            "1.0",
-            "1.0\n    noise: t",
-            "20: mechanism[0].noise: 't' was removed; use runs",
-        ),
-    ],
-)
-def test_what_was_removed_names_its_replacement(
-    removed: str, old: str, new: str, problem: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(REMOVED, removed, "use runs")
-    assert problems_of(edited(RIGHT, old, new)) == [f"run.yaml:{problem}"]
 
 
 @pytest.mark.parametrize("case", WRONG_DEPLOYMENT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,9 @@ def test_the_command_says_what_to_use_instead(
     Path(file).write_text(yaml.safe_dump(document, sort_keys=False))
     assert main([command, file]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "was removed; " in line]
-    assert line.startswith(f"penstock: {file}:")
-    assert f": {path}" in line
+    where = re.match(rf"penstock: {file}:(\d+): {re.escape(path)}", line)
+    assert where is not None
+    # The line of the key, or of the section that held it.
+    lines, first = Path(file).read_text().splitlines(), int(where[1]) - 1
+    assert re.split("[ .=]", removed)[-1] in "\n".join(lines[first : first + 2])
     assert line.endswith(f"was removed; {REMOVED[removed]}")

@@ -10,10 +10,12 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import PenstockError
+from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting import contributions
 from penstock.pipeline.counting.contributions import HeldContributions
+from penstock.pipeline.counting.users import CodeTable
 from penstock.pipeline.run import run
+from penstock.pipeline.runners.shared import counted, reduced
 from tests.tools.small_configuration import START, small_sections
 
 HOUR = 3_600_000
@@ -52,29 +54,46 @@ def released(tmp_path: Path, configuration, name: str) -> bytes:
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 @pytest.mark.parametrize("user_type", ["integer", "string"])
-def test_releases_are_the_same_by_time_and_from_disk(tmp_path, monkeypatch, kind, user_type):
+def test_releases_are_the_same_by_time(tmp_path, kind, user_type):
     frame = events(user_type)
     write(np_split(frame, 7), tmp_path, kind)
     plain = released(tmp_path, sections(tmp_path, kind, user_type), "plain")
     ordered = released(tmp_path, sections(tmp_path, kind, user_type, disorder="0s", block_rows=300), "ordered")
-    monkeypatch.setattr(contributions, "HELD_BYTES", 2000)
-    spilled = released(tmp_path, sections(tmp_path, kind, user_type), "spilled")
-    assert plain == ordered == spilled
-    assert not list((tmp_path / "spilled").rglob("held"))
+    assert plain == ordered
+    assert not list((tmp_path / "ordered").rglob("held"))
 
 
-@pytest.mark.parametrize("keep", ["first", "most_frequent"])
-def test_marks_come_back_from_disk(tmp_path, monkeypatch, keep):
-    write([events("string")], tmp_path, "csv")
-    configuration = sections(tmp_path, "csv", "string", block_rows=300)
+@pytest.mark.parametrize("keep", ["hash", "first", "most_frequent"])
+@pytest.mark.parametrize("user_type", ["integer", "string"])
+def test_contributions_that_go_through_the_disk_are_counted_the_same(tmp_path, keep, user_type):
+    write([events(user_type)], tmp_path, "csv")
+    configuration = sections(tmp_path, "csv", user_type, block_rows=300)
     configuration["bounding"] = {**configuration.get("bounding", {}), "max_cells": 1, "keep": keep}
-    plain = released(tmp_path, configuration, "plain")
-    spills = []
-    make = contributions.make_folder
-    monkeypatch.setattr(contributions, "make_folder", lambda folder: spills.append(make(folder)))
-    monkeypatch.setattr(contributions, "HELD_BYTES", 2000)
-    assert released(tmp_path, configuration, "spilled") == plain
-    assert len(spills) > 3
+    plan = make_plan(loads(json.dumps(configuration)), tmp_path / "run")
+    memory, disk = (
+        HeldContributions(plan.batching.layout, keep, tmp_path / f"{n}", max_bytes=n) for n in (1 << 30, 2000)
+    )
+    n_spilled, ids = 0, CodeTable(plan.keys.users)
+    for span in plan.config.source.spans():
+        for block in plan.config.source.read(span):
+            for (group, shard), piece in reduced(plan, block, ids=ids)[1]:
+                memory.add(group, shard, piece)
+                before = size_of(tmp_path / "2000")
+                disk.add(group, shard, piece)
+                n_spilled += size_of(tmp_path / "2000") > before
+    assert n_spilled > 3
+    assert not size_of(tmp_path / f"{1 << 30}")
+    for group in range(plan.batching.n_groups):
+        (expected, _), (actual, _) = (counted(plan, group, store.take(group)[0], None) for store in (memory, disk))
+        np.testing.assert_array_equal(actual.counts, expected.counts)
+        np.testing.assert_array_equal(actual.bounded, expected.bounded)
+        assert expected.bounded.sum() > 0
+    disk.drop()
+    assert not (tmp_path / "2000").exists()
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*"))
 
 
 def test_a_file_an_hour_is_in_any_order_within(tmp_path):
@@ -97,7 +116,6 @@ def test_windows_are_counted_while_rows_are_read(tmp_path, monkeypatch):
     add, take = HeldContributions.add, HeldContributions.take
     monkeypatch.setattr(HeldContributions, "add", lambda *words: (steps.append("add"), add(*words))[1])
     monkeypatch.setattr(HeldContributions, "take", lambda *words: (steps.append("take"), take(*words))[1])
-    monkeypatch.setattr("penstock.pipeline.counting.spec.ORDERED_WINDOWS", 1)
     released(tmp_path, sections(tmp_path, "csv", "string", disorder="0s", block_rows=300), "ordered")
     assert steps.index("take") < len(steps) - steps[::-1].index("add") - 3
 

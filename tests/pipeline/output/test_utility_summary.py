@@ -18,6 +18,7 @@ from penstock.pipeline.output.loss import DELTA, caution, describe_losses, losse
 from penstock.pipeline.output.rehearsal import expected_losses, expected_noise, rehearse
 from penstock.pipeline.output.utility_summary import (
     describe_utility,
+    matrices,
     usual_counts,
 )
 from penstock.pipeline.reporting.page import write_report
@@ -451,3 +452,16 @@ def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountan
     message = capsys.readouterr().err
     assert [key for key in ("budget_period", "landmarks") if f"{path}:1: {key}: " in message] == idle
     assert message.count("here reads it (landmark_uniform does, for one); it must be left out") == len(idle)
+
+
+@pytest.mark.parametrize("max_rows", [1, 5, 1000])
+def test_a_table_is_the_same_in_whatever_parts_it_is_read(max_rows):
+    """Windows and cells that are left out, and sensors that are not active."""
+    rng = np.random.default_rng(3)
+    expected = np.where(rng.random((30, 4)) < 0.6, rng.random((30, 4)), np.nan)
+    window, cell = np.nonzero(np.isfinite(expected))
+    column = pl.Series(np.array(["a", "b", "c", "d"])[cell], dtype=pl.Categorical)
+    rows = pl.DataFrame({"window": window + 1, "cell": column, "value": expected[window, cell]}).lazy()
+    shown = [4, 9, 10, 11, 25, 30]
+    actual = matrices(rows, pl.Series(shown), ("a", "d", "b"), pl.col("value"), max_rows=max_rows)
+    np.testing.assert_array_equal(actual["value"], expected[np.array(shown) - 1][:, [0, 3, 1]])

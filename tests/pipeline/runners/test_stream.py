@@ -17,7 +17,6 @@ import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.monitoring.metrics import ROWS, WINDOWS, listening
-from penstock.pipeline.runners import local
 from tests.tools.listeners import CallbackListener
 from tests.tools.small_configuration import grid
 
@@ -136,12 +135,11 @@ def test_a_stream_with_hardly_any_usable_row_releases_every_window(stream_run):
 
 
 @pytest.mark.parametrize("keep", ["first", "most_frequent"])
-def test_bounding_by_marks_survives_merging(stream_run, small_run, monkeypatch, keep):
-    monkeypatch.setattr(local, "_MAX_PIECES", 3)
+def test_bounding_by_marks_survives_merging(stream_run, small_run, keep):
     events = made_up_events(600)
     bounding = {"max_cells": 1, "keep": keep}
     windows = {"type": "fixed", "size": "1h", "allowed_lateness": "7h"}  # all windows are open together
-    stream = stream_run(events, source={"block_rows": 25}, bounding=bounding, windows=windows)
+    stream = stream_run(events, source={"block_rows": 1}, bounding=bounding, windows=windows)
     assert released(stream) == released(small_run(events, "finite", bounding=bounding, windows=windows))
 
 
