@@ -7,7 +7,6 @@ import pytest
 
 from penstock.accountants.core.accountant import AccountingFacts
 from penstock.accountants.core.training import Training
-from penstock.accountants.correlation import adversary
 from penstock.accountants.correlation.adversary import (
     KnownCorrelation,
     SmoothedIdentity,
@@ -250,14 +249,17 @@ def test_not_being_seen_can_be_a_state():
     )
 
 
-def test_without_bridging_gaps_count_in_full_and_never_less(monkeypatch):
-    charges, landmarks = [0.1] * 12, (2, 9)
-    bridged, _, _ = account(Temporal(correlation=STRONG), charges, landmarks)
-    monkeypatch.setattr(adversary, "BRIDGED_STATES", 1)
-    whole, _, _ = account(Temporal(correlation=STRONG), charges, landmarks)
-    assert last(whole, "largest_landmark_loss") > last(bridged, "largest_landmark_loss")
+def test_in_chains_of_more_than_twenty_states_gaps_count_in_full_and_never_less():
+    charges, landmarks, matrix = [0.1] * 12, (2, 9), laplacian_smoothing_matrix(21, 0.1)
+    whole, _, _ = account(
+        Temporal(correlation=KnownCorrelation(laplacian=SmoothedIdentity(n=21, s=0.1))), charges, landmarks
+    )
+    bridged = landmark_temporal_privacy_loss(
+        2 * np.array(charges), np.isin(np.arange(1, 13), landmarks), matrix, matrix
+    )
+    assert last(whole, "largest_landmark_loss") > bridged.max()
     # Worst with the last window: both landmarks, the gaps of six and of two in full, and what window 1 tells.
-    expected = 2 * 0.2 + 6 * 0.2 + 2 * 0.2 + 0.2 + LeakageFunction(laplacian_smoothing_matrix(2, 0.1))(0.2)
+    expected = 2 * 0.2 + 6 * 0.2 + 2 * 0.2 + 0.2 + LeakageFunction(matrix)(0.2)
     assert last(whole, "largest_landmark_loss") == pytest.approx(expected)
     assert "count in full" in next(r.adjacency for r in whole if r.name == "largest_landmark_loss")
 

@@ -185,8 +185,8 @@ def experiment_folder(folder: Path, **changes: Any) -> Path:
     return folder
 
 
-def trace_folder(folder: Path) -> Path:
-    """A run that releases the points of two people, a hundredth of a degree from the truth."""
+def trace_folder(folder: Path, n: int = 3) -> Path:
+    """A run that releases n points of each of two people, a hundredth of a degree from the truth."""
     spent = (
         account("landmark_budget", "budget_spent", None, 0.7, subject="a"),
         account("landmark_budget", "budget_left", 2, 0.1, subject="b"),
@@ -198,14 +198,15 @@ def trace_folder(folder: Path) -> Path:
         operator={"users": {"users": 2, "points_per_user": {"median": 3.0}}, "utility": {"mae": 900.0}},
     )
     (folder / "public" / "releases.parquet").unlink()
-    times = pl.Series([0, 1, 2, 0, 1, 2], dtype=pl.Datetime("ms", "UTC"))
-    truth = {"pseudonym": list("aaabbb"), "time": times, "latitude": [1.0, 2, 3, 4, 5, 6], "longitude": [0.0] * 6}
+    times = pl.Series([*range(n), *range(n)], dtype=pl.Datetime("ms", "UTC"))
+    latitudes = [float(i) for i in range(1, 2 * n + 1)]
+    truth = {"pseudonym": ["a"] * n + ["b"] * n, "time": times, "latitude": latitudes, "longitude": [0.0] * 2 * n}
     released = truth | {
-        "longitude": [0.01] * 6,
-        "epsilon": [0.1] * 6,
-        "rho": [0.005] * 6,
-        "landmark": [False, True, False] * 2,
-        "action": ["published"] * 5 + ["repeated"],
+        "longitude": [0.01] * 2 * n,
+        "epsilon": [0.1] * 2 * n,
+        "rho": [0.005] * 2 * n,
+        "landmark": [i == 1 for i in range(n)] * 2,
+        "action": ["published"] * (2 * n - 1) + ["repeated"],
     }
     pl.DataFrame(truth).write_parquet(folder / "operator" / "truth.parquet")
     pl.DataFrame(released).write_parquet(folder / "public" / "traces.parquet")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from penstock.evaluation.attacks.parameters import Game
 from penstock.evaluation.attacks.recovery import trajectory_recovery
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.plan import make_plan
-from penstock.pipeline.experiments import measures
 from penstock.pipeline.experiments.attack import attacked_run, positions_of, recovered
 from penstock.pipeline.experiments.measures import measure, recovery_figure
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import run_trial
+from penstock.pipeline.spaces.places import Places
 from tests.tools.experiment_cases import experiment_in, values
 
 HEAD = "name: e\nquestion: which\nbase: base.yaml\n"
@@ -163,13 +164,13 @@ def test_a_release_without_trajectories_is_refused_before_it_runs(load, change, 
         load(HEAD + RECOVERY, *plain, f"base.{change.replace('%s', str(tmp_path))}")
 
 
-def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(load, monkeypatch):
+def test_too_many_people_are_refused_and_a_space_without_places_has_no_distance(load):
     [trial, _] = load(HEAD + SETTINGS + RECOVERY).trials
     plan = make_plan(trial.config)
     actual = run_trial(trial.config, plan.people.memberships(24))
-    monkeypatch.setattr(measures, "positions_of", lambda space: None)
+    nowhere = replace(trial.config, space=Places(list_=tuple(map(str, range(9))), elsewhere=False))
     with pytest.raises(ParameterError, match="whose cells have a place"):
-        recovery_figure(actual, "distance")
+        recovery_figure(replace(actual, plan=make_plan(nowhere)), "distance")
     assert recovery_figure(actual, "gain") == actual.recovered.gain
     with pytest.raises(ParameterError, match="at most 10 people"):
         recovered(plan, np.zeros((24, 9)), range(1, 25), n=10)

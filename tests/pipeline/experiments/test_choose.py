@@ -21,7 +21,6 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments.choose import (
-    GAME,
     PURPOSES,
     Choice,
     ChoiceRequest,
@@ -177,18 +176,16 @@ def test_the_ranking_is_the_seeds_own_and_the_best_is_written_marked_as_looked_a
     assert json.loads((tmp_path / "choice-2.json").read_text())["asked"]["at_most"] == {"relative_mae": 99}
 
 
-def test_a_choice_that_was_broken_off_is_not_overwritten_by_another_question(configuration, tmp_path, monkeypatch):
+def test_a_choice_that_was_broken_off_is_not_overwritten_by_another_question(configuration, tmp_path):
     class Broken(Exception):
         pass
 
-    def broken(*_: object, **__: object) -> None:
+    def broken(*_: object) -> None:
         raise Broken
 
-    with monkeypatch.context() as patch:
-        patch.setattr("penstock.pipeline.experiments.choose.run_experiment", broken)
-        for epsilon in (20.0, 10.0, 20.0):
-            with pytest.raises(Broken):
-                choose(configuration, ChoiceRequest(epsilon=epsilon, n_seeds=1, n_grids=1), tmp_path)
+    for epsilon in (20.0, 10.0, 20.0):
+        with pytest.raises(Broken):
+            choose(configuration, ChoiceRequest(epsilon=epsilon, n_seeds=1, n_grids=1), tmp_path, begun=broken)
     asked = {
         name: json.loads((tmp_path / name).read_text())["asked"]["epsilon"] for name in sorted(os.listdir(tmp_path))
     }
@@ -301,20 +298,13 @@ CITY = [
 ]
 
 
-@pytest.fixture
-def small_game(monkeypatch):
-    for name, value in {"samples": 120, "targets": 3}.items():
-        monkeypatch.setitem(GAME, name, value)
-
-
-@pytest.mark.usefixtures("small_game")
 def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_before_it_is_tried(
     configuration, tmp_path, capsys
 ):
     few = ["choose", str(configuration), *CITY, "--protect", "window", "--delta", "0", "--out", str(tmp_path)]
     assert main([*few, "--epsilon", "8", "--advantage", "0.5"]) == DONE
     messages = capsys.readouterr()
-    assert re.search(r"attack on 3 people: about \d+\.\d minutes of one processor: \d+ trials", messages.err)
+    assert re.search(r"attack on 6 people: about \d+\.\d minutes of one processor: \d+ trials", messages.err)
     written = json.loads((tmp_path / "choice.json").read_text())
     refused = {one["variant"] for one in written["attacked"] if one["refused"]}
     assert (
@@ -335,7 +325,6 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     assert any(line.startswith("best      none: every candidate is refused") for line in message)
 
 
-@pytest.mark.usefixtures("small_game")
 def test_a_limit_on_the_advantage_takes_candidates_away_and_changes_nothing_else(configuration, tmp_path, capsys):
     few = [*CITY, "--protect", "window", "--delta", "0", "--epsilon", "8", "--for", "places"]
     answers = {}

@@ -16,7 +16,6 @@ from penstock.pipeline.config.run import loads
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.output import manifest
 from penstock.pipeline.output.utility_summary import SHARED
-from penstock.pipeline.windows.grid import WindowGrid
 from tests.tools.small_configuration import small_sections
 
 N_WINDOWS = 6
@@ -64,14 +63,11 @@ def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
         manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
 
 
-def test_a_window_without_an_active_sensor_has_no_row(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    awake = np.ones(plan.grid.n_cells, bool)
-    shared = WindowGrid.windows
-
-    def windows(self: WindowGrid, first: int, last: int) -> list:
-        return [replace(window, active=awake & (window.index != 3)) for window in shared(self, first, last)]
-
-    monkeypatch.setattr(WindowGrid, "windows", windows)
+def test_a_window_without_an_active_sensor_has_no_row(tmp_path: Path) -> None:
+    awake = [f"{window},{cell}" for window in (1, 2, 4, 5, 6) for cell in "abc"]
+    (tmp_path / "awake.csv").write_text("\n".join(["window,cell", *awake]) + "\n")
+    value = small_sections(tmp_path, n_windows=N_WINDOWS, sensors={"schedule": str(tmp_path / "awake.csv")})
+    plan = make_plan(loads(json.dumps(value)), tmp_path / "run")
     release(plan, 1, 2, 4, 5, 6)
     manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
     release(plan, 1, 2, 4, 6)

@@ -417,24 +417,25 @@ def test_a_deployment_shows_no_truth_and_asks_for_the_key(tmp_path):
     assert "unfit" not in Text(text).text.lower()
 
 
-def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipeline.reporting.data.MAX_COUNTS", 240)
-    text = page(run_folder(tmp_path, cells=tuple(f"cell {i}" for i in range(40))))
+@pytest.mark.parametrize(("n_windows", "n_cells", "n_shown"), [(2, 2_010, 2_000), (600, 1_700, 1_666)])
+def test_a_large_run_shows_its_busiest_cells_in_their_order(tmp_path, n_windows, n_cells, n_shown):
+    text = page(run_folder(tmp_path, n_windows, tuple(f"cell {i}" for i in range(n_cells))))
     # Later cells are busier here.
-    assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(30, 40)]
-    truth = unpack(data(text)["counts"]["truth"]).reshape(24, 10)
-    assert truth[0].tolist() == list(range(31, 41))
-    assert "10 busiest of 40 cells" in warnings_of(text)
+    assert data(text)["counts"]["cells"] == [f"cell {i}" for i in range(n_cells - n_shown, n_cells)]
+    truth = unpack(data(text)["counts"]["truth"]).reshape(n_windows, n_shown)
+    assert truth[0].tolist() == list(range(n_cells - n_shown + 1, n_cells + 1))
+    assert f"{n_shown:,} busiest of {n_cells:,} cells" in warnings_of(text)
 
 
-def test_a_long_run_shows_its_latest_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.pipeline.reporting.data.MAX_WINDOWS", 10)
-    text = page(run_folder(tmp_path, accounts=tuple(account("my_own", "loss", w, w) for w in range(1, 25))))
-    assert unpack(data(text)["counts"]["window"]).tolist() == list(range(15, 25))
-    assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == list(range(15, 25))
-    truth = unpack(data(text)["counts"]["truth"]).reshape(10, 4)
-    assert truth.tolist() == np.add.outer(np.arange(15, 25), np.arange(4)).tolist()
-    assert "latest 10 of 24 windows" in warnings_of(text)
+def test_a_long_run_shows_its_latest_windows(tmp_path):
+    accounts = tuple(account("my_own", "loss", w, w) for w in range(1, 20_011))
+    text = page(run_folder(tmp_path, 20_010, ("a", "b"), accounts))
+    shown = np.arange(11, 20_011)
+    assert unpack(data(text)["counts"]["window"]).tolist() == shown.tolist()
+    assert unpack(data(text)["accounts"][0]["lines"][0]["value"]).tolist() == shown.tolist()
+    truth = unpack(data(text)["counts"]["truth"]).reshape(-1, 2)
+    assert truth.tolist() == np.add.outer(shown, np.arange(2)).tolist()
+    assert "latest 20,000 of 20,010 windows" in warnings_of(text)
 
 
 def test_a_typical_page_is_small(tmp_path):
@@ -465,7 +466,7 @@ def test_before_the_first_release_there_is_a_page(tmp_path):
     assert "Nothing has been released yet" in Text(text).text
 
 
-def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
+def test_a_run_that_releases_traces_shows_them(tmp_path):
     text = page(trace_folder(tmp_path))
     words = Text(text).text
     assert (
@@ -479,9 +480,12 @@ def test_a_run_that_releases_traces_shows_them(tmp_path, monkeypatch):
     assert unpack(shown["size"]).tolist() == [3, 3]
     assert unpack(shown["truth"]).reshape(6, 2)[:, 1].tolist() == [1, 2, 3, 4, 5, 6]
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0] * 2
-    monkeypatch.setattr("penstock.pipeline.reporting.page.MAX_POINTS", 2)
-    thinned = data(page(tmp_path))["traces"]
-    assert unpack(thinned["truth"]).reshape(4, 2)[:, 1].tolist() == [1, 3, 4, 6]
+
+
+def test_long_traces_are_shown_by_points_evenly_apart(tmp_path):
+    thinned = data(page(trace_folder(tmp_path, 2_999)))["traces"]
+    shown = unpack(thinned["truth"]).reshape(2, 1_500, 2)[..., 1]
+    assert shown.tolist() == [list(range(1, 3_000, 2)), list(range(3_000, 5_999, 2))]
 
 
 def test_an_experiment_has_a_page_too(tmp_path, capsys):

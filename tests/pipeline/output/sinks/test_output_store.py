@@ -34,7 +34,14 @@ class Store(MemoryFileSystem):
     #: Every write, in order.
     writes: ClassVar[list[str]] = []
     #: End of a name that cannot be written, and of one that another process writes first.
-    refused, taken = "nothing", "nothing"
+    refused: ClassVar[str] = "nothing"
+    taken: ClassVar[str] = "nothing"
+    #: Options that the last one was made with.
+    options: ClassVar[tuple[str, str]] = ("", "")
+
+    def __init__(self, *arguments: Any, secret: str = "", endpoint_url: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        Store.options = secret, endpoint_url
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
         assert mode == "create"
@@ -54,8 +61,7 @@ class Store(MemoryFileSystem):
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     monkeypatch.setitem(file_systems.LIBRARIES, "memory", "fsspec")
-    monkeypatch.setattr(Store, "refused", "nothing")
-    monkeypatch.setattr(Store, "taken", "nothing")
+    Store.refused, Store.taken, Store.options = "nothing", "nothing", ("", "")
     Store.store.clear()
     Store.writes.clear()
     fsspec.register_implementation("memory", Store, clobber=True)
@@ -109,12 +115,12 @@ def test_nothing_is_written_twice_by_a_run_that_is_repeated(tmp_path, memory):
     assert len(Store.writes) == n_writes
 
 
-def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory, monkeypatch):
+def test_a_publication_that_was_cut_short_goes_on(tmp_path, memory):
     config = configured(tmp_path / "run")
-    monkeypatch.setattr(Store, "refused", "manifest.json")
+    Store.refused = "manifest.json"
     with pytest.raises(DataError, match=r"run/manifest\.json: cannot be published .*the store is gone"):
         run(config)
-    monkeypatch.setattr(Store, "refused", "nothing")
+    Store.refused = "nothing"
     assert run(config, resume=True).exit_code == 0
     assert names(memory) == FINITE
 
@@ -145,8 +151,8 @@ def test_other_content_is_never_replaced(tmp_path, memory):
     assert content(memory)["releases/000000000003.parquet"] == b"other"
 
 
-def test_what_another_process_has_just_written_is_compared_and_never_replaced(memory, monkeypatch):
-    monkeypatch.setattr(Store, "taken", "a.json")
+def test_what_another_process_has_just_written_is_compared_and_never_replaced(memory):
+    Store.taken = "a.json"
     objects = Objects(StoreOutput(path="memory://bucket/run"))
     assert not objects.put("a.json", b"mine")
     assert objects.put("b.json", b"other")
@@ -185,22 +191,17 @@ def test_a_folder_of_another_run_is_refused_before_anything_is_charged(tmp_path,
     assert not charges_in(tmp_path / "other")
 
 
-def with_options(self: Store, secret: str = "", endpoint_url: str = "", **options: Any) -> None:
-    assert (secret, endpoint_url) == ("hunter2", "mars-1")
-    MemoryFileSystem.__init__(self, **options)
-
-
 def test_a_deployment_publishes_nothing_of_the_operator(tmp_path, memory, monkeypatch):
     new_key_file(tmp_path / "noise.key")
     extra = {"mode": "deployment", "output.ledger_source": "events", "noise_key": str(tmp_path / "noise.key")}
     monkeypatch.setenv("STORE_SECRET", "hunter2")
-    monkeypatch.setattr(Store, "__init__", with_options)
     config = configured(
         tmp_path / "run",
         **extra,
         **{"output.store.options": '{"secret": "env:STORE_SECRET", "endpoint_url": "mars-1"}'},
     )
     run(config)
+    assert Store.options == ("hunter2", "mars-1")
     assert names(memory) == FINITE | {"report.html"}
     public = {path.name for path in (tmp_path / "run" / "public").iterdir()}
     assert names(memory) - {"run.json"} <= public
