@@ -18,12 +18,6 @@ from penstock.mechanisms.core.plugin import ParameterError
 GAME = {"group_size": 12, "observation": 12, "inference": 12, "n_samples": 200, "seed": 4}
 
 
-@pytest.fixture(autouse=True)
-def fewer_shadows(monkeypatch):
-    made = zero_knowledge.shadows
-    monkeypatch.setattr(zero_knowledge, "shadows", lambda *a: made(*a, n_pairs=60, n_traces=200))
-
-
 @pytest.fixture(scope="module")
 def binary():
     """Thirty people; the first one is in the last cell, where hardly anybody else ever is."""

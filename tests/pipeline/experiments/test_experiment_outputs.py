@@ -11,12 +11,10 @@ import polars as pl
 import pytest
 import yaml
 
-from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.config.run import load
 from penstock.pipeline.experiments import runner
 from penstock.pipeline.experiments.config import Expectation
-from penstock.pipeline.experiments.measures import trial_record
 from penstock.pipeline.experiments.results import interval, limits_of, per_seed
 from penstock.pipeline.experiments.runner import run_experiment
 from tests.tools.experiment_cases import BASE, GRID, experiment_in, values
@@ -126,13 +124,15 @@ def test_limits_that_nothing_keeps_give_no_advice(experiment, tmp_path: Path):
 
 
 def test_a_setting_with_a_failed_seed_is_not_up_for_choice(experiment, tmp_path: Path, monkeypatch):
-    def unlucky(config, *arguments):
-        if config.seed == 2 and config.mechanism[0].epsilon == 9 and not config.mechanism[0].adaptive:
-            raise DataError("no such luck")
-        return trial_record(config, *arguments)
-
-    monkeypatch.setattr(runner, "trial_record", unlucky)
-    text = GRID.replace("[mae", "[epsilon_stated, mae") + CHOOSE
+    (tmp_path / "unlucky.py").write_text(
+        "def luck(trial):\n"
+        "    step = trial.plan.config.mechanism[0]\n"
+        "    if trial.seed == 2 and step.epsilon == 9 and not step.adaptive:\n"
+        "        raise ValueError('no such luck')\n"
+        "    return 1.0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    text = GRID.replace("[mae", "[unlucky:luck, epsilon_stated, mae") + CHOOSE
     outcome = run_experiment(experiment(text), tmp_path / "out", n_jobs=1)
     assert len(outcome.manifest["failed"]) == 1
     table = pl.read_csv(outcome.folder / "frontier.csv")
@@ -203,14 +203,9 @@ def test_the_command_line(experiment, tmp_path: Path, capsys):
     assert yaml.safe_load((tmp_path / "out" / "experiment.json").read_text())["name"] == "e"
 
 
-def _broken(*arguments):
-    raise DataError("no data")
-
-
-def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path, monkeypatch):
-    made = experiment(GRID)
-    monkeypatch.setattr(runner, "trial_record", _broken)
-    outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
+def test_an_experiment_of_which_nothing_came_out_is_saved_too(experiment, tmp_path: Path):
+    too_little = GRID + "set: {accountants: [{type: landmark_budget, budget: 0.5}]}\n"
+    outcome = run_experiment(experiment(too_little), tmp_path / "out", n_jobs=1)
     assert (outcome.exit_code, len(outcome.manifest["failed"])) == (1, 8)
 
 

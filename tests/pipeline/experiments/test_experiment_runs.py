@@ -17,7 +17,6 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
-from penstock.pipeline.counting.presence import People
 from penstock.pipeline.experiments.measures import measure, trial_record
 from penstock.pipeline.experiments.pieces import DIED, run_tasks
 from penstock.pipeline.experiments.runner import run_experiment
@@ -177,18 +176,18 @@ def test_a_failed_cell_is_listed_and_the_others_go_on(experiment, tmp_path: Path
     assert json.loads((outcome.folder / "experiment.json").read_text())["failed"] == failed
 
 
-def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_path: Path, monkeypatch):
-    def broken(people, n_windows, memberships=People.memberships):
-        if people.source.n_users == 61:
-            raise DataError("no such luck")
-        return memberships(people, n_windows)
-
-    monkeypatch.setattr(People, "memberships", broken)
-    text = GRID.replace("[1, 9]", "[1]") + "set: {source.n_users: 60}\n"
-    made = experiment(text.replace("variants:\n", "variants:\n  other: {source.n_users: 61}\n"))
+def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_path: Path):
+    path = tmp_path / "events.parquet"
+    event = {"user": ["a"], "time": ["2024-01-01T00:00:00Z"], "latitude": [37.75], "longitude": [-122.4]}
+    pl.DataFrame(event).write_parquet(path)
+    times = "from: 2024-01-01T00:00:00Z, until: 2024-01-02T00:00:00Z"
+    broken = f"  other: {{source: {{type: parquet, path: {path}, {times}}}}}\n"
+    made = experiment(GRID.replace("[1, 9]", "[1]").replace("variants:\n", f"variants:\n{broken}"))
+    path.write_bytes(b"PAR1, and no more")
     outcome = run_experiment(made, tmp_path / "out", n_jobs=1)
     failed = outcome.manifest["failed"]
-    assert {(one["values"]["variant"], one["problem"]) for one in failed} == {("other", "reading: no such luck")}
+    assert {one["values"]["variant"] for one in failed} == {"other"}
+    assert all(one["problem"].startswith(f"reading: {path}: ") for one in failed)
     assert len(failed) == 2
     assert "other" not in values(outcome.folder)["variant"]
 

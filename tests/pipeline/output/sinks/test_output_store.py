@@ -159,21 +159,31 @@ def test_what_another_process_has_just_written_is_compared_and_never_replaced(me
     assert content(memory) == {"a.json": b"other", "b.json": b"other"}
 
 
-def test_a_file_of_hdfs_is_renamed_when_it_is_whole(monkeypatch):
-    class Hdfs(MemoryFileSystem):
-        store: ClassVar[dict[str, Any]] = {}
-        written: ClassVar[list[str]] = []
+class Hdfs(MemoryFileSystem):
+    """HDFS in memory, which records what is written."""
 
-        @classmethod
-        def _strip_protocol(cls, path: str) -> str:
-            return "/" + path.removeprefix("hdfs:").strip("/")
+    store: ClassVar[dict[str, Any]] = {}
+    written: ClassVar[list[str]] = []
 
-        def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-            self.written.append(path)
-            super().pipe_file(path, value, mode, **options)
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return "/" + path.removeprefix("hdfs:").strip("/")
 
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        self.written.append(path)
+        super().pipe_file(path, value, mode, **options)
+
+
+@pytest.fixture
+def hdfs() -> Iterator[None]:
+    fsspec.register_implementation("hdfs", Hdfs, clobber=True)
+    yield
+    fsspec.register_implementation("hdfs", "fsspec.implementations.arrow.HadoopFileSystem", clobber=True)
+
+
+@pytest.mark.usefixtures("hdfs")
+def test_a_file_of_hdfs_is_renamed_when_it_is_whole():
     objects = Objects(StoreOutput(path="hdfs://city/run"))
-    monkeypatch.setitem(vars(objects), "system", Hdfs())
     assert objects.put("a.json", b"mine")
     assert not objects.put("a.json", b"other")
     assert content(Hdfs.store) == {"/city/run/a.json": b"mine"}
