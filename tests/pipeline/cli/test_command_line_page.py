@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
 
 from penstock.pipeline.cli.main import COMMANDS, main
-from tests.tools.checkout import ROOT
+from tests.tools.checkout import script
 
 LONG, ACTION = r"(?<![\w-])--[a-z][a-z-]+", r"^    ([a-z]+)(?: {2,}|$)"
 
 
-def website():
-    spec = importlib.util.spec_from_file_location("website", ROOT / "docs" / "website.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-CHAPTERS = dict(re.findall(r"^##+ penstock ([\w ]+)\n\n```text\n(.*?)```$", website().command_line(), re.M | re.S))
+PAGE = script("docs/website.py").command_line()
+CHAPTERS = dict(re.findall(r"^##+ penstock ([\w ]+)\n\n```text\n(.*?)```$", PAGE, re.M | re.S))
 
 
 def help_of(words, capsys):
