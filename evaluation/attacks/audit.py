@@ -307,6 +307,7 @@ def plant(run: AuditedRun, counts: NDArray[np.int64], random: np.random.Generato
     facts, reader, promised = run.facts, run.chain.reader, run.chain.guarantee
     n_windows, n_cells = counts.shape
     n_own = facts.per_window(n_cells)
+    facts.of_unit(promised.unit, n_cells, n_windows)  # refuses a bound that would not leave the people there
     mixed = Interpretation.of(reader).measured(replace(facts, n_windows=n_windows))
     # Charges of single windows add up to that of a unit; a block or period is charged at once. Where noise of several
     # windows is linked, so are their losses in ρ, and the sum of charges is only a bound.
@@ -371,10 +372,9 @@ def _stretches(run: AuditedRun, is_single: bool, n_own: int) -> Iterator[NDArray
     if not is_single and unit == PERIOD:
         # As many windows as the bound on a period leaves one person; others are in the windows that are left.
         period = np.array([window.period for window in run.windows])
-        maximum = run.facts.max_per_period
         for number in np.unique(period):
             inside = np.flatnonzero(period == number)
-            n_each = len(inside) if maximum is None else max(1, min(len(inside), maximum // n_own))
+            n_each = max(1, int(run.facts.of_unit(PERIOD, n_own, len(inside)).l1) // n_own)
             yield from (inside[first : first + n_each] for first in range(0, len(inside) - n_each + 1, n_each))
         return
     length = 1 if is_single else n_windows if unit == RUN else unit.length

@@ -26,6 +26,7 @@ from penstock.mechanisms.core.events import Additive, Block, Event
 from penstock.mechanisms.core.plugin import ParameterError, parameters_of
 from penstock.mechanisms.core.run import step_through
 from penstock.mechanisms.core.state import State, decode_state, encode_state
+from penstock.mechanisms.core.unit import PERIOD
 from penstock.mechanisms.discrete_laplace import DiscreteLaplace
 from penstock.testing import runs
 from penstock.testing.noise import noise_matches
@@ -175,7 +176,8 @@ def _periods_are_covered(facts: Facts, releases: list[Release]) -> None:
             if block.first <= release.window <= block.last and release.repeats is None:
                 scales = np.broadcast_to(np.asarray(release.scale, float), facts.n_cells)
                 rates.append(np.sort(1 / scales)[::-1][: facts.max_cells])
-        most_expensive = np.sort(np.concatenate(rates))[::-1][: facts.max_per_period]
+        most = facts.of_unit(PERIOD, facts.n_cells, block.last - block.first + 1).l1
+        most_expensive = np.sort(np.concatenate(rates))[::-1][: int(most)]
         is_gaussian = isinstance(block.inner, Additive) and block.inner.is_gaussian
         minimum = (most_expensive**2).sum() / 2 if is_gaussian else most_expensive.sum()
         paid = concentrated_rho((block,)) if is_gaussian else pure_epsilon((block,))

@@ -19,13 +19,12 @@ from penstock.evaluation.attacks.audit import (
     audit_releases,
     plant,
 )
-from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Mechanism, Postprocess, Window
+from penstock.mechanisms.core.contract import MECHANISMS, EventStep, Postprocess, Window
 from penstock.mechanisms.core.geometry import moved, offsets_between
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.mechanisms.core.run import Traces
 from penstock.mechanisms.core.state import State
-from penstock.mechanisms.core.unit import PERIOD
 from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.trial import counts_of
@@ -114,11 +113,6 @@ def _auditable(config: RunConfig) -> RunConfig:
         raise ParameterError("mechanism", "noise that is planned from a goal", "noise with a guarantee in ε or ρ")
     if any(isinstance(step, EventStep) for step in steps):
         raise ParameterError("mechanism", "steps on events", "without them: people are planted in what is counted")
-    if config.bounding.max_per_period is not None and not any(
-        isinstance(step, Mechanism) and step.unit == PERIOD for step in steps
-    ):
-        expected = "left out: people are planted in counts, whom this bound would not have left there"
-        raise ParameterError("bounding.max_per_period", config.bounding.max_per_period, expected)
     kept = tuple(step for number, step in enumerate(steps) if number == 0 or not isinstance(step, Postprocess))
     if not any(step.guarantee.exists for step in kept):
         raise ParameterError("mechanism", MECHANISMS.name_of(type(kept[0])), "one with a guarantee, to be held against")

@@ -298,7 +298,7 @@ def _text(
         "bounding": {
             "max_cells": (facts.max_cells, looked + "cells of one window that 95 % of people stay within"),
             "max_per_period": (
-                facts.max_per_period,
+                facts.memberships,
                 f"{looked}cells, window by window, of a period of {facts.period}; what is more is not counted",
             ),
         },

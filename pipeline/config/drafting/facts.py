@@ -45,7 +45,7 @@ class DraftFacts:
     window: int
     space: Space
     max_cells: int
-    max_per_period: int
+    memberships: int  # of one person in a budget period, at most
     epsilon: float
     typical: float
     inside: float  # share of the events that are in the space, and not elsewhere
@@ -103,8 +103,8 @@ class DraftFacts:
     @property
     def noise(self) -> float:
         """The mean absolute value of the Laplace or Gaussian noise, whichever is smaller."""
-        gaussian = math.sqrt(self.max_per_period / (math.pi * rho_of(self.epsilon, DELTA)))
-        return min(self.max_per_period / self.epsilon, gaussian)
+        gaussian = math.sqrt(self.memberships / (math.pi * rho_of(self.epsilon, DELTA)))
+        return min(self.memberships / self.epsilon, gaussian)
 
     @property
     def period(self) -> str:
