@@ -77,8 +77,8 @@ class CodeTable:
         self._key, self._limit, self._hash = digest_key, limit, hashes
         self._seeds = [secrets.randbits(63) for _ in range(2)]
         self._n_ids = 0
-        self._hashes, self._identities = np.empty((2, 0), np.uint64), np.empty((0, 2), np.int64)  # by code
-        self._grow(1 << 12)
+        self._table = np.zeros(1 << 12, np.int32)  # one more than the code of the id in each slot; 0: none
+        self._hashes, self._identities = np.empty((2, 1), np.uint64), np.empty((1, 2), np.int64)  # by code
 
     def __len__(self) -> int:
         return self._n_ids
@@ -91,11 +91,9 @@ class CodeTable:
     def codes(self, users: pl.Series) -> Integers:
         """Return each row's code, shape (n_rows,)."""
         hashes = [self._hash(users, seed).to_numpy() for seed in self._seeds]
-        codes = self._lookup(hashes)
-        while len(new := np.flatnonzero(codes < 0)):
-            first = new[np.sort(np.unique(hashes[1][new], return_index=True)[1])]
-            self._add([column[first] for column in hashes], users.gather(first))
-            codes[new] = self._lookup([column[new] for column in hashes])
+        codes, slot = self._lookup(hashes)
+        if len(new := np.flatnonzero(codes < 0)):
+            codes[new] = self._add([column[new] for column in hashes], slot[new], users.gather(new))
         if self._key is not None and not np.array_equal(self._hashes[0].take(codes), hashes[0]):
             raise DataError("two user ids were not told apart by random hashes, which is rare: run once more")
         return codes
@@ -104,56 +102,71 @@ class CodeTable:
         """Return the identities for user codes, shape (n, 2)."""
         return self._identities[: len(self)][codes]
 
-    def _grow(self, n_slots: int) -> None:
-        """Grow the table so that at most half of its slots are in use, and make room for as many ids."""
-        # Of the id in each slot the second hash and one more than its code, which one look into memory brings; 0: none.
-        self._table = np.zeros((n_slots, 2), np.uint64)
-        # Arrays of their own: groups may be counted in other threads that ask for identities.
-        hashes, identities = np.empty((2, n_slots // 2), np.uint64), np.empty((n_slots // 2, 2), np.int64)
-        hashes[:, : len(self)] = self._hashes[:, : len(self)]
-        identities[: len(self)] = self._identities[: len(self)]
-        self._hashes, self._identities = hashes, identities
-
-    def _lookup(self, hashes: list[NDArray[np.uint64]]) -> Integers:
-        """Return the code for each pair of hashes, or -1 if the pair is not in the table."""
+    def _lookup(self, hashes: list[NDArray[np.uint64]]) -> tuple[Integers, Integers]:
+        """Return the code for each pair of hashes, -1 if it is not in the table, and where the search for it ended."""
         slot, mark = self._slots(hashes[0]), hashes[1]
-        held = self._table.take(slot, axis=0)
-        codes = held[:, 1].view(np.int64) - 1
-        others = np.flatnonzero(held[:, 0] != mark)
-        while len(others := others[codes[others] >= 0]):
+        codes = self._table.take(slot) - np.int64(1)
+        others = np.flatnonzero((self._hashes[1].take(codes, mode="clip") != mark) & (codes >= 0))
+        while len(others):
             slot[others] = at = self._slots(slot[others] + 1)
-            held = self._table.take(at, axis=0)
-            codes[others] = held[:, 1].view(np.int64) - 1
-            others = others[held[:, 0] != mark[others]]
-        return codes
+            codes[others] = held = self._table.take(at) - np.int64(1)
+            others = others[(self._hashes[1].take(held, mode="clip") != mark[others]) & (held >= 0)]
+        return codes, slot
 
     def _slots(self, numbers: NDArray[Any]) -> Integers:
         return numbers.view(np.int64) & (len(self._table) - 1)
 
-    def _add(self, hashes: list[NDArray[np.uint64]], users: pl.Series) -> None:
-        """Add ids that are not in the table yet."""
-        n_ids = len(self) + len(users)
-        codes = np.arange(len(self), n_ids)
-        if is_full := 2 * n_ids > len(self._table):
-            self._grow(1 << (3 * n_ids).bit_length())
-        self._hashes[:, len(self) : n_ids] = hashes
+    def _add(self, hashes: list[NDArray[np.uint64]], slot: Integers, users: pl.Series) -> Integers:
+        """Add the ids of rows, which are not in the table yet, by their first rows. Return the code of each row.
+
+        ``slot``: where the search for each ended.
+        """
+        n_before, rows = len(self), np.arange(len(users))
+        if 2 * (n_before + len(rows)) > len(self._table):  # at most half of the slots are in use
+            self._table = np.zeros(1 << (3 * (n_before + len(rows))).bit_length(), np.int32)
+            self._put(self._slots(self._hashes[0, :n_before]), self._hashes[1, :n_before], 0)
+            slot = self._slots(hashes[0])
+        chosen = self._put(slot, hashes[1], n_before)
+        first = np.full(len(rows), len(rows))
+        np.minimum.at(first, chosen, rows)
+        first = first[chosen]
+        is_first = first == rows
+        codes: Integers = (n_before - 1 + np.cumsum(is_first))[first]
+        self._table[slot] = codes + 1
+        self._keep([column[is_first] for column in hashes], users.filter(pl.Series(is_first)))
+        return codes
+
+    def _put(self, slot: Integers, mark: NDArray[np.uint64], first: int) -> Integers:
+        """Put rows into the table, numbered from ``first``, each into the first slot from its ``slot`` that is free.
+
+        Return for each row which one of its id was put. ``slot`` becomes that row's slot.
+        """
+        others = np.arange(len(slot))
+        while len(others):
+            at = slot[others]
+            free = self._table[at] == 0
+            self._table[at[free]] = first + 1 + others[free]  # of several that want one, one has it
+            held = self._table[at] - np.int64(first + 1)
+            others = others[(mark.take(held, mode="clip") != mark[others]) | (held < 0)]
+            slot[others] = self._slots(slot[others] + 1)
+        return self._table[slot] - np.int64(first + 1)
+
+    def _keep(self, hashes: list[NDArray[np.uint64]], users: pl.Series) -> None:
+        """Keep the hashes and identities of ids under the next codes."""
+        n_before, n_ids = len(self), len(self) + len(users)
+        if n_ids > len(self._identities):
+            # Arrays of their own: groups may be counted in other threads that ask for identities.
+            larger = np.empty((2, 2 * n_ids), np.uint64), np.empty((2 * n_ids, 2), np.int64)
+            larger[0][:, :n_before], larger[1][:n_before] = self._hashes[:, :n_before], self._identities[:n_before]
+            self._hashes, self._identities = larger
+        self._hashes[:, n_before:n_ids] = hashes
         if users.dtype == pl.String:
-            self._identities[len(self) : n_ids] = _digests_of_text(*_bytes_of(users.to_arrow()), self._key)
+            self._identities[n_before:n_ids] = _digests_of_text(*_bytes_of(users.to_arrow()), self._key)
         elif self._key is not None:
-            self._identities[len(self) : n_ids] = _digests_of_numbers(users.to_numpy(), self._key)
+            self._identities[n_before:n_ids] = _digests_of_numbers(users.to_numpy(), self._key)
         else:
-            self._identities[len(self) : n_ids] = widened(users.to_numpy()[:, None], 2)
+            self._identities[n_before:n_ids] = widened(users.to_numpy()[:, None], 2)
         self._n_ids = n_ids
-        if is_full:
-            codes = np.arange(n_ids)
-        slot = self._slots(self._hashes[0, codes])
-        marks, taken = self._table.T
-        while len(codes):
-            is_free = taken[slot] == 0
-            taken[slot[is_free]] = codes[is_free] + 1  # of several that want one the last has it
-            others = taken[slot] != codes + 1
-            marks[slot[~others]] = self._hashes[1, codes[~others]]
-            codes, slot = codes[others], self._slots(slot[others] + 1)
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
@@ -205,12 +218,13 @@ def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
 def _digests_of_text(begins: Integers, data: NDArray[np.uint8], key: bytes | None) -> Integers:
     """Return the digest of each string's bytes."""
     begin, length = begins[:-1], np.diff(begins)
-    eight = np.lib.stride_tricks.sliding_window_view(np.concatenate([data, np.zeros(8, np.uint8)]), 8)
+    # The eight bytes from each on.
+    eight = np.ndarray(len(data) + 1, "<u8", np.concatenate([data, np.zeros(8, np.uint8)]), strides=(1,))
     table = np.empty((len(length), 2), np.int64)
     n_words = length // 8
-    for n in np.unique(n_words[length <= _LONG]).tolist():
+    for n in np.flatnonzero(np.bincount(n_words[length <= _LONG])).tolist():
         rows = np.flatnonzero(n_words == n)
-        words = [eight[begin[rows] + 8 * i].view("<u8")[:, 0] for i in range(n + 1)]
+        words = [eight[begin[rows] + 8 * i] for i in range(n + 1)]
         # Of the last eight bytes those that belong to the text, and its length in the highest.
         mask = (np.uint64(1) << (8 * (length[rows] % 8)).astype(np.uint64)) - np.uint64(1)
         last = words.pop() & mask | (length[rows] << 56).view(np.uint64)
