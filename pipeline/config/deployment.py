@@ -14,6 +14,7 @@ from penstock.pipeline.config.rules import Accountants, Finding, Findings, Rule,
 from penstock.pipeline.config.sections import Output
 from penstock.pipeline.releasing.ledger import is_paid_for
 from penstock.pipeline.sources.base import LiveSource, Source
+from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.landmarks import Landmarks
 
@@ -88,7 +89,9 @@ def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: b
 def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findings:
     """Require that rows belong to people and that a row's lateness depends only on its own arrival."""
     if not source.has_people:
-        yield Finding(("source", "type"), "", "a source whose rows belong to people, in a deployment")
+        at = ("source", "columns", "user") if isinstance(source, MappedColumns) else ("source", "type")
+        expected = "a column that says who it is, in a deployment: of rows without one, nobody can be promised anything"
+        yield Finding(at, "", expected)
     flaw = source.lateness_flaw if isinstance(source, LiveSource) else None
     if flaw is not None and not allow_no_guarantee:
         key, expected = flaw

@@ -14,7 +14,7 @@ from penstock.mechanisms.core.plugin import DataError, parameter
 from penstock.pipeline.sources.base import EventBlock, RowOrder, Span
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.inputs import PathSource, open_inputs
-from penstock.pipeline.sources.reading.payload import column_of
+from penstock.pipeline.sources.reading.payload import column_of, value_at
 from penstock.pipeline.sources.reading.text import (
     MAX_RAW_CHARACTERS,
     as_numbers,
@@ -62,7 +62,9 @@ class Json(MappedColumns, PathSource):
             columns, row = dict[str, str](), 0
             for objects in self.objects(file, stream):
                 if not columns:
-                    stated = (name for name in self.columns.values() if any(_at(name, x) is not None for x in objects))
+                    stated = (
+                        name for name in self.columns.values() if any(value_at(name, x) is not None for x in objects)
+                    )
                     columns = self.find_columns([*dict.fromkeys((*names_in(objects[:_FIRST]), *stated))], file)
                 yield from self._blocks(objects, columns, file, row, order)
                 row += len(objects)
@@ -152,23 +154,13 @@ def text_at(name: str, objects: Iterable[Any]) -> pl.Series:
     >>> text_at("user", [{"user": 7}, {"user": 7.0}, {"user": 7.5}]).to_list()
     ['7', '7', '7.5']
     """
-    values = (_at(name, each) for each in objects)
+    values = (value_at(name, each) for each in objects)
     return column_of("place", pl.String, [_exact(value) if type(value) is float else value for value in values])
 
 
 def _exact(value: float) -> int | str:
     """Return the integer that a float represents, or the float's text if the integer would be ambiguous."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else repr(value)
-
-
-def _at(name: str, value: Any) -> Any:
-    """Return the value at a path within another value, or None if the path does not exist."""
-    for step in name.split("."):
-        try:
-            value = value[int(step)] if isinstance(value, list) else value.get(step)
-        except (AttributeError, IndexError, ValueError):  # a plain value, a shorter list, no number
-            return None
-    return value
 
 
 def _parsed(line: bytes) -> Any:

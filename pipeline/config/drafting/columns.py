@@ -444,6 +444,7 @@ def _position(frame: pl.DataFrame, left: list[str], names: dict[str, str], check
             f"--latitude {latitude} reads them as {a:.4g}° north, {b:.4g}° east; --latitude {longitude} as {b:.4g}° "
             f"north, {a:.4g}° east"
         )
+        checks.pop("longitude", None)
         return
     if (not fits(latitude, 90) and fits(longitude, 90)) or (not north and not east and beyond == [latitude]):
         latitude, longitude = longitude, latitude
@@ -481,7 +482,7 @@ def _user(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: d
     names["user"] = ""
     checks["user"] = (
         "no column says who it is, so each row is taken for a person of its own: one who is in ten rows counts ten "
-        "times, and what is protected is a row, not a person (--user says the column)"
+        "times, and what is protected is a row, not a person, which a deployment refuses (--user says the column)"
     )
 
 

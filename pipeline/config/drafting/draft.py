@@ -123,7 +123,7 @@ def draft(
     used = (f"{part} from {name}" if name else f"no {part}" for part, name in columns.names.items())
     notes = [
         f"columns: {', '.join(used)}",
-        f"times: {columns.time_format}, {format_time(facts.begin)} to {format_time(facts.end)}",
+        f"times: {columns.time_format}" + f", {format_time(facts.begin)} to {format_time(facts.end)}" * facts.is_known,
         *(f"{part} from {columns.names[part] or 'no column'}: {why}" for part, why in columns.checks.items()),
         *table.notes,
     ]
@@ -136,7 +136,7 @@ def draft(
         notes.append(f"{unread}: from, until, space and bounds are {FIXME}, and have to be written before a run")
     one = "person" if source.has_people else "trip"
     if source.has_people and "user" in columns.checks:
-        one = columns.names["user"]
+        one = f"person (if {columns.names['user']} says who it is)"
     return Draft(_text(path, source, columns, time_zone, facts, notes[2:], one), notes, facts.is_known, one)
 
 

@@ -36,6 +36,9 @@ class MessageSettings(MappedColumns, LiveSource):
             raise ParameterError("columns.arrival", self.columns["arrival"], expected)
         if self.columns.get("date"):
             raise ParameterError("columns.date", self.columns["date"], "left out: a message holds its whole time")
+        if self.columns.get("point"):
+            expected = "left out: a message holds latitude and longitude, such as geometry.coordinates.1 and .0"
+            raise ParameterError("columns.point", self.columns["point"], expected)
         if not self.has_people:
             raise ParameterError("columns.user", "", "the name of a field: a message says whom it is about")
         if (self.format == "avro") != (self.schema is not None):
@@ -90,7 +93,10 @@ def events_of(
     is_ahead = pl.Series(rows.frame["time"].fill_null(0).to_numpy() - source.ahead > arrival)
     events = rows.frame.with_columns(
         pl.Series("arrival", arrival),
-        pl.when(is_ahead).then(pl.lit("time is later than its message was sent")).alias("problem"),
+        pl.when(is_ahead)
+        .then(pl.lit("time is later than its message was sent"))
+        .otherwise(rows.time_problems)
+        .alias("problem"),
     )
     sound, _, unsound = split_valid(events)
     rejects = [Reject(*place(i), reason, raw_text(values[i] or b"")) for i, reason in rows.problems.items()]

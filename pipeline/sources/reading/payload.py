@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -26,6 +27,7 @@ _FLAT = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 #: Time formats by what Avro calls the type of a field.
 _LOGICAL = {"timestamp-millis": "unix_ms", "timestamp-micros": "unix_us", "timestamp-nanos": "unix_ns"}
 _NUMBERS, _TEXT = {"int", "long", "float", "double"}, {"string", "enum"}
+_WRITTEN_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?\s*")
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
@@ -59,8 +61,9 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
 
 def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     """Return the time format implied by a field's logical type, falling back to the declared format where possible."""
-    named = _members(schema).get(name, [])
-    types = {one["logicalType"] for one in named if "logicalType" in one}
+    members = _members(schema)
+    named = members.get(name, [])
+    types = {one["logicalType"] for one in named if "logicalType" in one and one.get("type") not in _TEXT}
     if others := sorted(types - _LOGICAL.keys() - {"uuid", "decimal"}):
         expected = f"of a field that holds instants ({', '.join(_LOGICAL)}, text or plain numbers), not {others[0]}"
         raise ParameterError("columns.time", name, expected)
@@ -70,13 +73,13 @@ def avro_times(schema: str, name: str, stated: TimeFormat) -> TimeFormat:
     if logical and stated.format in ("iso", *logical):
         return replace(stated, format=logical.pop())
     kinds = {one.get("type") for one in named}
-    if logical or (kinds and kinds.isdisjoint(_NUMBERS if stated.is_number else _TEXT)):
+    if logical or (name in members and kinds.isdisjoint(_NUMBERS if stated.is_number else _TEXT)):
         expected = "unix_s, unix_ms, unix_us or unix_ns: the schema's times are numbers"
         if logical:
             expected = f"{logical.pop()}, as the schema says"
         elif not kinds & (_NUMBERS | _TEXT):
             raise ParameterError(
-                "columns.time", name, f"of a field of text or numbers, not {' or '.join(map(str, kinds))}"
+                "columns.time", name, f"of a field of text or numbers, not {' or '.join(map(str, kinds)) or 'null'}"
             )
         elif stated.is_number:
             expected = "iso or a strptime format: the schema's times are text"
@@ -135,7 +138,8 @@ class MessageRows:
 
     frame: pl.DataFrame  # columns of an `EventBlock`; null where a value is wrong
     message: NDArray[np.int64]  # shape (n_rows,): number of the message that each row is from
-    problems: dict[int, str] = field(default_factory=dict)  # what is wrong with messages that hold no rows, by number
+    problems: dict[int, str]  # what is wrong with messages that hold no rows, by number
+    time_problems: pl.Series  # why each row's time cannot be read; null where it can
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,20 @@ def parser_of(format: str, schema: str | None, header: bool) -> Parser:
     return without_id if header else parse
 
 
+def value_at(name: str, value: Any) -> Any:
+    """Return the value at a path within another value, or None if the path does not exist.
+
+    >>> value_at("payload.point.0", {"payload": {"point": [8.5, 47.4]}})
+    8.5
+    """
+    for step in name.split("."):
+        try:
+            value = value[int(step)] if isinstance(value, list) else value.get(step)
+        except (AttributeError, IndexError, ValueError):  # a plain value, a shorter list, no number
+            return None
+    return value
+
+
 def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser) -> MessageRows:
     """Parse messages into rows, in order. The reason why a message could not be read is recorded in ``problems``.
 
@@ -192,6 +210,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
     (1, {1: 'not valid JSON'})
     """
     names = tuple(layout.columns.values())
+    paths = [i for i, name in enumerate(names) if "." in name]
     rows: list[tuple[Any, ...]] = []
     message: list[int] = []
     problems: dict[int, str] = {}
@@ -203,35 +222,49 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
         except Malformed as error:
             problems[number] = str(error)
             continue
-        rows.append(tuple([event.get(name) for name in names]))
+        row = [event.get(name) for name in names]
+        for i in paths:
+            row[i] = value_at(names[i], event) if row[i] is None else row[i]
+        rows.append(tuple(row))
         message.append(number)
     columns = zip(*rows) if rows else [()] * len(names)
     series = [column_of(part, dtype, part_values) for (part, dtype), part_values in zip(layout.sent.items(), columns)]
-    frame = pl.DataFrame(series).with_columns(layout.time.milliseconds(series[names.index(layout.columns["time"])]))
-    return MessageRows(frame, np.asarray(message, np.int64), problems)
+    sent = series[list(layout.columns).index("time")]
+    times = layout.time.milliseconds(sent)
+    unread, why = times.is_null().arg_true(), pl.Series([None], dtype=pl.String).new_from_index(0, len(times))
+    if len(unread):
+        why = why.scatter(unread, layout.time.explain(sent[unread]))
+    return MessageRows(pl.DataFrame(series).with_columns(times), np.asarray(message, np.int64), problems, why)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert one field of several events to a typed column. Values of a different type, such as ``True`` or ``"7"``,
-    become null.
+    """Convert one field of several events to a typed column. Values of a different type, such as ``True``, become
+    null; coordinates and times may be numbers that are written as text.
 
-    >>> column_of("user", pl.String, ["ann", 7, True]).to_list()
-    ['ann', '7', None]
+    >>> column_of("user", pl.String, ["ann", 7, True]).to_list(), column_of("latitude", pl.Float64, ["47.4"]).to_list()
+    (['ann', '7', None], [47.4])
     """
     named = _identifier if part in ("user", "place") else _text
-    convert: Callable[[Any], Any] = _number if dtype == pl.Float64 else _integer if dtype == pl.Int64 else named
+    whole = _whole_number if part == "time" else _integer
+    convert: Callable[[Any], Any] = _number if dtype == pl.Float64 else whole if dtype == pl.Int64 else named
     return pl.Series(part, [convert(value) for value in values], dtype=dtype)
 
 
 def _number(value: Any) -> float | None:
     if type(value) is float:
         return value
+    if type(value) is str:
+        return float(value) if _WRITTEN_NUMBER.fullmatch(value) else None
     # Whole numbers that no coordinate and no time comes near may not fit a float.
     return float(value) if type(value) is int and -(2**63) <= value < 2**63 else None
 
 
 def _integer(value: Any) -> int | None:
     return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _whole_number(value: Any) -> int | None:
+    return _integer(int(value) if type(value) is str and re.fullmatch("-?[0-9]{1,19}", value) else value)
 
 
 def _identifier(value: Any) -> str | None:
@@ -249,8 +282,10 @@ def _text(value: Any) -> str | None:
 
 def _parse_json(value: bytes) -> dict[str, Any]:
     try:
-        event = json.loads(value.decode())
+        event = json.loads(value.removeprefix(b"\xef\xbb\xbf").decode())
     except (ValueError, RecursionError):
+        if value[:1] == b"\0" and value[_MAGIC : _MAGIC + 1] == b"{":
+            raise Malformed("five bytes before the JSON, as of a schema id: see source.schema_ids") from None
         raise Malformed("not valid JSON") from None
     if type(event) is not dict:
         raise Malformed("not a JSON object")

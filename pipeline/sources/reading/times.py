@@ -84,6 +84,9 @@ class TimeFormat:
         check_time_zone("time_zone", self.zone)
         if self.format == "iso" or self.format in _UNIX:
             return
+        if "%Z" in self.format:  # it would be read over
+            expected = "without %Z: CET is no offset. Write what the times end in, such as %H:%M CET, and set time_zone"
+            raise ParameterError("time_format", self.format, expected)
         moment = datetime(2001, 2, 3, 14, 5, tzinfo=UTC)
         try:
             read = _parse(pl.Series([moment.strftime(self.format)]), self.format)[0]
@@ -138,7 +141,7 @@ class TimeFormat:
         missing = f"time is not {({'iso': 'ISO 8601'} | _WORDS).get(self.format, self.format)}"
         skipped = f"local time does not exist in {self.zone} (clocks went forward)"
         reasons = wall_clock.is_null().replace_strict({True: missing, False: skipped}, return_dtype=pl.String)
-        if "%S" in self.format and "%S." not in self.format:
+        if "%S" in self.format and "%f" not in self.format:
             exact = TimeFormat(self.format.replace("%S", "%S.%f"), self.zone)
             is_exact = exact.milliseconds(column).is_not_null()
             reasons = reasons.set(is_exact, f"{missing}; with its fraction of a second it is {exact.format}")
@@ -257,4 +260,13 @@ def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
 
 
 def _parse(column: pl.Series, format: str) -> pl.Series:
-    return column.str.to_datetime(format.replace(".%f", "%.f"), time_unit="ms", strict=False)
+    if ",%f" in format:
+        column, format = column.str.replace(r"(\d),(\d{1,9}[^,]*)$", "${1}.${2}"), format.replace(",%f", ".%f")
+    format = format.replace(".%f", "%.f")
+    if "%f" not in format:
+        return column.str.to_datetime(format, time_unit="ms", strict=False)
+    # Without a point, polars would count digits of a fraction as nanoseconds.
+    first, *others = (_parse(column, format.replace("%f", f"%{n}f")) for n in (3, 6, 9))
+    for parsed in others:
+        first = first.zip_with(first.is_not_null(), parsed)
+    return first

@@ -75,7 +75,7 @@ def test_trips_are_no_people(tmp_path):
     (tmp_path / "tripdata.csv").write_text("")
     value = sections(tmp_path)
     value["source"] = {"type": "citibike", "path": str(tmp_path / "tripdata.csv"), "from": value["source"]["from"]}
-    with pytest.raises(ConfigError, match="a source whose rows belong to people, in a deployment"):
+    with pytest.raises(ConfigError, match="a column that says who it is, in a deployment"):
         configured(value)
 
 

@@ -413,13 +413,18 @@ def test_an_open_quote_in_one_file_does_not_swallow_the_next(tmp_path: Path) -> 
         ({"time_format": "unix_ms"}, "1211018400250", 1_211_018_400_250),
         ({"time_format": "%d/%m/%Y %H:%M:%S"}, "17/05/2008 10:00:00", 1_211_018_400_000),
         ({"time_format": "%a %b %d %H:%M:%S %z %Y"}, "Sat May 17 12:00:00 +0200 2008", 1_211_018_400_000),
+        ({"time_format": "%Y-%m-%d %H:%M:%S,%f", "separator": ";"}, "2008-05-17 10:00:00,25", 1_211_018_400_250),
+        ({"time_format": "%Y-%m-%d %H:%M:%S,%f"}, "2008-05-17 10:00:00", 1_211_018_400_000),
+        ({"time_format": "%Y%m%d%H%M%S%f"}, "20080517100000250", 1_211_018_400_250),
+        ({"time_format": "%Y%m%d%H%M%S%f"}, "20080517100000250999", 1_211_018_400_250),
         # The clocks went back at 2:00 EDT: the first of the two half past ones is meant.
         ({"time_zone": "America/New_York"}, "2020-11-01 01:30:00", 1_604_208_600_000),
         ({"time_zone": "America/New_York"}, "2020-11-01T01:30:00-05:00", 1_604_212_200_000),
     ],
 )
 def test_times(tmp_path: Path, options: dict[str, Any], value: str, expected: int) -> None:
-    path = write(tmp_path / "a.csv", HEADER + f"ann,{value},1,1\n")
+    separator = options.get("separator", ",")
+    path = write(tmp_path / "a.csv", HEADER.replace(",", separator) + separator.join(("ann", value, "1", "1\n")))
     assert [row[1] for row in events(Csv(path=path, **options))] == [expected]
 
 
@@ -497,6 +502,7 @@ def test_missing_files(tmp_path: Path) -> None:
         ({"columns": {"usr": "a"}}, "columns"),
         ({"time_format": "iso8601"}, "time_format"),
         ({"time_format": "%H:%M"}, "time_format"),
+        ({"time_format": "%Y-%m-%d %H:%M %Z"}, "time_format"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"separator": ""}, "separator"),
         ({"separator": "||"}, "separator"),

@@ -97,8 +97,9 @@ def test_json_messages_become_events():
         (event(user=""), "user is missing (or is no integer)"),
         (event(user={"a": 1}), "user is missing (or is no integer)"),
         (b'{"user": "\\ud800", "time": "2024-01-01T12:00:00Z", "place": "a"}', "user is missing (or is no integer)"),
-        (event(time="yesterday"), "time cannot be read"),
-        (event(time=NOON), "time cannot be read"),
+        (event(time="yesterday"), "time is not ISO 8601"),
+        (event(time=NOON), "time is not ISO 8601"),
+        (b"\0\0\0\0\7" + event(), "five bytes before the JSON, as of a schema id: see source.schema_ids"),
         (event(place=[]), "place is empty"),
     ],
 )
@@ -108,13 +109,30 @@ def test_one_malformed_message_is_one_reject(value, reason):
     assert [(reject.file, reject.line, reject.reason) for reject in actual.rejects] == [("events/3", 11, reason)]
 
 
-@pytest.mark.parametrize("latitude", ["NaN", "Infinity", "1e999", "91", '"1"', "true", "9" * 400])
+@pytest.mark.parametrize("latitude", ["NaN", "Infinity", "1e999", "91", '"1°"', "true", "9" * 400])
 def test_coordinates_are_finite_numbers_in_range(latitude):
     source = kafka(columns={}, time_format="unix_ms", user_type="integer")
     good = f'{{"user": 1, "time": {NOON}, "latitude": 1, "longitude": 2.5}}'
     actual = block(source, good.encode(), good.replace("1,", f"{latitude},", 2).replace(f"{latitude}", "1", 1).encode())
     assert actual.frame.rows() == [(1, NOON, 1.0, 2.5, NOON)]
     assert len(actual.rejects) == 1
+
+
+def test_messages_are_read_like_lines_of_a_file():
+    columns = {"user": "by.id", "latitude": "at.coordinates.1", "longitude": "at.coordinates.0"}
+    value = {"by": {"id": "ann"}, "time": str(NOON), "at": {"coordinates": ["8.5", 47.25]}}
+    expected = [("ann", NOON, 47.25, 8.5, NOON)]
+    for unit, zeros in (("unix_ms", ""), ("unix_ns", "000000")):
+        text = json.dumps(value | {"time": f"{NOON}{zeros}"}).encode()
+        actual = block(kafka(columns=columns, time_format=unit), text, b"\xef\xbb\xbf" + text, b'{"by": ["ann"]}')
+        assert actual.frame.rows() == expected * 2
+        assert [reject.reason for reject in actual.rejects] == [
+            f"time is not Unix {'milliseconds' if unit == 'unix_ms' else 'nanoseconds'}"
+        ]
+
+
+def test_a_field_whose_name_has_a_point_is_not_a_path():
+    assert block(kafka(columns={"place": "a.b"}), event(**{"a.b": "c"})).frame["place"].to_list() == ["c"]
 
 
 def test_an_event_cannot_be_long_after_its_message():
@@ -181,6 +199,18 @@ def test_logical_types_that_are_no_instants_are_refused(logical):
         kafka(format="avro", schema=json.dumps(schema), time_format="unix_ms")
 
 
+def test_a_logical_type_of_text_is_text():
+    schema = json.loads(json.dumps(AVRO))
+    schema["fields"][1]["type"] = {"type": "string", "logicalType": "timestamp-millis"}
+    good = avro(schema=schema, user="ann", time="2024-01-01T12:00:00Z", place="a")
+    assert block(kafka(format="avro", schema=json.dumps(schema)), good).frame.height == 1
+
+
+def test_points_as_text_are_no_column_of_messages():
+    with pytest.raises(ParameterError, match=r"columns.point: 'at' .* latitude and longitude"):
+        kafka(columns={"point": "at"})
+
+
 def test_instants_in_two_units_are_refused():
     schema = json.loads(json.dumps(AVRO))
     kinds = [{"type": "long", "logicalType": logical} for logical in ("timestamp-millis", "timestamp-micros")]
@@ -204,6 +234,7 @@ def test_times_that_no_message_can_have_are_refused_beforehand(kind, format, mes
     [
         (0, "double", "columns.user: 'user' .* not double"),
         (1, "boolean", "columns.time: 'time' .* of text or numbers, not boolean"),
+        (1, ["null"], "columns.time: 'time' .* of text or numbers, not null"),
         (2, "bytes", "columns.place: 'place' .* not bytes"),
         (2, None, r"columns.place: 'place' .* a field of the schema \(user, time\)"),
     ],

@@ -73,6 +73,18 @@ def test_types_of_times(tmp_path: Path, times: pl.Series, options: dict[str, Any
     assert block.frame["time"].to_list() == [MILLISECONDS]
 
 
+def test_numbers_in_another_unit_are_told_which(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", frame(1, time=pl.Series([MILLISECONDS * 1_000_000])))
+    (block,) = read(Parquet(path=path, time_format="unix_ms"))
+    assert [one.reason for one in block.rejects] == ["time is not Unix milliseconds; in nanoseconds it is unix_ns"]
+
+
+def test_times_that_a_column_rounds_to_minutes_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", frame(1, time=pl.Series([MILLISECONDS / 1000], dtype=pl.Float32)))
+    with pytest.raises(DataError, match="times are 32-bit floats, which hold Unix times to minutes at best"):
+        read(Parquet(path=path, time_format="unix_s"))
+
+
 @pytest.mark.parametrize("srid", [0, 4326])
 def test_points_are_binary_or_text(tmp_path: Path, srid: int) -> None:
     points = shapely.set_srid(shapely.points([2.5, 181.0, -2.5], [1.5, 1.5, 91.0]), srid)

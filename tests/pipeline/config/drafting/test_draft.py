@@ -138,6 +138,7 @@ def test_a_file_without_a_header_is_told_by_its_values(tmp_path):
     assert config.source.columns.items() >= expected.items()
     assert (config.source.header, config.source.separator) == (False, "\t")
     assert any("no header" in note for note in actual.notes)
+    assert "what 1d may cost one person (if column_1 says who it is), in nats" in actual.text
 
 
 def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
@@ -457,7 +458,7 @@ def test_an_id_may_be_of_anything(tmp_path):
         drafted = draft(written(tmp_path, [NAMED[0].replace("rider", name), *NAMED[1:]]))
         message = f"user from {name}: an id may be of a trip, a row or a place, too: it has 7 values in 60 rows"
         assert (message in drafted.notes) == is_said
-        assert drafted.one == (name if is_said else "person")
+        assert drafted.one == (f"person (if {name} says who it is)" if is_said else "person")
         assert drafted.notes[0].startswith(f"columns: user from {name}")
         assert "?." not in drafted.text
 
