@@ -97,8 +97,7 @@ class Metric:
         return (self.function.__doc__ or "").strip().splitlines()[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
-        """Return the metric's value for each cell, window or day that enters the mean, preceded by their 0-based
-        indices.
+        """Return the metric's value for each cell, window or day in the mean, preceded by their 0-based indices.
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
@@ -144,8 +143,7 @@ def metric_names() -> tuple[str, ...]:
 
 
 def metric_called(name: str) -> Metric | None:
-    """Return the metric with the given name, importing it from an installed package if necessary, or None if there is
-    none.
+    """Return the metric with the given name, importing an installed package if necessary, or None.
 
     >>> from penstock.evaluation.utility import metric_called  # which has penstock's own
     >>> metric_called("mae").unit, metric_called("mea")
@@ -181,8 +179,7 @@ def check_metric(module: ModuleType) -> None:
 def metric(
     name: str, scope: Scope, unit: str = "", *, higher_is_better: bool, **facts: Any
 ) -> Callable[[Callable[Concatenate[Array, Array, Options], Array]], Callable[..., float]]:
-    """Register the decorated function of counts as a metric, and replace it with a function that returns the metric's
-    mean.
+    """Register the decorated function of counts as a metric, and replace it with one that returns the mean.
 
     The returned function takes ``truth`` and ``released`` of any orientation: (n_cells, n_windows), or
     (n_windows, n_cells) with ``axes="windows_cells"``.
@@ -232,9 +229,7 @@ def half_width(values: NDArray[np.float64], confidence: float) -> float:
 
 
 def reorient(axes: Axes, *arrays: ArrayLike) -> tuple[NDArray[Any], ...]:
-    """Return arrays with axes (…, n_windows, n_cells). The last two axes are swapped if they are given as
-    ``cells_windows``.
-    """
+    """Return arrays with axes (…, n_windows, n_cells), swapping the last two if given as ``cells_windows``."""
     if axes not in ("windows_cells", "cells_windows"):
         raise ParameterError("axes", axes, "windows_cells or cells_windows")
     given = [np.asarray(array) for array in arrays]

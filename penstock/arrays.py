@@ -65,9 +65,7 @@ class Released:
         return f"{type(self).__name__}({n_windows} windows × {n_cells} cells, {' → '.join(self.steps)}, {cost})"
 
     def plot(self, cell: int | None = None) -> Drawing:
-        """Plot a cell's released and true counts over time. Cells are numbered from 0, and the default is the
-        busiest one.
-        """
+        """Plot the released and true counts of a cell, numbered from 0, over time; by default the busiest."""
         from penstock.pipeline.reporting.drawing import draw_series
 
         n_windows, n_cells = self.values.shape
@@ -207,9 +205,7 @@ def _counts(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """Build the steps of a chain. Parameters may be given only for a single mechanism that is identified by its
-    name.
-    """
+    """Build the steps of a chain. Only a single mechanism that is named may be given parameters."""
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 

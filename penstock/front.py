@@ -56,9 +56,7 @@ def _load(config: str | Path | Mapping[str, Any], overrides: Iterable[str], out:
 
 
 def _as_text(value: object) -> str:
-    """Convert YAML values that have no JSON equivalent to strings: times (UTC if they have no offset), dates,
-    durations and paths.
-    """
+    """Convert YAML values without a JSON equivalent to strings: times (UTC by default), dates, durations, paths."""
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, date | PurePath):

@@ -52,9 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_all(paths: Sequence[Path], given: argparse.Namespace) -> int:
-    """Run experiments one after another and print their outcomes. Experiments without data are skipped. Return 1 if
-    any failed.
-    """
+    """Run experiments in turn and print outcomes, skipping those without data. Return 1 if any failed."""
     ended: dict[str, list[str]] = {"done": [], "skipped": [], "FAILED": []}
     for path in paths:
         begun = time.monotonic()

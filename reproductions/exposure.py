@@ -78,8 +78,7 @@ def margin(inside: NDArray[np.bool_], scores: Array) -> float:
 
 
 def extremes(targets: Targets, areas: Array, margins: Array) -> tuple[Targets, Targets]:
-    """Return the most exposed and the least exposed tenth of targets by area under the curve. Ties are broken by
-    margin.
+    """Return the most and the least exposed tenth of targets by area under the curve, ties by margin.
 
     >>> areas = np.array([0.5, 1.0, 1.0, 0.7])
     >>> extremes(np.arange(4), areas, np.array([0.0, 4.0, 6.0, 1.0]))
@@ -139,8 +138,7 @@ def places_table(loadings: Mapping[int, Array]) -> pl.DataFrame:
 
 
 def activity_table(binary: NDArray[np.bool_], most: Targets, least: Targets) -> pl.DataFrame:
-    """Tabulate figure 4(b): the activity of the most and least exposed tenths, relative to the hour in which they are
-    busiest.
+    """Tabulate figure 4(b): activity of the most and least exposed tenths, relative to their busiest hour.
 
     >>> binary = np.array([[[1], [0]], [[1], [1]]], dtype=bool)
     >>> activity_table(binary, np.array([1]), np.array([0])).rows()
@@ -152,8 +150,7 @@ def activity_table(binary: NDArray[np.bool_], most: Targets, least: Targets) -> 
 
 
 def importance_table(binary: NDArray[np.bool_], most: Targets, least: Targets, method: str) -> pl.DataFrame:
-    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): the features of the most and least exposed
-    people.
+    """Tabulate table 2 (``random_forest``) or 3 (``logistic_regression``): features of both extremes.
 
     Returns ``feature``, ``weight``, the ``paper``'s, the feature's mean among the ``most`` and the ``least`` exposed,
     and the area under the curve of the feature ``alone``: features that say the same share their weight by chance.

@@ -73,8 +73,7 @@ def row_keys(part: str, percentages: Iterable[int]) -> list[dict[str, Any]]:
 def landmark_table(
     part: str, n_sets: int = 100, percentages: Iterable[int] = PERCENTAGES, seed: int = 1
 ) -> pl.DataFrame:
-    """Tabulate either landmark distances or the temporal loss under one correlation, by the shape and percentage of
-    landmarks.
+    """Tabulate landmark distances, or the loss under one correlation, by shape and percentage of landmarks.
 
     Returns the keys of the rows, and over the sets ``mean`` and ``standard_deviation``: of the distance of a window to
     the nearest landmark or end of the series; or of the loss, where every correlation and method has the same sets.

@@ -56,9 +56,7 @@ def averaged(draws: Sequence[tuple[Mapping[str, float], Mapping[Estimator, tuple
 
 
 def sweep_table(places: Iterable[tuple[Mapping[str, object], Swept, Figures]]) -> pl.DataFrame:
-    """Convert sweeps to a table with the columns ``sweep``, ``at``, ``kind`` (bound or attack), ``quantity`` and
-    ``mean``, and for attacks ``low`` and ``high``, preceded by any further columns.
-    """
+    """Convert sweeps to a table of ``sweep``, ``at``, ``kind``, ``quantity``, ``mean`` and attacks' intervals."""
     rows = []
     for further, place, figures in places:
         for name, (mean, low, high) in figures.items():
@@ -70,9 +68,7 @@ def sweep_table(places: Iterable[tuple[Mapping[str, object], Swept, Figures]]) -
 
 
 def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
-    """Compare each bound with the best attack. ``ratio`` is relative to the largest mean, or null if no attack
-    succeeded.
-    """
+    """Compare bounds with the best attack; ``ratio``: to the largest mean, null if none succeeded."""
     keys = [name for name in ("smoothing", "towards", "sweep", "at") if name in table.columns]
     best = table.filter(pl.col("kind") == "attack").group_by(keys).agg(pl.col("mean").max().alias("best_attack"))
     joined = table.filter(pl.col("kind") == "bound").join(best, on=keys, how="left", maintain_order="left")
@@ -81,8 +77,7 @@ def gaps_to_best_attack(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def paper_bounds(prior: MarkovPrior, sensors: Sensors, tolerance: int, sigma: float | None = None) -> dict[str, float]:
-    """Compute the paper's loose and tight bounds, following its definitions of the information bound, the ball and
-    Fano's inequality.
+    """Compute the paper's loose and tight bounds by its own information bound, ball and inequality of Fano.
 
     ``sigma`` None: raw counts; the rest as for `success_upper_bound`. Unlike that, the paper does not use that a noisy
     release is never more informative than raw counts.
@@ -128,9 +123,7 @@ def _noise(sigma: float) -> tuple[Literal["gaussian"] | None, float | None]:
 
 
 def chain_figures(place: Swept, tau: float, n_draws: int, n_trajectories: int, n_samples: int, seed: int) -> Figures:
-    """Compute bounds and attacks on simulated lazy random walks for figures 5 and 7. Each window has one random
-    sensor.
-    """
+    """Compute bounds and attacks on lazy random walks, one random sensor a window (figures 5 and 7)."""
     prior, tolerance = chain_prior(place.n_locations, tau), place.tolerance
     noise, scale = _noise(place.sigma)
     draws = []
@@ -158,8 +151,7 @@ BINS = {"visit frequency": (0.0, 1e-9, 0.1, 0.3, 1.0), "spectral gap": (0.0, 0.0
 
 
 def trajectories(visits: pl.DataFrame, min_windows: int, n_top: int = N_TOP) -> IntArray:
-    """Return each person's place in every window, shape (n_people, n_windows). Places elsewhere or unseen are
-    ``n_top``.
+    """Return each person's place by window, (n_people, n_windows); elsewhere or unseen is ``n_top``.
 
     ``visits``: columns ``user``, ``time`` and ``place``; people seen in fewer than ``min_windows`` are left out. In a
     window with several of the most visited places the most frequent of them counts (ties: the more popular one).

@@ -231,9 +231,7 @@ def _text(value: Any) -> str:
 
 
 def claims_section(claims: pl.DataFrame, experiment: Mapping[str, Any]) -> list[str]:
-    """List the claims that are not confirmed with their verdicts, and count the others. If all are confirmed, list
-    their subjects.
-    """
+    """List the claims that are not confirmed and count the others, or list the subjects if all are."""
     lines = [
         f"* **{row['verdict']}**: {row['says']} ({_describe_limits(row['at_least'], row['at_most'])}): {_value(row)}"
         for row in claims.iter_rows(named=True)

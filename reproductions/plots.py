@@ -34,9 +34,7 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
 
 
 def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per sweep and smoothing that shows either bounds and (dashed) attacks, or the ratio between
-    them.
-    """
+    """Draw a panel per sweep and smoothing, of bounds and (dashed) attacks or of their ratio."""
     panels = _panels(table, "sweep")
     figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
     value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")

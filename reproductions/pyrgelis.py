@@ -98,9 +98,7 @@ class CabStudy(Study):
         return synthetic_presence(self.people, self.seed) if self.path is None else cab_presence(self.path)
 
     def chosen(self, presence: Binary) -> Targets:
-        """Draw the requested number of people to attack, split as in `draw_targets`. Barely mobile people come
-        first.
-        """
+        """Draw people to attack, split as in `draw_targets`, barely mobile ones first."""
         n_seen = np.count_nonzero(presence.any(axis=(1, 2)))
         if n_seen < self.targets:
             raise ParameterError("study.targets", self.targets, f"at most {n_seen}, the people who are seen")
@@ -168,8 +166,6 @@ def subset_game(presence: Binary, **sizes: Any) -> MembershipGame:
 
 
 def past_game(presence: Binary, prior: str, *, groups: int, **sizes: Any) -> MembershipGame:
-    """Return the game of section 3.3. The adversary knows groups from the first two weeks, and is challenged on the
-    third.
-    """
+    """Return section 3.3's game: groups of the first two weeks are known, the third is the challenge."""
     periods: dict[str, Any] = {"observation": (0, 2 * WEEK), "inference": (2 * WEEK, 3 * WEEK)}
     return MembershipGame(presence, prior=prior, groups=groups, n_samples=3 * groups, **periods, **sizes)

@@ -79,8 +79,7 @@ def cell_statistics(released: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def standardize_in_place(features: NDArray[np.floating[Any]], n_train: int) -> None:
-    """Standardise all samples in place, using the mean and deviation of the first `n_train`. Constant features are set
-    to 0.
+    """Standardise all samples in place by the mean and deviation of the first `n_train`; constant features become 0.
 
     >>> features = np.array([[1.0, 5.0], [3.0, 5.0], [5.0, 6.0]])
     >>> standardize_in_place(features, 2)

@@ -37,8 +37,7 @@ def released_features(
     defense: Defense | None,
     seed: list[int],
 ) -> NDArray[np.float64]:
-    """Release the aggregate (n_windows, n_cells) of every sample, and return the features that ``summary`` computes
-    from it.
+    """Release the aggregate (n_windows, n_cells) of every sample and return the features that ``summary`` computes.
 
     Memory: 8·n_samples·n_features bytes, plus a few times 8·256·n_windows·n_cells for one batch.
     """
@@ -80,8 +79,7 @@ Release = Callable[[NDArray[Any], int], NDArray[np.float64]]
 def mechanism_defense(
     mechanism: ChainStep | Sequence[ChainStep], *, facts: Facts | None = None, windows: Sequence[Window] | None = None
 ) -> Release | None:
-    """Wrap a mechanism, or a chain in configuration order, so that it can be used as the ``defense`` of a
-    `MembershipGame`.
+    """Wrap a mechanism, or a chain in configuration order, as the ``defense`` of a `MembershipGame`.
 
     Steps on events change who is counted: give the game the memberships that they leave. Every sample is a run of its
     own, whose noise is another than that of a run. What no sensor publishes is 0. None: counts are released as they
@@ -100,9 +98,7 @@ def mechanism_defense(
 
 
 class _PooledNoise(NoiseSource):
-    """Noise for many samples at once. It is as independent as noise seeded per sample but takes a quarter of the
-    time.
-    """
+    """Noise for many samples at once, as independent as noise seeded per sample, in a quarter of the time."""
 
     def at(
         self,
@@ -134,8 +130,7 @@ def _release(
 
 
 def random_guess(counts: NDArray[Any], seed: int, largest: int | None = None) -> NDArray[np.float64]:
-    """Draw uniform integers from 0 to `largest`, independently of the data. By default, `largest` is each replica's
-    largest count.
+    """Draw uniform integers from 0 to `largest` (by default each replica's largest count), independently of the data.
 
     With the size of the group as `largest` this is the random guess of Pyrgelis, Troncoso, De Cristofaro, POMACS 2020,
     table 4, as its figures for the taxi data show.

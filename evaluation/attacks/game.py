@@ -179,9 +179,7 @@ class MembershipGame:
     def scores(
         self, target: int, *, defense: Defense | None = None, attack: str = "pca"
     ) -> tuple[NDArray[np.bool_], Array]:
-        """Return the labels of the challenges and the adversary's scores, from which rates can be pooled over
-        targets.
-        """
+        """Return the challenges' labels and the adversary's scores, so that rates can be pooled over targets."""
         samples = self.samples(target)
         scores, _ = self._scores(target, samples, defense, attack)
         return samples.labels[samples.n_train :], scores
@@ -226,8 +224,7 @@ class MembershipGame:
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
-    """Apply a function to all items in threads. Results are yielded in order if there is one job, or as they complete
-    otherwise.
+    """Apply a function to all items in threads. Yield results in order if there is one job, else as they complete.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
     """

@@ -24,8 +24,7 @@ ROUNDING = 1 / 12
 
 
 def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_]) -> Array:
-    """Return the weights, shape (n_features,), with which released values best separate one person's trace from the
-    background.
+    """Return the weights, shape (n_features,), that best separate one person's trace from the background.
 
     The trace times the inverse covariance of releases: of all linear statistics it separates those with and without the
     trace best where they are Gaussian. The choice of this statistic is this project's, and so is the covariance: within
@@ -56,8 +55,7 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
 
 
 def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
-    """Return the evidence for the target's presence in nats, using Gaussians fitted to shadows with and without the
-    target.
+    """Return the evidence for the target's presence in nats, by Gaussians fitted to shadows with and without it.
 
     Both Gaussians have one deviation, fitted to both kinds together: a person adds the same to any group. (Carlini et
     al. do so where shadows are few.) Where statistics do not vary but differ, evidence is huge and finite.
@@ -77,8 +75,7 @@ def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> A
 def likelihood_ratio_scores(
     released: Array, labels: NDArray[np.bool_], trace: NDArray[np.bool_], n_train: int
 ) -> Array:
-    """Return the evidence, in nats, that each challenge includes the target. Weights are learned from the shadows
-    before it.
+    """Return the evidence, in nats, that each challenge includes the target, with weights learned from the shadows.
 
     Half of the shadows give the statistic, the other half its Gaussians: what fits the first ones by chance would
     otherwise seem to separate the two kinds better than it does. The first ``n_train`` of ``released`` (n_samples,

@@ -72,9 +72,7 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the loss of the people with the largest claim, assuming that all claims are off by the
-        same factor.
-        """
+        """The lower bound on the loss of the people with the largest claim, if all claims are off by one factor."""
         return self.factor * self.claim
 
 

@@ -86,9 +86,7 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """Return a copy of the game in which the number of targets is set. By default, it is limited by the number
-        of people.
-        """
+        """Return a copy of the game with the number of targets set, at most the number of people."""
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))
@@ -107,8 +105,7 @@ class Game(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconstructionGame(Checked):
-    """Parameters of the reconstruction game. The defaults come from the accountant ``reconstruction`` if it is
-    configured.
+    """Parameters of the reconstruction game, by default those of the accountant ``reconstruction`` if configured.
 
     Koga, Meehan, Chaudhuri, "Measuring Privacy Loss in Distributed Spatio-Temporal Data", section 3.2.
     """

@@ -37,8 +37,7 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
 
 
 def game_blocks(observation: Period, inference: Period, n_windows: int, prior: str) -> NDArray[np.intp]:
-    """Divide the observation period into blocks as long as the inference period. The inference period is the last
-    block.
+    """Divide the observation period into blocks as long as the inference period, which is the last one.
 
     Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
     Windows left over at the beginning are not used; with equal periods there is one block.
@@ -68,9 +67,7 @@ Known = float | int | NDArray[Any] | list[int] | None
 
 @dataclass(frozen=True)
 class Samples:
-    """Labelled groups: their members, their blocks of windows, and how they are split into training samples and
-    challenges.
-    """
+    """Labelled groups: members, blocks of windows, and the split into training samples and challenges."""
 
     users: NDArray[np.intp]  # (n_known,): sorted indices of the users that groups are drawn from
     members: NDArray[np.bool_]  # (n_samples, n_known): whether a user belongs to the group of a sample
@@ -124,8 +121,7 @@ def subset_samples(
     rng: np.random.Generator,
     others: NDArray[np.intp] | None = None,
 ) -> Samples:
-    """Draw samples for prior 1 (a subset of locations): groups of known users, four fifths of which are used for
-    training.
+    """Draw samples for prior 1 (a subset of locations): groups of known users, four fifths of them for training.
 
     With one block of windows (equal periods) all samples are counted over it; otherwise training samples take turns
     over the earlier blocks and challenges are counted over the last one. Challenges are groups of the known users too,
@@ -151,8 +147,7 @@ def subset_samples(
 def past_samples(
     n_users: int, target: int, *, group_size: int, n_groups: int, n_blocks: int, same: bool, rng: np.random.Generator
 ) -> Samples:
-    """Draw samples for prior 2 (participation in past groups): past blocks for training, and the last one for
-    challenges.
+    """Draw samples for prior 2 (participation in past groups): past blocks for training, the last for challenges.
 
     Every one of the `n_groups` known groups gives a training sample for each past block, and `n_groups` challenges
     are counted over the last block: the same groups (2a) or as many new ones (2b).

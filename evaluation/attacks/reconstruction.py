@@ -130,9 +130,7 @@ def deterministic_output(chain: Chain) -> Shown | None:
 
 
 def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
-    """Raise an error if the likelihood of the mechanism's releases is not known when everybody else's counts are
-    known.
-    """
+    """Raise an error if the mechanism's releases have no known likelihood given everybody else's counts."""
     adds_noise = Releasing(chain.reader, tuple(steps)).adds_noise_only
     if len(steps) == 1 and not chain.reshapes and (adds_noise or deterministic_output(chain) is not None):
         return
@@ -144,8 +142,7 @@ def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
 
 
 class ReconstructionAttack:
-    """The reconstruction game applied to a run. Each target is attacked separately, on repeated releases of the same
-    windows.
+    """The reconstruction game on a run, for each target by itself, on repeated releases of the same windows.
 
     The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
     of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
@@ -231,9 +228,7 @@ def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) 
 def _targets(
     run: AttackedRun, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets who were seen in enough training windows, equally many from each mobility group. Return targets
-    and groups.
-    """
+    """Choose targets seen in enough training windows, equally many of each mobility group, and return both."""
     seen = (trajectories[:, : settings.training] < run.facts.n_cells).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -261,9 +256,7 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, run: AttackedRun, trajectories: NDArray[np.intp], number: int
 ) -> NotKnown | None:
-    """Count the people in each window whom a target's adversary does not know, or return None if she knows
-    everybody.
-    """
+    """Count each window's people whom a target's adversary does not know; None if she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(run.users.tolist())}

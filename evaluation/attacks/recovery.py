@@ -43,8 +43,7 @@ RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the rel
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well recovered trajectories agree with people's true ones, under the one-to-one matching with the highest
-    accuracy.
+    """Agreement of recovered with true trajectories, under the one-to-one matching of the highest accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -80,8 +79,7 @@ class Recovery:
 
 
 def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Assign ``n_people`` people to cells in proportion to one window's released counts. Return their cells in
-    ascending order.
+    """Assign ``n_people`` people to cells in proportion to a window's released counts. Return the cells, ascending.
 
     Negative counts are 0; the others, scaled to the number of people, are rounded by largest remainders. Without any,
     people are spread evenly.
@@ -97,9 +95,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate the number of people present in each window from the released totals. If all totals are zero, assume
-    everybody is.
-    """
+    """Estimate each window's number of people from the released totals; everybody if all totals are zero."""
     totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
     present = np.clip(totals, 0, n_people).astype(np.intp)
     return present if present.any() else np.full(len(present), n_people)
@@ -189,9 +185,7 @@ def _within_a_day(
 def seconds_to_recover(
     counts: NDArray[np.floating | np.integer], positions: Array, n_people: int, day: int | None
 ) -> float:
-    """Estimate how long `recover` takes by timing it on the busiest window and the one before it, within a day and
-    across days.
-    """
+    """Estimate the time of `recover` from the busiest window and the one before it, within a day and across days."""
     n_windows = len(counts)
     last = max(int(counts.sum(axis=1).argmax()), 1)
     present, seconds = counts[last - 1 : last + 1], list[float]()

@@ -43,8 +43,7 @@ class Observed:
     shown: Shown | None = None  # function of a mechanism without noise, applied cell by cell; None: the identity
 
     def without_others(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Subtract everybody except the person with the given trajectory (n_windows,). What remains is 0 or 1, plus
-        noise.
+        """Subtract everybody but the person with the trajectory (n_windows,). What remains is 0 or 1, plus noise.
 
         NaN where nothing is revealed, which without noise is wherever one person more would not change the output.
         """
@@ -56,9 +55,7 @@ class Observed:
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the log-likelihood ratio of the person being in each cell or elsewhere, for each release and
-        window.
-        """
+        """Return the log-likelihood ratio of the person being in each cell or elsewhere, by release and window."""
         left = self.without_others(trajectory)
         if self.noise is not None:
             values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
@@ -77,9 +74,7 @@ class NotKnown:
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
     def evidence(self, observed: Observed) -> FloatArray:
-        """Return the `log_evidence` available to an adversary who does not know all other people, for each release,
-        window and cell.
-        """
+        """Return the `log_evidence` of an adversary who knows some others only, by release, window and cell."""
         if observed.noise is None:
             known, shown = observed.counts - self.people, observed.shown or np.asarray
             published = shown(observed.counts)

@@ -20,8 +20,7 @@ SIMULATED: tuple[Estimator, ...] = ("map", "posterior_marginals", "prior")
 
 @dataclass(frozen=True, eq=False)
 class SuccessBounds:
-    """Bounds that hold for any attack on a segment, and success rates of attacks on trajectories simulated from a
-    prior.
+    """Bounds for any attack on a segment, and success rates of attacks on trajectories simulated from a prior.
 
     The bound of a segment is `success_after_releases`. The place before it is distributed as the prior's marginal of
     its window, the walk having begun at the run's first window: the initial distribution where that is stationary, else
@@ -46,8 +45,7 @@ class SuccessBounds:
     def of(
         self, prior: MarkovPrior, trajectory: NDArray[np.intp], number: int, n: int | None = None
     ) -> tuple[float, dict[str, tuple[int, int]]]:
-        """Compute the bound, averaged over segments, and the successes and trials of each estimator on simulated
-        trajectories.
+        """Compute the mean bound over segments, and each estimator's successes and trials on simulated trajectories.
 
         ``trajectory`` (n_windows,): the target's true places. ``number`` of the target, from 0, seeds the simulation.
         ``n``: of the first segments alone.
@@ -72,9 +70,7 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment onward, and the index of that window, or 0 if the prior
-        is stationary.
-        """
+        """Return the prior from the window before a segment on, and that window, or 0 for a stationary prior."""
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon

@@ -86,9 +86,7 @@ def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> 
 
 
 def mean_with_interval(values: NDArray[np.float64]) -> dict[str, float | None]:
-    """Return the mean and its Student's t interval, clipped to [0, 1]. The interval is omitted if all values are
-    equal.
-    """
+    """Return the mean and its Student's t interval in [0, 1], without an interval if all values are equal."""
     mean = float(values.mean())
     if values.size < 2 or np.ptp(values) == 0:  # equal values do not estimate a variance
         return {"mean": mean, "low": None, "high": None}

@@ -57,9 +57,7 @@ class UserSpace:
         return np.asarray(self._rows[block][users].toarray())
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the aggregates of the chosen samples, shape (n_chosen, n_windows, n_cells). Takes 8 bytes per
-        entry.
-        """
+        """Return the aggregates of the chosen samples, shape (n_chosen, n_windows, n_cells), 8 bytes an entry."""
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
             in_block = samples.blocks[chosen] == block
@@ -68,8 +66,7 @@ class UserSpace:
         return counts
 
     def coordinates(self, samples: Samples) -> NDArray[np.float64]:
-        """Return isometric coordinates of all aggregates, shape (n_samples, rank), scaled by the deviations in the
-        training set.
+        """Return isometric coordinates of all aggregates, (n_samples, rank), scaled by the training set's deviations.
 
         No aggregate is formed. With n_rows the number of (block, user): O(n_rows²·(n_windows·n_cells + n_rows +
         n_samples)) time, and 8·n_rows·(n_windows·n_cells + n_samples) bytes.
@@ -88,8 +85,6 @@ class UserSpace:
 
     @cached_property
     def _rows(self) -> list[Any]:
-        """The contribution of every user to an aggregate, as one sparse matrix (n_users, n_windows·n_cells) per
-        block.
-        """
+        """Every user's contribution to an aggregate, as a sparse matrix (n_users, n_windows·n_cells) per block."""
         shape = len(self.binary), self.shape[0] * self.shape[1]
         return [csr_array(self.binary[:, windows].reshape(shape), dtype=np.float32) for windows in self.blocks]

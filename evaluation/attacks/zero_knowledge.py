@@ -53,9 +53,7 @@ class Population:
 
     @classmethod
     def of(cls, released: Array, group_size: int) -> Population:
-        """Estimate the marginals and the mean number of visits from a release (n_windows, n_cells) of ``group_size``
-        people.
-        """
+        """Estimate marginals and mean visits from a release (n_windows, n_cells) of ``group_size`` people."""
         visits = max(float(released.sum()), 1.0) / group_size
         return cls(_shares(released.sum(axis=0)), _shares(released.sum(axis=1)), visits)
 
@@ -95,8 +93,7 @@ def _shares(totals: Array) -> Array:
 def fitted_population(
     released: Array, group_size: int, defense: Defense | None, rng: np.random.Generator
 ) -> Population:
-    """Fit a population such that its synthetic groups have the same total as the release once the mechanism has been
-    applied.
+    """Fit a population whose synthetic groups, once released, have the same total as the release.
 
     Visits that coincide and counts that the mechanism suppresses make the mean of a release too small. Five rounds,
     each with ten groups; a round changes the mean by a factor of two at most.

@@ -223,9 +223,7 @@ def replicas_equal_separate_runs(subject: Subject) -> None:
 
 
 def every_window_is_released_once(subject: Subject) -> None:
-    """Check that every window is released exactly once and in order, with a value for every active sensor and no
-    other.
-    """
+    """Check that every window is released once and in order, with values for exactly the active sensors."""
     for facts, windows in worlds(subject):
         releases, _ = released(subject, counts_for(), facts, windows)
         numbers = [release.window for release in releases]
@@ -343,9 +341,7 @@ def parameters_are_checked(subject: Subject) -> None:
 
 
 def is_documented(subject: Subject) -> None:
-    """Check that the docstring has a summary, describes every parameter, and has a Privacy paragraph that is
-    accurate.
-    """
+    """Check that the docstring has a summary, every parameter and an accurate Privacy paragraph."""
     plugin, guarantee = type(subject.mechanism), subject.mechanism.guarantee
     privacy = check_documentation(plugin).lower()
     if guarantee.exists:
@@ -358,9 +354,7 @@ def is_documented(subject: Subject) -> None:
 
 
 def check_documentation(plugin: type) -> str:
-    """Return the Privacy paragraph of a plug-in's docstring. Raise `AssertionError` if the documentation is
-    incomplete.
-    """
+    """Return the Privacy paragraph of a plug-in's docstring. Raise `AssertionError` if anything is missing."""
     text = inspect.getdoc(plugin) or ""
     first = text.split("\n")[0]
     assert first.endswith("."), "the first line is not one sentence"
@@ -405,9 +399,7 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Check that post-processing changes only values, and leaves charges, windows, actions, masks and its input as
-    they are.
-    """
+    """Check that post-processing changes values alone: no charges, windows, actions, masks, nor its input."""
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]
@@ -456,9 +448,7 @@ CHAINS = tuple(
 
 
 def checks_for(step: ChainStep) -> tuple[Check, ...]:
-    """Return the checks that apply to a step, which may be a mechanism, a chain, an event step or a post-processing
-    step.
-    """
+    """Return the checks for a step: a mechanism, a chain, a step on events or post-processing."""
     if isinstance(step, Chain):
         # What learns from noisy counts may move all cells together, however independent their noise.
         learns = any(after.reads_noise for after in step.after)

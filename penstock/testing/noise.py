@@ -17,8 +17,7 @@ N_BINS, LARGEST_SCALE = 400, 1e5
 
 
 def noise_matches(samples: ArrayLike, family: str, scale: float) -> float:
-    """Return the p-value of a sample under a noise family: a chi-square test for integers, and Kolmogorov-Smirnov for
-    reals.
+    """Return a sample's p-value under a noise family: chi-square for integers, Kolmogorov-Smirnov for reals.
 
     Parameters
     ----------
@@ -91,9 +90,7 @@ def _chi_square(
 def _pool_bins(
     expected: NDArray[np.float64], seen: NDArray[np.int64], minimum: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Merge adjacent bins until at least `minimum` samples are expected in each of them. Any remainder is added to
-    the last bin.
-    """
+    """Merge adjacent bins until each expects at least `minimum` samples; a remainder joins the last one."""
     totals, begins, reached = np.cumsum(expected), [0], 0.0
     while totals[-1] - reached >= 2 * minimum:
         end = int(np.searchsorted(totals, reached + minimum))

@@ -44,9 +44,7 @@ def facts_for(n_windows: int = 12, n_cells: int = 5, **changes: Any) -> Facts:
 
 
 def worlds(subject: Subject) -> Iterator[tuple[Facts, list[Window]]]:
-    """Yield test scenarios as facts and windows: a single period, too many landmarks, bounded periods, and changing
-    sensors.
-    """
+    """Yield facts and windows to test on: one period, too many landmarks, bounded periods, changing sensors."""
     yield (facts := facts_for()), facts.windows()
     yield (facts := facts_for(budget_period=6, max_landmarks=1)), facts.windows()
     if subject.mechanism.unit == PERIOD:

@@ -46,9 +46,7 @@ def add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
 
 
 def from_arguments(kind: Any, arguments: argparse.Namespace) -> Any:
-    """Build a dataclass from the parsed options. Raise a `ParameterError` that names the option if a value is
-    invalid.
-    """
+    """Build a dataclass from the parsed options. Raise a `ParameterError` that names an invalid option."""
     from dataclasses import fields
 
     from penstock.mechanisms.core.plugin import ParameterError
@@ -134,9 +132,7 @@ def print_forecast(task: str, seconds: float) -> None:
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar, or one line per 10 % if the output is piped. Yield a callback that takes the number of
-    completed steps, the total and a remark.
-    """
+    """Show progress as a bar, or lines if piped. Yield a callback for the steps done, the total and a remark."""
     if not enabled:
         yield lambda done, total, remark: None
         return

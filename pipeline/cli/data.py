@@ -79,8 +79,7 @@ def convert(source: Source, out: str | os.PathLike[str]) -> dict[str, Any]:
 def learn_to_file(
     config: RunConfig, path: str | Path, n_windows: int | None = None, smoothing: float = 0.1, unseen: bool = False
 ) -> dict[str, Any]:
-    """Learn a transition matrix and an initial distribution and write them to a file. Return statistics, and the bounds
-    that hold for one budget period.
+    """Learn a transition matrix and an initial distribution and write both. Return statistics and period bounds.
 
     ``n_windows``: from the beginning; None: what the accountants of the configuration ask for, or all. ``smoothing``:
     steps added to each count. ``unseen``: not being seen is a state of its own.

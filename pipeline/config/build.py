@@ -408,8 +408,7 @@ REMOVED: dict[str, str] = {
 
 
 def replacement(section: yaml.Path, plugin: str | None, key: str, value: Node | None = None) -> str | None:
-    """Return advice about a key or value that has been removed, given the plug-in that the section configures (such as
-    ``mechanism fpa``).
+    """Return advice about a removed key or value, given the section's plug-in (such as ``mechanism fpa``).
 
     >>> replacement(("mechanism", 0), "mechanism fpa", "choice")
     'was removed; coefficients says how many are kept'
@@ -439,9 +438,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from plain values. Errors are those of `load_plugin` and refer to the values as ``path`` in
-    ``file``.
-    """
+    """Build a plug-in from plain values. Errors are those of `load_plugin`, at ``path`` in ``file``."""
     return _plugin(base, nodes(section, Place(file)), path)
 
 

@@ -62,9 +62,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """Return the SHA-256 digest of a file, or of the sorted file names and contents of a folder. URLs are returned
-    unchanged.
-    """
+    """Return the SHA-256 digest of a file, or of a folder's sorted names and contents. URLs stay as they are."""
     if not os.path.exists(path):
         return path
     total = hashlib.sha256()

@@ -20,9 +20,7 @@ from penstock.pipeline.windows.landmarks import Landmarks
 
 
 def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Findings:
-    """Require a secret key stored outside the output folder because anyone can remove noise that is drawn from a
-    known seed.
-    """
+    """Require a secret key outside the output folder: anyone can remove noise that is drawn from a known seed."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
     if noise_key is None:
@@ -73,9 +71,7 @@ def deployed_facts_are_public(
 
 
 def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
-    """Require the first step on counts, which is the only one that reads private values, to have a guarantee unless
-    this is waived.
-    """
+    """Require a guarantee of the first step on counts, the only one that reads private values, unless waived."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee
@@ -100,9 +96,7 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findin
 
 
 def deployed_noise_protects(mechanism: Steps) -> Findings:
-    """Reject mechanisms that add no noise or add floating-point noise, which leaks parts of the count (Mironov
-    2012).
-    """
+    """Reject mechanisms without noise or with floating-point noise, which leaks the count (Mironov 2012)."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
         family = noise_of(step)

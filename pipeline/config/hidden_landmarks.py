@@ -74,9 +74,7 @@ class LandmarkChoice(Checked):
         return HiddenLandmarks(number=self.size, epsilon=self.epsilon).whole_epsilon(self.shown)
 
     def coverage(self) -> NDArray[np.float64]:
-        """Return the probabilities that the public set contains 0, 1, …, k of the landmarks, which are the same for
-        any k landmarks.
-        """
+        """Return the probabilities that the public set contains 0, 1, …, k of any k landmarks."""
         overlap, n_others = np.arange(self.size + 1), self.n_windows - self.size
         rest = self.shown - overlap
         is_possible = (rest >= 0) & (rest <= n_others)
@@ -105,8 +103,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the maximum amount spent on L and one more window, where L is any ``size`` windows of which at least
-    ``covered`` are chosen.
+    """Return the most spent on L and one more window, L any ``size`` windows, at least ``covered`` of them chosen.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -176,9 +173,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the maximum amount spent on the landmarks and one more window if at least ``covered`` landmarks are in
-    the public set.
-    """
+    """Return the most spent on landmarks, at least ``covered`` of them public, and one more window."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)

@@ -51,8 +51,7 @@ class Plan:
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
     def opened(self) -> Self:
-        """Return the plan with its noise key, which each worker reads anew. Raises `PenstockError` if the key is
-        missing.
+        """Return the plan with its noise key, which each worker reads anew. Raise `PenstockError` without one.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """
@@ -151,9 +150,7 @@ COMPARED = 1_000
 
 
 def noise_key(config: RunConfig) -> NoiseKey:
-    """Return the noise key for a configuration, either from its seed or from a deployment's secret (``env:NAME`` or
-    a file).
-    """
+    """Return a configuration's noise key, from its seed or a deployment's secret (``env:NAME`` or a file)."""
     if config.mode == "simulation":
         return NoiseKey.from_seed(config.seed or 0)
     named = config.noise_key or ""
@@ -163,8 +160,7 @@ def noise_key(config: RunConfig) -> NoiseKey:
 
 
 def make_plan(config: RunConfig, folder: Path | None = None, nonce: bytes = b"", **changes: Any) -> Plan:
-    """Resolve a configuration into a plan. The source is read only if cells or an accountant's prior depend on the
-    data.
+    """Resolve a configuration into a plan, reading the source only if cells or priors depend on the data.
 
     ``nonce``: random bytes of a deployment's run (`NoiseKey.for_run`). ``changes``: as in `outline`.
     """
@@ -250,9 +246,7 @@ def state_folder() -> Path:
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return the path of a run's ledger. A deployment's ledger is outside the run folder so that copies of the
-    folder share it.
-    """
+    """Return a run's ledger; a deployment's lies outside the folder, so that copies of the folder share it."""
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"

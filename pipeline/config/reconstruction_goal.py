@@ -54,8 +54,7 @@ NOT_COVERED = (
 def plan_reconstruction(
     config: RunConfig, share: float, foreseen: Callable[[float], None] = lambda seconds: None
 ) -> PlannedLine:
-    """Plan a release that lets an informed adversary retrace at most a given fraction of people during any stretch of
-    windows.
+    """Plan a release by which an informed adversary retraces at most a fraction of people in any stretch.
 
     She knows everybody else's cells, a Markov prior of the target and all releases up to the end of the stretch of T
     windows (`horizon`), and succeeds with at most s of them wrong (`tolerance`): the terms of the run's accountant
@@ -142,15 +141,11 @@ class _Crowd:
         return affordable if affordable >= 100 else 0
 
     def share_of(self, plan: Plan, seed: int) -> float:
-        """Return an upper bound on the fraction of people whose trajectories a plan's releases reveal in the worst
-        stretch.
-        """
+        """Bound the fraction of people whose trajectories a plan's releases reveal in the worst stretch."""
         return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success in any stretch. If only a sample of people is known, return its upper
-        confidence limit.
-        """
+        """Return the largest mean success in a stretch, of a sample of people its upper confidence limit."""
         means = []
         for index, coming in self._different(stretches):
             values = np.array([self._success(number, index, coming, seed) for number in range(len(self.known.priors))])
@@ -158,9 +153,7 @@ class _Crowd:
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
-        """Estimate how long a search will take by timing it for a few people. If there is no noise, windows without
-        active sensors are timed.
-        """
+        """Estimate a search's time from a few people, without noise on windows without active sensors."""
         index, coming = (different := self._different(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
         n_timed, begin = min(_TIMED, len(self.known.priors)), time.monotonic()
@@ -175,8 +168,7 @@ class _Crowd:
         return list(forecast.horizons(self.n_stretches))
 
     def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
-        """Return all stretches that could be the worst one. Each is given by its first window (1-based) and its
-        releases.
+        """Return all stretches that could be the worst, as first window (1-based) and releases.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
         and if the larger noise is the smaller with further noise: not of the discrete Gaussian.
@@ -217,9 +209,7 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets whose prior can be learned, or a sample of them. If all share one prior, a single target is
-    returned.
-    """
+    """Return the targets with a prior to learn, or a sample of them; a single one if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None if prior.estimate is None else plan.people.training(prior.windows or 0)
     if training is None:
@@ -274,8 +264,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
 
 
 def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, excess_unsafe: float) -> int:
-    """Return the largest integer in [0, unsafe) whose excess over the goal is at most zero. The excess increases with
-    it.
+    """Return the largest integer in [0, unsafe) whose excess over the goal, which grows with it, is at most 0.
 
     The excess of both ends is about what is given. Tried is where a line between the ends meets the goal, of which an
     end that stays where it is counts half (Illinois): fewer trials than by halving.
@@ -305,9 +294,7 @@ def _round_digits(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells may publish exact counts, in order of visits. ``minimum`` is the fraction retraced if none
-    do.
-    """
+    """Plan how many cells publish exact counts, by visits. ``minimum``: fraction retraced if none does."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")

@@ -175,9 +175,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Findings:
 
 @rule
 def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
-    """Check that budget periods are no shorter than a window, ledgers cover whole windows and delays are shorter
-    than a window.
-    """
+    """Check that periods are no shorter than a window, ledgers cover whole ones and delays are shorter."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -401,9 +399,7 @@ def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
 
 @rule
 def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
-    """Check that the mechanism's unit supports bounds per block or per period, and that sensors are compatible with
-    the steps and bounds.
-    """
+    """Check that the unit supports bounds per block or period, and that sensors go with steps and bounds."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))
@@ -423,9 +419,7 @@ def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) ->
 
 @rule
 def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
-    """Check that the noise scale is within its limits. Schedules divide their budget, so a dry run checks them
-    instead.
-    """
+    """Check that noise scales are within limits. Schedules, which divide budgets, are checked by a dry run."""
     n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
     moved = of_cells(min(bounding.max_cells or n_cells, n_cells))
     for i, step in enumerate(mechanism):

@@ -351,9 +351,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set the value at a key path below the path ``done``, creating missing sections. Returns a problem if that is
-    impossible.
-    """
+    """Set a value at a key path below the path ``done``, creating sections. Return a problem if impossible."""
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
         if step > (n := len(node.items)):

@@ -66,9 +66,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if a ``bounding`` section leaves contributions to windows with several cells unbounded, or
-    None otherwise.
-    """
+    """Return a warning if ``bounding`` does not bound contributions to windows of several cells, else None."""
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (
@@ -214,8 +212,7 @@ class CountingBounds(Bounds):
         )
 
     def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
-        """Return how many memberships a user may have contributed by each window, given the elapsed fraction of its
-        budget period.
+        """Return how many memberships a user may have by each window, given the elapsed share of its period.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
@@ -240,9 +237,7 @@ class CountingBounds(Bounds):
         return self.max_per_period is not None
 
     def first_together(self, window: Window, length: int) -> int:
-        """Return the first window whose events are bounded or counted together with those of the given window, which is
-        in a block of ``length`` windows.
-        """
+        """Return the first window bounded or counted with the given one, which is in a block of ``length``."""
         if self.over_periods and window.period_last is not None:
             return int(window.period_last - window.n_windows + 1)
         return (window.index - 1) // length * length + 1
@@ -258,9 +253,7 @@ class CountingBounds(Bounds):
             )
 
     def spans_windows(self, together: int) -> bool:
-        """Return whether bounding chooses among a person's events in different windows, treating ``together``
-        consecutive windows as one.
-        """
+        """Return whether bounding chooses among a person's events in several windows, ``together`` as one."""
         return self.over_blocks or self.over_periods or together > 1
 
 
@@ -358,8 +351,7 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def most_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships and whose bias is small relative to the
-    noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships, with a bias small beside the noise.
 
     ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
     deviation of the noise for a bound; it grows with the bound.

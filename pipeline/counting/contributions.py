@@ -179,9 +179,7 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct ones. Set ``in_runs`` to use a merge sort, which is faster for a
-    few sorted runs.
-    """
+    """Sort keys in place and return the distinct ones. ``in_runs``: by a merge sort, faster for few sorted runs."""
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
@@ -305,9 +303,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge one or more sets of distinct contributions to a group of windows. Either all or none of them must carry
-    marks.
-    """
+    """Merge sets of distinct contributions to a group of windows, all or none of which carry marks."""
     if len(pieces) == 1:
         return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]
@@ -322,9 +318,7 @@ def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Cont
 
 
 def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple[UserTable, Integers]:
-    """Build one user table for all sets of contributions and return it with their keys remapped to it, concatenated
-    in order.
-    """
+    """Build one user table for all sets of contributions. Return it with their keys, remapped and in order."""
     # A block's users may be many times those of one of its groups and shards, each of which would sort them all.
     tables, pieces = zip(*(piece.tabled(layout) for piece in pieces))
     shared = {id(table): table for table in tables}

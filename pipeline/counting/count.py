@@ -41,9 +41,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return the cells each user visited in a group of windows, marked with the number of windows in which the user
-    was present.
-    """
+    """Return each user's cells in a group of windows, marked with the number of windows of their presence."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first
@@ -60,9 +58,7 @@ def join_visits(parts: Sequence[Contributions], n_cells: int) -> Contributions:
 
 
 def summarise_users(parts: Iterable[Contributions], n_cells: int) -> dict[str, list[int]]:
-    """Return each user's number of distinct cells and number of active windows in the run, given the visits of all
-    groups.
-    """
+    """Return each user's number of distinct cells and of active windows in the run, from all groups' visits."""
     joined = join_visits(list(parts), n_cells)
     assert joined.marks is not None
     first = np.flatnonzero(starts_of([joined.keys >> KeyLayout(1, n_cells).cell_bits]))

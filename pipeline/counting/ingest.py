@@ -68,8 +68,7 @@ CELL = "cell"
 
 
 def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: bool) -> EventBlock:
-    """Prepare a block for counting. In a deployment, drop user ids, the contents of rejected rows and, for counts,
-    positions.
+    """Prepare a block for counting. A deployment drops user ids, rejects' contents and, for counts, positions.
 
     Digests under the key of the run stand for users, and cells of the ``space`` for positions; None keeps positions
     (traces). ``user_files``: as in `kept_reject`. Doing it twice changes nothing.
@@ -98,8 +97,7 @@ def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
 
 
 def kept_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
-    """Return a rejected row as it will be stored. In a deployment, its contents are dropped, as is its file name if
-    ``user_files`` is set.
+    """Return a reject as stored: a deployment drops its contents, and its file name if ``user_files`` is set.
 
     ``digest_key``: None in a simulation. ``user_files``: whether files are named after users.
     """
@@ -126,8 +124,7 @@ class Located:
 
 
 def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None) -> Located:
-    """Classify each row as out of time, out of area, late or used. Rows the source rejected are already marked in the
-    block.
+    """Classify each row as out of time, out of area, late or used, beside those that the source rejected.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """

@@ -38,9 +38,7 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 def first_use(
     blocks: Iterable[EventBlock], grid: WindowGrid, space: Space, on_points: bool
 ) -> tuple[RowCounts, list[EventBlock]]:
-    """Return the row outcomes up to and including the first block with a usable row, ignoring lateness, along with a
-    sample of blocks.
-    """
+    """Return the outcomes of rows up to the first usable block, whatever its lateness, and a sample of blocks."""
     total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
         total.add(located(block, grid, space).counts)

@@ -97,9 +97,7 @@ def no_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return the cell kept for each target in each window as rows (window, target, cell), given the result of
-    `Targets.among`.
-    """
+    """Return each target's cell by window as rows (window, target, cell), given what `Targets.among` returns."""
     memberships, person = contributions
     if len(person) == 0:
         return no_target_cells()
@@ -135,8 +133,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Convert users to the identities used in counting, shape (n, 2), and return each identity's position in ``users``
-    as well.
+    """Convert users to the identities used in counting, shape (n, 2), with each one's position in ``users``.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.

@@ -170,8 +170,7 @@ class CodeTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Replace user ids with 16-byte digests, for which `user_codes` returns the same table. Without a key, return
-    events unchanged.
+    """Replace user ids with 16-byte digests of the same `user_codes` table. Without a key, events stay.
 
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]
@@ -206,9 +205,7 @@ def _digests_of_numbers(numbers: Integers, key: bytes) -> Integers:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the offsets of the strings in their shared buffer, including the end of the last string, and the buffer
-    itself.
-    """
+    """Return the offsets of strings in their shared buffer, the end of the last one included, and the buffer."""
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)

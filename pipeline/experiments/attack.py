@@ -120,8 +120,7 @@ def reconstruct(
     n_jobs: int | None = None,
     listener: AttackListener = SILENT,
 ) -> AttackOutcome:
-    """Reconstruct trajectories from the releases of the configured mechanism, and bound the success of any attack
-    (`ReconstructionAttack`).
+    """Reconstruct trajectories from the mechanism's releases and bound any attack (`ReconstructionAttack`).
 
     ``config``: simulation of counts over a finite source, one cell a person and window. Its seed decides targets and
     noise. ``folder``: where to write; None: ``output.path``. ``n_jobs``: targets attacked at a time, in threads; memory

@@ -138,9 +138,7 @@ def _release(plan: Plan, planted: NDArray[np.int64]) -> ReleasedCounts:
 
 
 def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
-    """Release traces whose points are each at one of two places, and return them with each point's worst-case
-    charge.
-    """
+    """Release traces whose points are at one of two places, and return them with each point's worst charge."""
     spec, promised, calendar = plan.traces, plan.chain.guarantee, plan.grid.calendar
     concentrated, amount = promised.concentrated, promised.amount or 0.0
     factor = max(1.0, APART[concentrated] / amount)  # amounts go with the distance, ρ with its square

@@ -334,9 +334,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
 
 
 def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str, Any]) -> Sweep:
-    """Return an experiment document extended by the given variants, with paths relative to the configuration's
-    folder.
-    """
+    """Return an experiment document with variants added, its paths relative to the configuration's folder."""
     setting = SETTING.format(n=len(variants), file=Path(path).name)
     text = yaml.safe_dump(document | {"setting": setting, "variants": variants}, sort_keys=False, allow_unicode=True)
     return loads_experiment(text, str(path), Path(path).parent)
@@ -472,9 +470,7 @@ def _frontier(folder: Path) -> pl.DataFrame:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return the result for each attacked release, marking it as refused if the result (or a failed trial)
-    disqualifies it.
-    """
+    """Return each attacked release's result, refused where it, or a failed trial, disqualifies it."""
     rows = {row["variant"]: row for row in _frontier(folder).iter_rows(named=True)}
     names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
     return tuple(

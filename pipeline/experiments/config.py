@@ -14,9 +14,7 @@ from penstock.pipeline.experiments.measures import measure
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSpec(Checked):
-    """A figure of the results. Its axes are metrics or varied parameters (key paths as in the grid, ``variant``,
-    ``seed``).
-    """
+    """A figure of the results, over metrics or varied parameters (key paths, ``variant``, ``seed``)."""
 
     file: str = parameter(doc="file to write to figures/, ending in .svg or .png")
     type: str = parameter(
@@ -71,9 +69,7 @@ class Expectation(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Choose(Checked):
-    """Limits that a setting's entire confidence interval across seeds must meet, and the metric for ranking
-    settings.
-    """
+    """Limits for a setting's whole confidence interval across seeds, and the metric that ranks settings."""
 
     at_least: dict[str, float] = parameter(factory=dict, doc="smallest allowed value by measure: what must be useful")
     at_most: dict[str, float] = parameter(factory=dict, doc="largest allowed value by measure: what must be safe")

@@ -130,9 +130,7 @@ def interval(values: Any, limits: tuple[float, float] | None = None) -> dict[str
 
 
 def matching(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows with the given column values. In columns of mixed types, a number also matches its string
-    form.
-    """
+    """Return the rows with the given column values; in mixed columns a number also matches its string."""
     for name, value in where.items():
         column = pl.col(name)
         frame = frame.filter(column == (str(value) if frame.schema[name] == pl.String else value))
@@ -279,8 +277,7 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
-    """Return the settings with the columns ``allowed`` (meets all limits), ``frontier`` (Pareto-optimal) and ``best``
-    (the allowed setting with the best value of the preferred metric).
+    """Return settings with ``allowed`` (all limits met), ``frontier`` (Pareto-optimal) and ``best`` of the allowed.
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
@@ -301,8 +298,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return the amount by which each setting exceeds each limit, relative to the limit. It is positive if the limit is
-    not met.
+    """Return by how much each setting exceeds each limit, relative to it: positive where it is not met.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -320,8 +316,7 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the ``limit`` (a metric) that alone excludes the best of the excluded settings, or None if no limit makes
-    a difference. If no setting meets all limits, return the limit that the nearest setting misses by the widest margin.
+    """Return the ``limit`` that alone keeps out a better setting or, if none is allowed, the one missed by most.
 
     ``row`` is that of the setting, ``keeping`` that of the nearest setting that keeps this limit, if any.
 

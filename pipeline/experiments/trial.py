@@ -41,9 +41,7 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return the part of a configuration that determines trajectories. Trials with equal parts share a single pass
-    over the data.
-    """
+    """Return the part of a configuration that determines trajectories, by which trials share a pass over the data."""
     return replace(
         config,
         name="people",
@@ -228,8 +226,7 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release a configuration and account for it, using people read earlier and either all accountants or only the
-    named ones.
+    """Release and account for a configuration on people read earlier, by all or only the named accountants.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.

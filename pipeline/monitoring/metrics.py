@@ -236,8 +236,7 @@ class RunMetrics(Listener):
 
 
 class Health(Listener):
-    """A run's liveness and readiness, and its state: ``starting``, ``running``, ``draining`` (stop requested),
-    ``ended`` or ``failed``.
+    """A run's liveness, readiness and state: ``starting``, ``running``, ``draining``, ``ended`` or ``failed``.
 
     >>> health = Health()
     >>> with listening(health), running():
@@ -343,9 +342,7 @@ def period_closed(period: int) -> None:
 
 
 def written(final_at: float | None) -> None:
-    """Record how long after the end of the last window (in seconds since 1970) a stream's releases were written to
-    disk.
-    """
+    """Record the delay from the last window's end (seconds since 1970) until a stream's releases were on disk."""
     if final_at is not None:
         record(RELEASE_DELAY, max(0.0, time.time() - final_at))
 

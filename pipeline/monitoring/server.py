@@ -57,9 +57,7 @@ def is_loopback(address: str) -> bool:
 
 @contextmanager
 def serve(pages: Pages, port: int = 0, address: str = LOOPBACK) -> Iterator[str]:
-    """Serve pages for the duration of the block, and yield the server's address. Raises `OSError` if the port is in
-    use.
-    """
+    """Serve pages during the block and yield the server's address. Raise `OSError` if the port is in use."""
 
     class Server(ThreadingMixIn, WSGIServer):
         """Server with one daemon thread per request."""
@@ -106,9 +104,7 @@ class _Quiet(WSGIRequestHandler):
 
 
 def health_pages(health: Health) -> Pages:
-    """Return the pages ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while
-    running).
-    """
+    """Return ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while running)."""
 
     def page(is_good: bool) -> Answer:
         """Return a page that shows the run's state."""

@@ -51,9 +51,7 @@ class _Run(NamedTuple):
 
 
 def verify(folder: Path) -> list[Check]:
-    """Run all checks on the folder of a finished run of counts or traces. Raises `DataError` if there is no such
-    run.
-    """
+    """Run all checks on the folder of a finished run of counts or traces. Raise `DataError` without one."""
     if (manifest := atomic.read_json(folder / "operator" / "manifest.json")) is None:
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))
@@ -102,9 +100,7 @@ def _schema(folder: Path, name: str, schema: pa.Schema) -> Check:
 
 
 def _releases(run: _Run) -> list[Check]:
-    """Check that released windows are in order, that each contains every cell once, and that every charge is in the
-    ledger.
-    """
+    """Check that windows are in order with every cell once, and that every charge is in the ledger."""
     columns = ["window", "epsilon", "available_at", "cell"]
     releases = pl.read_parquet(run.folder / "public" / "releases.parquet", columns=columns)
     per_window = releases.group_by("window", maintain_order=True).agg(

@@ -30,9 +30,7 @@ LOCK = ".lock"
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder for the duration of the block. Raises a `ConfigError` that names the
-    process holding the lock.
-    """
+    """Lock a folder during the block. Raise a `ConfigError` that names the process that holds the lock."""
     make_folder(folder)
     path = folder / LOCK
     with _lock_file(path) as file:
@@ -90,9 +88,7 @@ def read_part(path: Path) -> pa.Table:
 
 
 def write_part(folder: Path, name: str, table: pa.Table) -> pa.Table:
-    """Write a part durably and return its stored contents. The first write under a name wins, so retries are
-    idempotent.
-    """
+    """Write a part durably and return what is stored: the first write under a name wins."""
     path = folder / f"{name}.parquet"
     if path.exists():
         return read_part(path)
@@ -156,9 +152,7 @@ def merge(folder: Path, path: Path, schema: pa.Schema, once: str | None = None, 
 
 
 def canonical(table: pa.Table) -> pa.Table:
-    """Combine a table into a single chunk whose dictionaries list the values that occur in order of first
-    appearance.
-    """
+    """Combine a table into one chunk, whose dictionaries list the values in order of first appearance."""
     table = table.combine_chunks()
     for index, field in enumerate(table.schema):
         chunks = table.column(index)

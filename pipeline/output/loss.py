@@ -31,9 +31,7 @@ def short(value: float) -> str:
 
 
 class Paid(NamedTuple):
-    """The costs and times of count releases, stored as columns. ``is_covered`` marks those published without a
-    charge.
-    """
+    """Costs and times of count releases as columns. ``is_covered`` marks those published without a charge."""
 
     available_at: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -136,9 +134,7 @@ def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Convert amounts in ε, ρ and optionally μ²/2 to ε. If one ε is infinite, the smallest of the others at δ is
-    used.
-    """
+    """Convert amounts in ε, ρ and maybe μ²/2 to ε: if one is infinite, the smallest other one at δ."""
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {

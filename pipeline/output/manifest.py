@@ -85,8 +85,7 @@ def describe_lateness(source: Source) -> str:
 
 
 def describe_guarantee(mechanism: ChainStep, promised: Guarantee, source: Source) -> dict[str, Any]:
-    """Describe a guarantee, and return the description with its ``measure`` and ``amount`` (None if no amount is
-    promised).
+    """Describe a guarantee. Return it with its ``measure`` and ``amount`` (None if no amount is promised).
 
     There is no guarantee if other rows can make a row late.
     """
@@ -139,8 +138,7 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest published with the releases. It contains no secrets and depends on the data only through the
-    releases.
+    """Return the manifest beside the releases, without secrets, which depends on data by the releases alone.
 
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
     run, so that it shows nothing of the data.
@@ -203,9 +201,7 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return each input's SHA-256 digest by name. A deployment whose files are named after people gets a single
-    digest.
-    """
+    """Return inputs' SHA-256 digests by name; a single one for a deployment's files that are named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests
@@ -249,9 +245,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Compare a run's counted offsets (up to the run's end if complete) with the brokers'. Returns None if there are
-    no offsets.
-    """
+    """Compare the counted offsets (to the run's end if complete) with the brokers'; None without offsets."""
     source = plan.config.source
     if not isinstance(source, LiveSource) or not source.has_offsets:
         return None
@@ -283,9 +277,7 @@ def check_row_equation(equation: dict[str, Any]) -> None:
 
 
 def user_summaries(plan: Plan) -> dict[str, Any] | None:
-    """Return the number of users with the distributions of their cells and windows, or of their points and
-    landmarks.
-    """
+    """Return the number of users, with distributions of cells and windows, or of points and landmarks."""
     if not plan.summarises_users:
         return None
     names = ("points", "landmarks") if plan.on_points else ("cells", "windows")
@@ -353,9 +345,7 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` unless every window was released exactly once. In an incomplete run, only windows up
-    to the last release are required.
-    """
+    """Raise `RowEquationError` unless each window, or each up to the last if incomplete, was released once."""
     present = released["window"].to_numpy()
     n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:
@@ -385,8 +375,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return the reason why a run cannot resume with the plan's key, or None. ``begun_with`` contains its original
-    fingerprints.
+    """Return why a run that ``begun_with`` certain fingerprints cannot resume with the plan's key, or None.
 
     Epochs may be added for windows that are not charged yet: another noise for a window would be a second release.
     """

@@ -30,8 +30,7 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run without people, based on public information and a public seed, with enough replicas for stable
-    estimates.
+    """A simulated run without people, from public facts and a public seed, with replicas for stable estimates.
 
     ``releases`` are noisy counts before post-processing; ``has_every_charge`` if they are of all windows, and no charge
     follows earlier outputs.
@@ -44,18 +43,14 @@ class Rehearsal(NamedTuple):
 
 
 def public_plan(config: RunConfig) -> Plan | None:
-    """Return a configuration's plan without reading its data, or None for traces and for cells derived from the
-    data.
-    """
+    """Return a plan made without reading data, or None for traces and for cells derived from the data."""
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
     return outline(config, NoiseKey.from_seed(0))
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release all-zero windows, or a whole run if it is small, through the configured steps. Returns None if
-    `public_plan` does.
-    """
+    """Release all-zero windows, or a whole run if small, through the steps; None if `public_plan` is None."""
     if (plan := public_plan(config)) is None:
         return None
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader

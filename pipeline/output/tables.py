@@ -90,9 +90,7 @@ def releases_table(
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
-    """Return the schema of the releases table for a chain of mechanism steps, with a column ``alarm`` if a step
-    raises alarms.
-    """
+    """Return the releases table's schema for a chain of steps, with ``alarm`` if a step raises alarms."""
     return JUDGED_RELEASES if any(isinstance(step, Postprocess) and step.raises_alarms for step in steps) else RELEASES
 
 

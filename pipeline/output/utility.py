@@ -133,9 +133,7 @@ def _prior_scores(
 
 
 def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, Any]] | None:
-    """Return the counts expected by the filter's profile or, failing that, by an accountant's `penstock learn` file,
-    along with that file's metadata. Returns None if no file covers the run's cells.
-    """
+    """Return expected counts of the filter's profile, else of a learned file, with its facts, or None."""
     profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     if (profile := next(filter(None, profiles), None)) is not None:
         usual = UsualCounts.read(profile.file)
@@ -171,9 +169,7 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean distance in metres between released and true points, overall as well as by landmark and by
-    user.
-    """
+    """Return the mean metres between released and true points: of all, by landmark and by user."""
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

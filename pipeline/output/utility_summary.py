@@ -28,9 +28,7 @@ def ends(value: Any, margin: Any) -> tuple[Any, Any]:
 
 
 def half_width() -> pl.Expr:
-    """Return an expression for the half-width of a count's 95 % interval, based on its deviation or noise (NaN if it
-    has neither).
-    """
+    """Return an expression for a 95 % interval's half-width, from deviation or noise (NaN without either)."""
 
     def stated_margins(both: Sequence[pl.Series]) -> pl.Series:
         """Apply `margin` to the values if the mechanism states their standard deviations."""
@@ -50,8 +48,7 @@ def half_width() -> pl.Expr:
 
 
 def utility_summary(truth: Array, released: Array) -> dict[str, float]:
-    """Return the mean count along with the mean absolute error, in people, of the release, of all zeros and of the last
-    release.
+    """Return the mean count and the mean absolute errors of the release, of zeros and of the last release.
 
     >>> utility_summary(np.array([[4.0], [2.0]]), np.array([[5.0], [2.0]]))
     {'mean_count': 3.0, 'error': 0.5, 'error_of_zeros': 3.0, 'error_of_last': 3.5}
@@ -98,8 +95,7 @@ def usual_counts(
 
 
 def interval_coverage(truth: Array, released: Array, deviation: Array) -> dict[str, float]:
-    """Return the fraction of counts inside their stated 95% intervals, with the mean width and the mean score of the
-    intervals, in people.
+    """Return the fraction of counts in their 95 % intervals, with the intervals' mean width and score, in people.
 
     The score of an interval is its width, and 40 times the distance of a count that is not in it (Gneiting, Raftery
     2007, section 6.2, at 95 %): wide ones do not flatter. NaN: no deviation is stated; nothing if none is.
@@ -295,9 +291,7 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr, max_rows: int = PART_ROWS
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix for each column, with NaN for missing values, reading ``max_rows`` rows at a
-    time.
-    """
+    """Return a window-by-cell matrix per column, NaN where missing, reading few rows at a time."""
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

@@ -57,9 +57,7 @@ class RunWriter:
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
-        """Write a batch of charged releases and publish it ``output.delay`` after it became final, or immediately if
-        that is None.
-        """
+        """Write charged releases, and publish them ``output.delay`` after they are final, or at once if None."""
         if batch.stopped:
             self.stopped(batch.stopped)
         if not batch.releases:
@@ -125,9 +123,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "memberships") / f"{name}.json", n_memberships)
 
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
-        """Write the rejected rows from a part of the input. They are redacted in a deployment because a row
-        identifies a person.
-        """
+        """Write a part's rejects, redacted in a deployment because a row identifies a person."""
         key, user_files = self.plan.keys.users, self.plan.config.source.recorded.has_user_names
         kept = [json.dumps(kept_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
         if kept:
@@ -144,9 +140,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait for the configured delay after the window became final. Output that is late is not delayed any
-        further.
-        """
+        """Wait for the configured delay after the window became final, unless it is over already."""
         delay = self.plan.config.output.delay / 1000
         if 0 < (left := final_at + delay - self._clock()) <= delay:
             self._sleep(left)

@@ -18,8 +18,7 @@ FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop that steps one shard of an accountant through consecutive releases. Only the encoded state persists between
-    calls.
+    """Loop of one accountant's shard over consecutive releases, whose encoded state alone persists.
 
     ``facts`` hold what was prepared for the shard; ``targets`` are the numbers of the people whom it follows, if any.
     """
@@ -91,9 +90,7 @@ class AccountLoop:
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state from that of its loop, or raise `StateVersionError` if its version is
-    unsupported.
-    """
+    """Decode the accountant's state in that of its loop. Raise `StateVersionError` for other versions."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 

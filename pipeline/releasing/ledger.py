@@ -34,9 +34,7 @@ _HEAD_LENGTH = 64
 
 
 class LedgerExhausted(BudgetExceeded):
-    """Raised if a release would exceed the ledger's remaining budget. Nothing has been charged or released in that
-    case.
-    """
+    """Raised if a release would exceed the ledger's budget. Nothing has been charged or released then."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -78,9 +76,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the amounts charged to a unit that contains all windows of the charge and to a unit that contains
-        only some.
-        """
+        """Return the charge to a unit with all of its windows, and to a unit with only some of them."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -133,9 +129,7 @@ class LedgerEntry(NamedTuple):
 
 
 def stored_head(path: Path) -> str | None:
-    """Return the ledger head stored in a file, which is empty before the first entry, or None if there is no such
-    file.
-    """
+    """Return the ledger head in a file, empty before the first entry, or None without a file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * _HEAD_LENGTH)
     except FileNotFoundError:
@@ -358,9 +352,7 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. A repeated charge counts as a retry if its input is identical; otherwise,
-        `DataError` is raised.
-        """
+        """Charge a window once. A repeat of identical input is a retry, of other input a `DataError`."""
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
@@ -469,9 +461,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every stored head matches an entry. A head that should exist but is missing was
-        lost.
-        """
+        """Raise `DataError` unless every stored head matches an entry; one that is missing was lost."""
         heads = {None, "", before, *(entry.head for entry in entries)}
         for path, head in zip(self._heads, kept):
             if head not in heads:
@@ -512,9 +502,7 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return how much all choices of public landmarks together reveal about private landmarks, or None if no choice
-    was made.
-    """
+    """Return what all choices of public landmarks reveal of private ones together, or None without any."""
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
     return {"choices": len(choices), **sums} if choices else None

@@ -130,9 +130,7 @@ def area_of(space: Space) -> Area:
 def points_of(
     block: EventBlock, grid: WindowGrid, space: Space, keys: RunKeys, n_shards: int
 ) -> tuple[RowCounts, Iterator[tuple[int, State]]]:
-    """Count a block's rows, rejecting only those outside the time range, and split the points by pseudonymous user
-    shard.
-    """
+    """Count a block's rows, reject those outside the time range, and split points by pseudonymous shard."""
     on_time = grid.calendar.index(block.frame["time"].to_numpy()) > 0
     frame = block.frame.filter(on_time)
     points: Points = frame.select("latitude", "longitude").to_numpy()
@@ -182,8 +180,7 @@ def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: S
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Thin each trace from its start so that consecutive points are at least ``gap`` apart, and return the indices that
-    remain.
+    """Return the indices left of each trace, thinned from its start to points at least ``gap`` apart.
 
     >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]
@@ -250,9 +247,7 @@ class TraceLoop:
 
 
 def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
-    """Return the planned deviations and factors for a `PointSchedule` if the mechanism calibrates its noise to a
-    goal.
-    """
+    """Return deviations and factors for a `PointSchedule` if the mechanism's noise is planned for a goal."""
     if not isinstance(mechanism, GaussianTrace) or mechanism.goal is None:
         return {}
     # loads SciPy's optimisers
@@ -266,9 +261,7 @@ def planned_noise(mechanism: Schedule, traces: Traces) -> dict[str, Any]:
 
 
 def check_budget(released: ReleasedTraces) -> None:
-    """Raise `BudgetExceeded` if the cost of a user's landmarks plus any other point in a budget period exceeds the
-    budget.
-    """
+    """Raise `BudgetExceeded` if a user's landmarks and one more point of a period cost more than the budget."""
     promised = released.mechanism.guarantee
     budget = promised.amount_of(LANDMARKS)
     if budget is None:

@@ -62,15 +62,11 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why a metric uses a different neighbour relation than the headline losses, or return an empty
-        string.
-        """
+        """Explain why a metric's neighbour relation is not that of the headline losses, or return ""."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:
-        """Return the title and unit of the chart on which a metric is drawn. Metrics with different units never
-        share an axis.
-        """
+        """Return the title and unit of a metric's chart. Metrics of different units never share an axis."""
         matches_unit = unit.startswith(self.unit)
         plain = self.title if matches_unit else f"{self.title}, {unit}"
         titles = (title for beginning, title in self.panels.items() if name.startswith(beginning))

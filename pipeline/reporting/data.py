@@ -34,9 +34,7 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder. Reads the merged tables, or the parts written so far while the run is in progress. If
-    ``public_only`` is set, only files in ``public/`` are read.
-    """
+    """A run's folder, read from merged tables, or parts so far while it goes on; ``public_only``: of ``public/``."""
 
     folder: Path
     public_only: bool = False
@@ -69,9 +67,7 @@ class Run:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration recorded in the operator's manifest, falling back to the redacted one in the public
-        manifest.
-        """
+        """The configuration in the operator's manifest, else the redacted one in the public manifest."""
         return dict((self.operator or self.public)["configuration"])
 
     @property
@@ -113,9 +109,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The rows of all accountants, public and operator-only. Only the last row of each metric is kept, and final
-        rows replace provisional ones.
-        """
+        """The rows of all accountants; of each metric the last one, final before provisional."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -132,9 +126,7 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """The largest possible privacy loss of any one person, over several time spans, or None before the first
-        release.
-        """
+        """The largest possible loss of any one person, over several time spans; None before a release."""
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -144,9 +136,7 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The number of visits (one person in one cell and window) and the number of them that were released, or
-        None if unknown.
-        """
+        """The visits (a person in a cell and window) and how many of them were released, or None."""
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -163,9 +153,7 @@ class Run:
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
-        """Return a table such as ``public/accounts``, with categorical columns as strings, or None if it does not
-        exist yet.
-        """
+        """Return a table such as ``public/accounts``, categories as strings, or None if there is none yet."""
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:

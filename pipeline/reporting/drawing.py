@@ -56,9 +56,7 @@ class Drawing:
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Plot a cell's released counts over time with their 95 % interval, along with the true counts if they are
-    known. The default is the busiest cell.
-    """
+    """Plot a cell's released counts (by default the busiest's) with 95 % intervals, and true ones if known."""
     counts = _counts(run)
     if cell is not None and cell not in counts.cells:
         raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
@@ -106,9 +104,7 @@ def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawi
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of the counts released for a window, numbered from 1. The default is the busiest window. Negative
-    counts are drawn in a different colour.
-    """
+    """Draw a map of a window's releases (by default the busiest's), negative counts in another colour."""
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
     if window is not None and window not in numbers:

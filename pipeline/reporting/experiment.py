@@ -94,9 +94,7 @@ class ExperimentFolder:
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort metrics by the order in which the experiment lists them, which the manifest's sorted keys do not
-        preserve.
-        """
+        """Sort metrics as the experiment lists them, which the manifest's sorted keys do not keep."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 

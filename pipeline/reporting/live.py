@@ -42,9 +42,7 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve a run's page and yield its address. Keep serving for a short while afterwards, for browsers that still
-    have it open.
-    """
+    """Serve a run's page and yield its address, for a short while afterwards too, for open browsers."""
     page = LivePage(folder)
 
     def newest() -> Answer:

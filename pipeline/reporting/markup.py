@@ -65,8 +65,7 @@ def content_hash(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Format a number to the given number of significant digits. An exponent is used only for very small or very large
-    values.
+    """Format a number to some significant digits, with an exponent only if it is very small or large.
 
     >>> number(1015506), number(0.011036774), number(2.0), number(float("inf")), number(-1e-16), number(None)
     ('1,015,506', '0.01104', '2', '∞', '0', '–')
@@ -139,8 +138,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def pack(values: ArrayLike, exact: bool = False) -> dict[str, str]:
-    """Encode an array as text that the page's ``unpack`` function decodes to a typed array. NaN and infinities are
-    preserved.
+    """Encode an array as text that the page's ``unpack`` decodes to a typed array, NaN and infinities included.
 
     As 64-bit floats if ``exact`` (times), else as the smallest integers that hold all values, or 32-bit floats.
 

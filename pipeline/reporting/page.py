@@ -39,8 +39,7 @@ SIMULATED, PUBLISHED, PRIVATE = (
 
 
 def write_report(folder: str | Path) -> list[Path]:
-    """Write the page of a run or an experiment, or one page for each grid of a choice. Each page is written to its own
-    folder.
+    """Write the page of a run or an experiment, or of each grid of a choice, each to its folder.
 
     A deployment has two: ``public/report.html``, a function of the published files alone and as fit for publication as
     they are, and ``operator/report.html``. Return the paths, the page that shows most first.
@@ -193,9 +192,7 @@ def _traces_json(run: Run) -> dict[str, Any] | None:
 
 
 def _people_table(run: Run) -> Table | None:
-    """Return a table with one row per person: the number of points, the actions, the mean error and every metric's
-    worst value.
-    """
+    """Return a row per person: points, actions, the mean error and every metric's worst value."""
     released = run.traces
     if released is None:
         return None

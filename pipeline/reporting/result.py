@@ -52,9 +52,7 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """The exit code: 0 if the run completed, 1 if some input was not counted, 3 if a budget stopped it, 4 if it
-        was interrupted.
-        """
+        """The exit code: 0 complete, 1 some input not counted, 3 stopped by a budget, 4 interrupted."""
         return int(self.manifest["exit"]["code"])
 
     @cached_property
@@ -94,9 +92,7 @@ class Result:
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot a cell's released counts over time, along with the true counts if they are known. The default is the
-        busiest cell.
-        """
+        """Plot a cell's released counts over time (by default the busiest's), and true ones if known."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 

@@ -119,9 +119,7 @@ def loss_table(run: Run) -> Table | None:
 
 
 def headlines(run: Run) -> list[tuple[str | None, list[Headline]]]:
-    """Return the headline numbers for privacy cost and utility, grouped under headings if they do not fit in one
-    row.
-    """
+    """Return the headline numbers of privacy and utility, under headings if they do not fit in one row."""
     costs, use = _costs(run), _utility(run)
     return [("Cost and risk", costs), ("Use", use)] if len(costs + use) > ONE_ROW else [(None, costs + use)]
 
@@ -148,9 +146,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean released count, or None if there is no
-    noise.
-    """
+    """Return the mean half-width of the noise's 95 % interval and the mean count, or None without noise."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -203,9 +199,7 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
 
 
 def describe_neighbours(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Describe a metric's neighbour relation, and explain why it differs from that of the headline losses if it
-    does.
-    """
+    """Describe a metric's neighbour relation, and why it is not that of the headline losses if so."""
     values = {key: value for section in configuration["mechanism"] for key, value in section.items()}
 
     def configured(name: re.Match[str]) -> str:

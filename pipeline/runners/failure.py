@@ -26,9 +26,7 @@ def is_permanent(error: BaseException) -> bool:
 
 
 def note_failure(folder: Path, error: BaseException) -> None:
-    """Report a permanent error to the driver, which keeps the first. In a deployment, the message has already been
-    redacted.
-    """
+    """Report a permanent error, redacted in a deployment, to the driver, which keeps the first."""
     if not is_permanent(error) or not (folder / "operator").exists():
         return
     kind = "ConfigError" if isinstance(error, (ParameterError, UnknownPlugin)) else type(error).__name__

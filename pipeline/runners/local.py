@@ -308,9 +308,7 @@ class StreamLoop:
             metrics.beat()
 
     def _count(self, piece: MicroBatch) -> None:
-        """Reduce a micro-batch to contributions. Rows whose windows were already final when they arrived count as
-        late.
-        """
+        """Reduce a micro-batch to contributions. Rows of windows that were final on arrival are late."""
         rows, parts = shared.reduced(self.plan, piece.block, closed_before(piece, self.plan.grid))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])

@@ -80,9 +80,7 @@ def reduced(
 def counted(
     plan: Plan, group: int, pieces: Sequence[Contributions], quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count the contributions to a window group in one user shard. Return the users' visits as well if they are
-    kept.
-    """
+    """Count a user shard's contributions to a window group. Return users' visits too if they are kept."""
     if not pieces:
         return nothing(group, plan.batching), None
     parts = plan.chain, plan.grid, plan.bounds, plan.batching, plan.keys, plan.targets
@@ -114,9 +112,7 @@ class ReadAhead(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item, or None on timeout or at the end. An exception raised by the producer is raised
-        again.
-        """
+        """Return the next item, or None on timeout or at the end. Raise the producer's exception again."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:

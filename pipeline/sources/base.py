@@ -65,8 +65,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split the block into smaller blocks of at most ``n_rows`` valid rows. The first one carries all rejects and
-        offsets.
+        """Split the block into ones of at most ``n_rows`` valid rows; the first has all rejects and offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -163,9 +162,7 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return a copy of the source that reads only users, times, and the given columns among latitude, longitude
-        and place.
-        """
+        """Return the source reading only users, times and given columns of latitude, longitude and place."""
         return self
 
     def from_start(self) -> FileSource:
@@ -173,18 +170,14 @@ class Source(Checked, ABC):
         raise DataError("events are read once, as they come, and not beforehand; give what would be read in a file")
 
     def all_blocks(self) -> Iterator[EventBlock]:
-        """Yield all events from the beginning, block by block. Raises `DataError` if the events can be read only
-        once.
-        """
+        """Yield all events from the beginning, by block. Raise `DataError` if they can be read only once."""
         of = self.from_start()
         for span in of.spans():
             yield from of.read(span)
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file by name, or a digest of the parameters if the events are
-        generated.
-        """
+        """Return input files' SHA-256 digests by name, or that of the parameters of generated events."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,9 +199,7 @@ class FileSource(Source):
 
     @abstractmethod
     def spans(self) -> list[Span]:
-        """Split the input into spans of about ``block_rows`` rows, always in the same order. Raises `DataError` if
-        it cannot be read.
-        """
+        """Split the input into spans of about ``block_rows`` rows, in fixed order. Raise `DataError` on failure."""
 
     def spans_from(self, first: int) -> Iterator[Span]:
         """Yield the spans in order, starting at index ``first``. The iterator never ends if the source is unbounded."""
@@ -237,15 +228,11 @@ class RowOrder:
 
     @property
     def watermark(self) -> int:
-        """The time before which no more rows of the run will arrive, or `MIN_EVENT_TIME` if the source declares no
-        order.
-        """
+        """The time before which no more rows will arrive, or `MIN_EVENT_TIME` without a declared order."""
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Check the order of the next rows. Raise a `DataError` that names the ``place`` of the first row out of
-        order.
-        """
+        """Check the order of the next rows. Raise a `DataError` with the ``place`` of a row out of order."""
         if self._disorder is None or not len(times):
             return
         reached = latest_before(times, self._from, self._until, self.latest)
@@ -302,8 +289,7 @@ class LiveSource(Source):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The setting that allows other people's rows to affect whether a row is late, and the value it should have
-        instead.
+        """The setting by which others' rows decide whether a row is late, and the value it should have.
 
         None if lateness depends only on a row's own arrival time and a public clock. **Privacy**: otherwise, one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
@@ -320,20 +306,14 @@ class LiveSource(Source):
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the input from which the run started, given its ``counted`` offsets, is no longer
-        available.
-        """
+        """Raise `DataError` if the input at the run's start, by its ``counted`` offsets, is gone."""
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return an identifier of the input that the run reads, or None if there is none or it has not been read
-        yet.
-        """
+        """Return an identifier of the input that the run reads, or None without one or before reading."""
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe any input that the run should have read but did not. Raises `DataError` if the brokers cannot
-        tell.
-        """
+        """Describe input that the run should have read but did not. Raise `DataError` if none can tell."""
         return []
 
     @abstractmethod

@@ -84,9 +84,7 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the time, station and coordinate columns for both ends of a trip. Raise `DataError` if one is
-        missing.
-        """
+        """Return the time, station and coordinate columns of a trip's two ends. Raise `DataError` without one."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")
@@ -106,9 +104,7 @@ class Citibike(TextSource):
             rows = replace(rows, problems={})
 
     def events(self, rows: ParsedRows, batch: TextBatch) -> pl.DataFrame:
-        """Return one row per trip: ``user``, and the columns of an `EventBlock` for each end, such as
-        ``start_time``.
-        """
+        """Return a row per trip: ``user``, and an `EventBlock`'s columns for each end (``start_time`` …)."""
         raw = rows.raw
         trips = raw["ride"] if "ride" in raw.columns else numbered(rows, batch)
         start, early = (_milliseconds(raw[f"{end}_time"], "earliest") for end in ("start", "end"))

@@ -84,9 +84,7 @@ class Csv(MappedColumns, TextSource):
             raise ParameterError("encoding", self.encoding, expected) from None
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the file's dialect. Column names come from the first line, or are ``column_1``, ``column_2``, … if
-        there is no header.
-        """
+        """Return the dialect, with names from the first line or, without a header, ``column_1``, ``column_2``, …"""
         for start, kind in ((b"PAR1", "parquet"), (b"{", "json"), (b"[{", "json")):
             if head.lstrip().startswith(start):
                 raise DataError(f"{file}: is {kind.capitalize()}, which source.type: {kind} reads")
@@ -113,9 +111,7 @@ class Csv(MappedColumns, TextSource):
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
     def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the mapped columns and their types. Raise a `DataError` that lists the existing columns if one is
-        missing.
-        """
+        """Return the mapped columns and types. Raise a `DataError` that lists the columns if one is missing."""
         types: dict[str, type[pl.DataType]] = dict.fromkeys(("time", "arrival"), self.time.dtype)
         types |= {"user": _USER_TYPES[self.user_type], **dict.fromkeys(("date", "place", "point"), pl.String)}
         number = pl.String if self._has_quoted_decimals else pl.Float64

@@ -144,9 +144,7 @@ class Folder(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield blocks of files as the files arrive. Decisions made since the latest checkpoint are recorded in a
-        journal in the run's folder.
-        """
+        """Yield blocks of files as they arrive, journalling decisions since the checkpoint in the run's folder."""
         reader = _FileReader(self, run, start, latest)
         journal = Journal(run.spool, number, FolderEntry.decode)
         for entry in journal.entries:
@@ -170,9 +168,7 @@ class Folder(LiveSource):
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """A journal entry that records the contents of one micro-batch: either a block of a file, or an advance of the
-    clock.
-    """
+    """A journal entry of one micro-batch: a block of a file, or an advance of the clock."""
 
     number: int  # of the micro-batch
     clock: int  # after the micro-batch
@@ -213,9 +209,7 @@ class _Opened:
         self.following = next(self._blocks, None)
 
     def _original_names(self, of: PathSource, path: str) -> Iterator[EventBlock]:
-        """Yield the file's blocks. Rejects and errors refer to the file by its original name rather than that of a
-        local copy.
-        """
+        """Yield a file's blocks, rejects and errors under its original name, not that of a local copy."""
         try:
             for block in of.all_blocks():
                 names = (reject.file.replace(path, self.file.name) for reject in block.rejects)

@@ -53,9 +53,7 @@ class Foursquare(TextSource):
     bytes_per_row = 150
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
-        """Return the file's dialect. If the file has no header, the column names are those of the published data
-        set.
-        """
+        """Return the dialect; without a header, the columns are those of the published data set."""
         line = head.split(b"\n", 1)[0].decode("latin-1").strip()
         if not line.startswith("user_id"):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")

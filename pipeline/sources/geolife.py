@@ -42,9 +42,7 @@ class Geolife(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Return the user to whom a track belongs: the closest folder that is not named ``Trajectory``, falling back
-        to the file name.
-        """
+        """Return a track's user: the closest folder not named ``Trajectory``, else the file name."""
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 

@@ -129,8 +129,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of all scalar values in the objects. For a list, only the first entry is considered, or the
-    first two numbers.
+    """Return the paths of all scalars in the objects; of a list those of the first entry, or two numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']

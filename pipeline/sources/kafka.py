@@ -74,17 +74,13 @@ class Kafka(KafkaSettings):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield messages as they arrive. Decisions made since the latest checkpoint are recorded in a journal in the
-        run's folder.
-        """
+        """Yield messages as they arrive, journalling decisions since the checkpoint in the run's folder."""
         with closing(kafka.Consumer(self)) as consumer:
             self._check_topic(run, consumer)
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return the initial position of each reader: one reader per partition, but no more than
-        ``run.max_readers``.
-        """
+        """Return each reader's initial position: a reader per partition, at most ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -118,8 +114,7 @@ class Kafka(KafkaSettings):
             )
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe unread messages, or entire unread partitions, that were appended before the last window became
-        final.
+        """Describe messages or whole partitions, appended before the last window was final, that are unread.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
         the readers alone know how far it goes, but every partition with a message has one.

@@ -76,9 +76,7 @@ class Parquet(MappedColumns, PathSource):
         return [*spans, Span(len(spans), tuple(small))] if small else spans
 
     def read(self, span: Span) -> Iterator[EventBlock]:
-        """Read several whole files, or some row groups of a single file. The line number of a reject is its 1-based
-        row.
-        """
+        """Read whole files, or some row groups of one. A reject's line number is its 1-based row."""
         n_rows, order = min(self.block_rows, _BATCH_ROWS), RowOrder(self, span.after)
         for file in span.files:
             with _open(file) as parquet:

@@ -136,8 +136,7 @@ class Stream(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield the source's events in micro-batches, each covering a short interval of time. Temporary files for
-        sorting are written to ``folder``.
+        """Yield events in micro-batches of a short interval each. ``folder`` takes temporary files for sorting.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.

@@ -119,9 +119,7 @@ class Synthetic(FileSource):
 
     @property
     def city(self) -> People:
-        """The city's people and how they move. For ``markov``, its ``transition`` and ``initial`` attributes are the
-        true model.
-        """
+        """The city's people and moves; for ``markov`` it has the true ``transition`` and ``initial``."""
         box = {"south": self.south, "north": self.north, "west": self.west, "east": self.east}
         places = PlaceGrid(rows=self.rows, columns=self.columns, seed=self.seed, **box)
         start = DEFAULT_START if self.from_ is None else self.from_
@@ -140,9 +138,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(range(0, n_steps, size))]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield the spans in order, starting at index ``first``. If the time range is unbounded, each span is one
-        day long.
-        """
+        """Yield spans in order from index ``first``, of a day each if the time range is unbounded."""
         if self.until is not None:
             yield from super().spans_from(first)
             return

@@ -56,8 +56,7 @@ class Space(Checked, ABC):
         return 0.0
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return the map geometry as one dict per cell, with ``cell`` and, if known, its shape in [longitude,
-        latitude].
+        """Return the map as one dict per cell: ``cell`` and, if known, its shape in [longitude, latitude].
 
         ``polygon``, a closed ring; ``polygons``, for each a list of rings, its holes after the first; or ``point``.
         """

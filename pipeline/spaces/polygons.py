@@ -49,8 +49,7 @@ class _Wrong(Exception):
 
 
 def read_zones(path: str, name: str) -> list[Zone]:
-    """Read the named polygons in a GeoJSON (RFC 7946), GeoParquet (1.0 or 1.1 with well-known binary), GeoPackage or
-    CSV file (well-known text or binary).
+    """Read named polygons of GeoJSON, GeoParquet (1.0, 1.1), GeoPackage or CSV (well-known text or binary).
 
     Positions are longitude and latitude in degrees (WGS 84), heights are left out.
     """
@@ -290,8 +289,7 @@ def _quote(name: str) -> str:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, judging by its identifier or, failing that,
-    its name.
+    """Return whether a coordinate system is WGS 84 longitude and latitude, by its identifier, else name.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)

@@ -24,9 +24,7 @@ FEW_POINTS = 1 << 14
 
 @dataclass(frozen=True)
 class Raster:
-    """A grid of equal squares in longitude and latitude that covers a space and a margin and stores each square's
-    cell.
-    """
+    """A grid of equal squares over a space and a margin, which stores the cell of each square."""
 
     west: float  # corner of the first square, in degrees
     south: float
@@ -59,9 +57,7 @@ class Raster:
         return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
 
     def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return each point's cell index, shape (n,), calling ``locate`` only for points in squares crossed by an
-        edge.
-        """
+        """Return each point's cell, shape (n,), calling ``locate`` only in squares crossed by an edge."""
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))

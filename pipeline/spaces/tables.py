@@ -151,9 +151,7 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return a feed's stops that have a position, keeping the first for each value of ``column``. Set ``placed`` to
-    keep only stops where people board.
-    """
+    """Return a feed's stops with a position, the first of each ``column``; ``placed``: if people board there."""
     column = {"station_id": "stop_id", "name": "stop_name"}.get(column or "", column)
     needed = [*(("stop_lat", "stop_lon") if placed else ()), *([column] if column is not None else [])]
     for heading in needed:

@@ -73,9 +73,7 @@ class Zones(Space):
 
     @cached_property
     def _parts(self) -> tuple[NDArray[Any], NDArray[np.int64], Bins]:
-        """The polygons of all zones in file order, the zone index of each polygon, and bins for their bounding
-        boxes.
-        """
+        """All zones' polygons in file order, each one's zone, and bins for their bounding boxes."""
         polygons = np.array([polygon for zone in self._zones for polygon in zone.polygons], object)
         number = np.repeat(np.arange(len(self._zones)), [len(zone.polygons) for zone in self._zones])
         shapely.prepare(polygons)
@@ -101,9 +99,7 @@ class Zones(Space):
         return self._raster.place(latitude, longitude, self._locate)
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Return each point's exact cell, which is that of the first polygon in the file that contains it, border
-        included.
-        """
+        """Return each point's cell: the first polygon in the file that contains it, border included."""
         polygons, number, bins = self._parts
         point, part = bins.pairs(longitude, latitude)
         held = shapely.intersects_xy(polygons[part], longitude[point], latitude[point])
@@ -112,7 +108,5 @@ class Zones(Space):
         return np.append(number, -1)[first]
 
     def geometry(self) -> list[dict[str, Any]]:
-        """Return each zone's polygons as lists of closed rings of [longitude, latitude], starting with the outer
-        ring.
-        """
+        """Return each zone's polygons as closed rings of [longitude, latitude], the outer one first."""
         return outlines(self._zones)

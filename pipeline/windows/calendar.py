@@ -27,8 +27,7 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return the time zone for an IANA name. Raise `ParameterError` for ``field``, suggesting a similar name, if it is
-    unknown.
+    """Return an IANA name's time zone. Raise `ParameterError` for ``field``, with a similar name, if unknown.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -66,9 +65,7 @@ def utc_offset(time_zone: str, instant: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
-    """Return the clock changes within the ``year``-th span of 366 days since 1970 as pairs (first instant, new
-    offset).
-    """
+    """Return clock changes in the ``year``-th span of 366 days since 1970: pairs (instant, new offset)."""
     start = year * _YEAR
     if time_zone == "UTC" or start >= _HORIZON:
         return ()
@@ -87,8 +84,7 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
-    """Return all clock changes with ``after`` < instant < ``until`` as pairs (instant, new offset) in chronological
-    order.
+    """Return all clock changes, ``after`` < instant < ``until``, as sorted pairs (instant, new offset).
 
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
@@ -107,8 +103,7 @@ def wall_time(time_zone: str, instant: int) -> int:
 
 
 def segments(time_zone: str, begin: int, end: int) -> list[tuple[int, int, int]]:
-    """Split the time between ``begin`` and ``end`` into segments with a constant UTC offset: (first instant, end,
-    offset).
+    """Split ``begin`` to ``end`` into segments of constant UTC offset: (first instant, end, offset).
 
     >>> segments("UTC", 0, 100)
     [(0, 100, 0)]
@@ -140,9 +135,7 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to a given time, stored as a few evenly spaced segments. A clock change may begin a new
-    segment.
-    """
+    """All window starts up to a time, as a few evenly spaced segments; a clock change may begin one."""
 
     starts: NDArray[np.int64]  # first window start of every segment, shape (n_pieces,)
     indices: NDArray[np.int64]  # its 1-based index
@@ -251,8 +244,7 @@ class Calendar:
         return index
 
     def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Return each window's local date, or NaT unless the run contains all windows of that date and all of them are
-        given.
+        """Return each window's local date, or NaT unless the run has all windows of it and all are given.
 
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
         begins no later and ends no earlier. ``windows``: different window numbers, ascending.

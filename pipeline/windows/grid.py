@@ -140,9 +140,7 @@ class WindowGrid:
         return np.asarray((starts - begins) / (ends - begins), np.float64)
 
     def deadline(self, window: int) -> int:
-        """Return the time at which a window becomes final in milliseconds since 1970, which is its end plus the
-        allowed lateness.
-        """
+        """Return when a window is final, in milliseconds since 1970: its end plus the allowed lateness."""
         return self.calendar.end(window) + self.lateness_ms
 
     @property
@@ -151,15 +149,12 @@ class WindowGrid:
         return None if self.calendar.n_windows is None else self.deadline(self.calendar.n_windows)
 
     def last_final(self, watermark: int) -> int:
-        """Return the index of the last window that is final at a watermark, or 0 if there is none. This is the
-        inverse of `deadline`.
-        """
+        """Return the last window that is final at a watermark, or 0. This is the inverse of `deadline`."""
         last = max(0, int(self._endless_calendar.index(np.array([watermark - self.lateness_ms]))[0]) - 1)
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the index of the last window that was final when each event arrived, judging by its watermark, shape
-        (n,).
+        """Return the last window that was final on each event's arrival, by its watermark, shape (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -184,9 +179,7 @@ class WindowGrid:
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     def _facts_around(self, index: int) -> tuple[int, int, Columns]:
-        """Return the facts for the whole budget period around a window, or for a block if that period is endless.
-        The latest result is cached.
-        """
+        """Return facts of the budget period around a window, or of a block if it is endless, cached."""
         known: tuple[int, int, Columns] = self.__dict__.get("_known", (0, -1, {}))
         if known[0] <= index <= known[1]:
             return known
@@ -224,9 +217,7 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Return the calendar of budget periods starting at ``begin``, or at the preceding local midnight if periods are
-    whole days.
-    """
+    """Return the budget periods' calendar from ``begin``, or the local midnight before for whole days."""
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
     return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

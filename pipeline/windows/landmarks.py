@@ -156,8 +156,7 @@ class Landmarks(Checked):
         return mask
 
     def contains(self, times: NDArray[np.int64], time_zone: str) -> NDArray[np.bool_]:
-        """Return a mask of the instants (milliseconds since 1970 UTC, shape (n,)) that fall within a listed time or
-        recurring range.
+        """Return a mask of the instants (milliseconds since 1970, shape (n,)) in a listed or recurring range.
 
         Examples
         --------

@@ -44,9 +44,7 @@ class Exposure(CabStudy):
         return tuple(TargetPiece(int(target), self.knows) for target in self.chosen(seen))
 
     def measure(self, presence: Binary, piece: TargetPiece) -> Figures:
-        """Compute the area under the curve and the margin of one target in each game, and the loadings in the first
-        game.
-        """
+        """Compute area and margin of one target in each game, and the loadings in the first game."""
         sizes = {"group_size": self.group_size, "n_components": self.components, "seed": self.seed}
         if self.knows == "past":
             games = [past_game(presence, prior, groups=self.groups, **sizes) for prior in PAST_PRIORS]

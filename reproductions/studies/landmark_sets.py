@@ -36,9 +36,7 @@ class LandmarkSets(Study):
         return {name: table[name].to_numpy() for name in ("mean", "standard_deviation")}
 
     def tables(self, data: None, figures: Mapping[TablePart, Figures]) -> Tables:
-        """Return ``landmark_distance`` by shape and percentage, and ``landmark_loss`` also by correlation and
-        method.
-        """
+        """Return ``landmark_distance`` by shape and percentage, ``landmark_loss`` by correlation and method too."""
         distance, *losses = (
             pl.DataFrame(row_keys(part.name, self.percentages)).with_columns(
                 **{name: pl.Series(column) for name, column in made.items()}

@@ -96,9 +96,7 @@ class PrivacyGain(CabStudy):
         return {name: np.array([area]) for name, area in areas.items()}
 
     def tables(self, presence: Binary, measured: Mapping[TargetPiece, Figures]) -> Tables:
-        """Return each defense's mean area and gain with 95 % confidence intervals over targets, and the quartiles of
-        the gain.
-        """
+        """Return each defense's mean area and gain with 95 % intervals over targets, and quartiles of the gain."""
         names = (RAW, *(defense.name for defense in self.defenses))
         areas = {name: np.array([figures[name][0] for figures in measured.values()]) for name in names}
         gains = gain_table(areas)
@@ -106,9 +104,7 @@ class PrivacyGain(CabStudy):
 
 
 def coarse(presence: Binary, chain: Chain) -> Binary:
-    """Return presence in a chain's coarse cells and windows, repeated for each fine cell and window that they
-    contain.
-    """
+    """Return presence in a chain's coarse cells and windows, repeated for all fine ones in them."""
     n_people, n_windows, _ = presence.shape
     if chain.temporal is not None:
         longer = np.arange(0, n_windows, chain.together)
@@ -144,8 +140,7 @@ def released(chain: Chain, counts: NDArray[Any], seed: list[int]) -> NDArray[np.
 
 
 def gain_table(areas: Mapping[str, NDArray[np.float64]]) -> pl.DataFrame:
-    """Tabulate figure 6(b): the mean and quartiles of each defense's gain, computed from areas that include those of
-    raw counts.
+    """Tabulate figure 6(b): mean and quartiles of each defense's gain, with areas of raw counts.
 
     ``gain`` is that of equation 1, with its normal 95 % interval; ``turned_round`` that of an adversary who answers
     the other way round where the area is below ½.

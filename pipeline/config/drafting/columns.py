@@ -202,9 +202,7 @@ class Table:
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
-        """Read the first objects of the first non-empty file. If the file contains several lists, the longest is
-        read.
-        """
+        """Read the first objects of the first non-empty file, from the longest of its lists."""
         for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
             lists = {
                 name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
@@ -239,9 +237,7 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Detect a file's encoding from its head, and return the encoding, the decoded text and any remarks. The last
-    character may be truncated.
-    """
+    """Detect the encoding of a file's head, which may end inside a character. Return it, the text and remarks."""
     known = stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     others = () if known or b"\0" in head else _ENCODINGS
     texts: dict[str, str] = {}
@@ -355,9 +351,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return the time format of each column that has one. The string ``before`` is prepended to the column's
-        values.
-        """
+        """Return each column's time format where it has one, with ``before`` put before the column's values."""
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 

@@ -141,9 +141,7 @@ def draft(
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space defined by a file of stops, which are matched to events either by nearest position or by
-    name.
-    """
+    """Return the space of a file of stops, matched to events by nearest position or by name."""
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)

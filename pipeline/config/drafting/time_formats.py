@@ -49,9 +49,7 @@ def numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) -> str | None:
-    """Return the format that nearly all values of a column match, or None. If several match, the one with the
-    smallest spread is chosen.
-    """
+    """Return the format of nearly all values of a column, of several the one of the smallest spread, or None."""
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))
@@ -79,9 +77,7 @@ def _shape_of_format(name: str) -> str:
 
 
 def time_span(values: pl.Series, name: str, zone: str) -> int:
-    """Return the number of days spanned by the times, plus the number of days between now and the last one if it is
-    in the future.
-    """
+    """Return the days spanned by the times, plus those between now and the last one if it is in the future."""
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()

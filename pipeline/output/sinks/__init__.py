@@ -15,9 +15,7 @@ class Sink:
         """Check that the run may publish here before anything is charged. Raises `PenstockError` if it may not."""
 
     def releases(self, table: pa.Table) -> None:
-        """Publish the rows of consecutive releases that are already durable, and return once they have been
-        delivered.
-        """
+        """Publish rows of consecutive, already durable releases, and return once they are delivered."""
 
     def accounts(self, table: pa.Table) -> None:
         """Publish rows of the public accounts of counts in the same way as `releases`."""

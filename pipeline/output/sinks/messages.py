@@ -98,8 +98,7 @@ class Publisher(MessageSink):
 
 
 class PubSub(MessageSink):
-    """Sink that sends a run's tables to the configured Pub/Sub topics. Each row is a JSON object with the file's
-    columns.
+    """Sink that sends a run's tables to Pub/Sub topics, each row as a JSON object of the file's columns.
 
     The attribute ``id`` says which row it is, so that readers can drop a repeat: it has the same bytes. The ordering
     key is the stream: a subscription with message ordering gets windows in order.

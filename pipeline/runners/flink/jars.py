@@ -26,9 +26,7 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner in order of preference: the version of the installed Beam
-    first, followed by versions that have been tested.
-    """
+    """Return the usable versions of Beam's Flink runner: that of the installed Beam, then tested ones."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
@@ -39,9 +37,7 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version with which a job began, if its jars are present, or the best version that has been fetched.
-    Raises `ConfigError` if there is none.
-    """
+    """Return the version that a job began with, else the best one fetched. Raise `ConfigError` without any."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -54,8 +50,7 @@ def class_path(begun_with: str | None = None) -> str:
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Return the runner's version (None if a custom jar does not state it) and the Java arguments that start its job
-    server.
+    """Return the runner's version (None if a custom jar hides it) and its job server's Java arguments.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])

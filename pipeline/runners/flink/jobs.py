@@ -127,8 +127,7 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Record a run's graph and Flink runner version ("" for a service). Raises `StateVersionError` if they have
-    changed.
+    """Record a run's graph and Flink runner version ("": a service). Raise `StateVersionError` on change.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -199,9 +198,7 @@ def service_of(master: str) -> str | None:
 
 
 def ask(address: str, method: str = "GET", seconds: float = _ANSWER, body: Mapping[str, Any] | None = None) -> Any:
-    """Return the REST service's response, which is empty if the job is unknown or has ended. Raises `OSError` on
-    failure.
-    """
+    """Return the REST service's response, empty for an unknown or ended job. Raise `OSError` on failure."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address, data, {"Content-Type": "application/json"}, method=method)
     try:

@@ -40,9 +40,7 @@ class Renewal:
         shutil.rmtree(parts_folder(plan, READERS), ignore_errors=True)  # of the job before
 
     def is_due(self) -> bool:
-        """Return whether the job should be renewed now, either because a window has just ended or because the limit
-        is near.
-        """
+        """Return whether to renew the job now: a window has just ended, or the limit is near."""
         if time.monotonic() < self._next:
             return False
         self._next = time.monotonic() + self._interval
@@ -56,9 +54,7 @@ class Renewal:
         return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder. Return False if no savepoint was made and the job
-        continues.
-        """
+        """Stop the job with a savepoint in the run's folder. Return False if there is none and it goes on."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

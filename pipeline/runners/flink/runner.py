@@ -114,9 +114,7 @@ _REASONS = {
 
 @contextmanager
 def _engine(plan: Plan, given: dict[str, str], words: Sequence[str] | None, rest_port: int | None) -> Iterator[str]:
-    """Yield the endpoint of a job server started with the command ``words`` for the duration of the block, or the
-    given endpoint if ``words`` is None.
-    """
+    """Yield the given endpoint or, during the block, that of a job server started with ``words``."""
     if words is None:
         yield given["job_endpoint"]
         return
@@ -139,9 +137,7 @@ def _server_folder(plan: Plan) -> Path:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if the job server cannot run or resume, or `DataError` if the input must be read again but
-    its beginning is gone.
-    """
+    """Raise `ConfigError` if the job server cannot run or resume, `DataError` if input to read again is gone."""
     given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")
     if "job_endpoint" not in given:

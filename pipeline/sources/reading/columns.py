@@ -132,8 +132,7 @@ class MappedColumns(Checked):
 
 
 def day_in(file: str) -> str:
-    """Return the date in a file's name, or in the name of the closest folder that has one. Raise `DataError` if there
-    is none.
+    """Return the date in a file's name, else in the closest folder's with one. Raise `DataError` without any.
 
     >>> day_in("taps/2026-11-28.csv"), day_in("day=20261128/part-0.parquet"), day_in("2026/11/28/taps.csv")
     ('2026-11-28', '2026-11-28', '2026-11-28')
@@ -166,8 +165,7 @@ def join_date(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def positions(points: pl.Series) -> list[pl.Series]:
-    """Convert points to latitudes, longitudes and error messages. Points may be well-known text, or well-known binary
-    as bytes or hexadecimal digits. The longitude comes first, and WGS 84 may be given as the reference system.
+    """Convert well-known text or binary points (WGS 84, longitude first) to latitudes, longitudes and errors.
 
     >>> [column.to_list() for column in positions(pl.Series(["SRID=4326;POINT (8.5 47.4)", "POINT EMPTY"]))][:2]
     [[47.4, None], [8.5, None]]

@@ -144,9 +144,7 @@ class LocalFiles:
 
 
 class RemoteFiles:
-    """Remote objects whose names start with a URL or match a pattern. Each is copied to a temporary folder before it
-    is read.
-    """
+    """Remote objects under a URL or pattern, each copied to a temporary folder before it is read."""
 
     def __init__(self, source: PathSource, options: Mapping[str, str]) -> None:
         self._path, self._is_pattern = source.path, glob.has_magic(source.path)

@@ -96,9 +96,7 @@ class PathSource(FileSource):
         return [Span(index, tuple(group)) for index, group in enumerate(groups)]
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 digest of every input file. Files are identified by their path relative to ``path``, or
-        by name.
-        """
+        """Return every input file's SHA-256 digest, by its path relative to ``path``, or by name."""
 
         def digest(file: str) -> str:
             with open(file, "rb") as stream:
@@ -147,8 +145,7 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the name (``archive!member`` for an archive member) and stream of each input. Each stream must be consumed
-    before the next one is requested.
+    """Yield each input's name (``archive!member`` in an archive) and stream, to be consumed before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -234,9 +231,7 @@ def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.
 
 
 def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[], Any] | None]]:
-    """Yield each archive member's name and a function that opens it, or None instead of the function if it is not a
-    file.
-    """
+    """Yield each archive member's name and a function that opens it, or None if it is no file."""
     if is_zip:
         with zipfile.ZipFile(stream) as zipped:
             for entry in zipped.infolist():

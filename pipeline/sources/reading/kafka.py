@@ -89,9 +89,7 @@ class Consumer:
         self._client.close()
 
     def unreadable_reason(self) -> str | None:
-        """Return the reason why the topic cannot be read at the moment, or None if a broker confirms that everything
-        was read.
-        """
+        """Return why the topic cannot be read now, or None if a broker confirms that all was read."""
         try:
             topic = self._client.list_topics(self.topic, timeout=_ANSWER).topics[self.topic]
         except self._kafka.KafkaException as error:
@@ -229,9 +227,7 @@ class Consumer:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
 
     def end_before(self, partition: int, instant: int) -> int:
-        """Return the offset of the first message at or after the given time, or the end of the partition if there is
-        none.
-        """
+        """Return the offset of the first message at or after a time, or the partition's end without one."""
         place = self._kafka.TopicPartition(self.topic, partition, instant)
         try:
             (answer,) = self._client.offsets_for_times([place], timeout=ANSWER)
@@ -288,9 +284,7 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Record an error. While no broker can be reached, it is unknown whether a partition has been read to its
-        end.
-        """
+        """Record an error. With no broker in reach, no partition is known to be read to its end."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -417,9 +411,7 @@ class _TopicReader:
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:
-        """Return the idle partitions. If broker timestamps decide lateness, also return the clock time that they
-        have reached.
-        """
+        """Return idle partitions and, if broker timestamps decide lateness, the clock time they have reached."""
         # The clock is read before the brokers are asked: what is appended after that has a later timestamp.
         clock = int(self.now() * 1000) - self.source.idle_after
         if not self.source.by_broker:
@@ -440,17 +432,13 @@ class _TopicReader:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Return the time reached once all messages have been read. Partitions that have ended are assumed to be at
-        ``clock``.
-        """
+        """Return the time reached once all is read, with partitions that have ended at ``clock``."""
         read = {p: polled[-1].timestamp()[1] for p, polled in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
 
     def passes(self, time: int | None) -> bool:
-        """Return whether advancing to the given time would move the watermark past the end of a window or of the
-        run.
-        """
+        """Return whether reaching a time moves the watermark past the end of a window or of the run."""
         if time is None:
             return False
         before, after = (self.run.grid.last_final(at - self.source.disorder) for at in (self.progress.watermark, time))
@@ -537,8 +525,7 @@ class _TopicReader:
         )
 
     def _adapt_batch_size(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Adapt the batch size so that a micro-batch covers few windows. Open windows are kept in memory, and a backlog
-        may span thousands of them.
+        """Adapt the batch size to few windows, which are kept in memory: a backlog may span thousands of them.
 
         By typical times, so that single ones that are wrong decide nothing.
         """

@@ -60,9 +60,7 @@ class KafkaSettings(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """See `LiveSource.lateness_flaw`. None for broker timestamps, because lateness then depends only on the row
-        itself.
-        """
+        """See `LiveSource.lateness_flaw`. None for broker timestamps, by which a row alone decides."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
@@ -77,9 +75,7 @@ def library() -> Any:
 
 
 def silent() -> logging.Logger:
-    """Return a logger that discards the client's messages, which may quote events. Errors are raised as exceptions
-    instead.
-    """
+    """Return a logger that drops the client's messages, which may quote events; errors are raised."""
     logger = logging.getLogger("penstock.kafka")
     logger.addHandler(logging.NullHandler())
     logger.propagate = False
@@ -87,9 +83,7 @@ def silent() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return the client options with ``env:`` and ``file:`` references resolved. The result must never be written
-    anywhere.
-    """
+    """Return client options with ``env:`` and ``file:`` references resolved, never to be written anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -148,8 +142,7 @@ class Producer:
 
 
 def send_letters(producer: Producer, dead_letters: str, rejects: Iterable[Reject]) -> None:
-    """Send a dead letter for every rejected message. Messages count as read only after their dead letters have been
-    delivered.
+    """Send a dead letter for every rejected message, which counts as read once that is delivered.
 
     Its key is ``topic/partition/offset``, so that one that is sent again after a kill replaces itself in a compacted
     topic.

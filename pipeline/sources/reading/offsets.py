@@ -69,9 +69,7 @@ class OffsetsRead:
         return words
 
     def as_json(self) -> dict[str, Any]:
-        """Return the ranges as recorded in the operator's manifest, including the number of offsets without a
-        record.
-        """
+        """Return the ranges for the operator's manifest, with the number of offsets without a record."""
         rows = [{**row._asdict(), "without_record": max(0, row.end - row.first - row.records)} for row in self.ranges]
         return {"topic_id": self.topic_id, "over": self.over, "ranges": rows}
 

@@ -31,8 +31,7 @@ _WRITTEN_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[
 
 
 def avro_parser(schema: str) -> Callable[[bytes], Any]:
-    """Return a parser for messages that contain one Avro record each. The schema, given as JSON text, must not have
-    nested fields.
+    """Return a parser of messages of one Avro record, whose JSON schema must not have nested fields.
 
     >>> parse = avro_parser('{"type": "record", "name": "e", "fields": [{"name": "user", "type": "string"}]}')
     >>> parse(b"\\x04me")
@@ -112,9 +111,7 @@ def _members(schema: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def _flat(schema: Any) -> dict[str, Any]:
-    """Return a schema without its logical types. Raise `ValueError` if the schema is not a record without nested
-    fields.
-    """
+    """Return a schema without logical types. Raise `ValueError` unless it is a record of plain fields."""
     if not isinstance(schema, dict) or schema.get("type") != "record" or not isinstance(schema.get("fields"), list):
         raise ValueError("the schema must be a record")
     fields = [{"name": field["name"], "type": _flat_type(field["type"])} for field in schema["fields"]]
@@ -238,8 +235,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert one field of several events to a typed column. Values of a different type, such as ``True``, become
-    null; coordinates and times may be numbers that are written as text.
+    """Convert a field of events to a typed column. Other types' values, as ``True`` or ``"7"``, become null.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list(), column_of("latitude", pl.Float64, ["47.4"]).to_list()
     (['ann', '7', None], [47.4])

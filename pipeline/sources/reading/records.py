@@ -93,9 +93,7 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 
 
 def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
-    """Return a mask of the quotes that are used correctly: each one opens or closes a field, or is doubled inside
-    one, and its line has an even number of quotes.
-    """
+    """Return a mask of quotes used right: opening, closing or doubled in a field, an even number a line."""
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

@@ -80,8 +80,7 @@ PATIENCE = 300.0
 
 
 class Outage:
-    """Tracks a service outage. Attempts are repeated until the service has been unreachable for too long, which ends
-    the run.
+    """Tracks a service outage: attempts are repeated until it has lasted too long, which ends the run.
 
     During an outage, the run's clocks stand still: nothing is lost, and nothing is released while events may be
     missing. Failed attempts are repeated after 1, 2, 4, … seconds, at most ``longest``; others after ``every`` seconds.
@@ -107,9 +106,7 @@ class Outage:
         self.record_success()
 
     def probe(self, reason: Callable[[], str | None]) -> None:
-        """Check whether the service is reachable, if an attempt is due. ``reason`` returns None or the reason why it
-        is unreachable.
-        """
+        """Check a service if an attempt is due; ``reason`` returns None or why it cannot be reached."""
         if self.is_attempt_due:
             if (why := reason()) is None:
                 self.record_success()

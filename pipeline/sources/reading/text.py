@@ -67,9 +67,7 @@ class TextBatch:
     records: Records | None = None
 
     def locate(self, lines: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the segment that contains each line of the batch (counted from 0), and its 1-based line number in
-        the file.
-        """
+        """Return each batch line's segment (counted from 0) and 1-based line number in the file."""
         ends = np.cumsum([segment.n_lines for segment in self.segments])
         segments = np.searchsorted(ends, lines, side="right")
         offsets = np.array([segment.first_line for segment in self.segments]) - np.concatenate([[0], ends[:-1]])
@@ -79,8 +77,7 @@ class TextBatch:
 def cut(
     inputs: Iterable[tuple[str, IO[bytes]]], dialect_of: Callable[[str, bytes], Dialect], n_rows: int
 ) -> Iterator[TextBatch]:
-    """Divide the inputs into batches of about ``n_rows`` lines. Small files are combined, and large ones are split
-    between records.
+    """Divide inputs into batches of about ``n_rows`` lines, combining small files and splitting large ones.
 
     A line of much more than `MAX_LINE_BYTES` is a row with too many fields; memory is bounded all the same.
 
@@ -310,9 +307,7 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """Return the columns of a batch without quotes, or None if some line does not have the expected number of
-    fields.
-    """
+    """Return the columns of a batch without quotes, or None if a line has another number of fields."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields, last = len(format.columns), format.columns[-1]
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -358,8 +353,7 @@ def table_blocks(
     order: RowOrder,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Validate the rows of a table and yield them in blocks. ``before`` is the number of rows that precede them in the
-    file.
+    """Validate a table's rows, which ``before`` others precede in the file, and yield them in blocks.
 
     ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
     """
@@ -371,9 +365,7 @@ def table_blocks(
 
 
 def numbered_rows(file: str, before: int, n_rows: int) -> pl.Series:
-    """Return a user id for each row, made of the file and the 1-based row number. Used for input that does not
-    identify users.
-    """
+    """Return a user id per row, its file and 1-based number, for input that does not identify users."""
     numbers = pl.int_range(before + 1, before + 1 + n_rows, eager=True).cast(pl.String)
     return (PurePath(file).name + ":" + numbers).alias("user")
 
@@ -394,8 +386,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers. Surrounding spaces and a typographic minus sign are allowed, and anything else becomes
-    null.
+    """Parse text as numbers; spaces around and a typographic minus are allowed, all else becomes null.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]

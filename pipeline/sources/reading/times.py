@@ -112,9 +112,7 @@ class TimeFormat:
         return self.format in _UNIX
 
     def milliseconds(self, column: pl.Series) -> pl.Series:
-        """Convert times to Int64 milliseconds since the Unix epoch, discarding fractions of a millisecond. Invalid
-        times become null.
-        """
+        """Convert times to Int64 milliseconds since 1970, without fractions; invalid ones become null."""
         if column.dtype == pl.Date:
             column = column.cast(pl.Datetime("ms"))
         if isinstance(column.dtype, pl.Datetime):
@@ -203,8 +201,7 @@ class TimeFormat:
 
 
 def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Convert each time to milliseconds since the Unix epoch, using the first format that matches. Times that match
-    none become null.
+    """Convert times to milliseconds since 1970 by the first format that matches, or to null.
 
     >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -217,8 +214,7 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
 
 
 def polars_timestamps(table: pa.Table) -> pa.Table:
-    """Convert timestamps to types that polars supports: UTC instead of other time zones, and milliseconds instead of
-    seconds.
+    """Convert timestamps to what polars supports: UTC for time zones, milliseconds for seconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
@@ -250,9 +246,7 @@ def _without_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
-    """Restrict the remaining rows to those that contain at least two digits. The mask is returned unchanged if it is
-    all true or all false.
-    """
+    """Keep rows with at least two digits in the mask, unless it is all true or all false."""
     if left.all() or not left.any():
         return left
     rows = left.arg_true()

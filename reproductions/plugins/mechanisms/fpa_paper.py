@@ -98,9 +98,7 @@ class FpaPaper(FourierMechanism):
         return complex_basis(n_windows, self._n_kept(n_windows), self.inverse == "one_sided")
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
-        """Return the noise scale √k·Δ₂/ε for the parts of k complex coefficients, divided by √n if the transform is
-        not normalised.
-        """
+        """Return the scale √k·Δ₂/ε for parts of k complex coefficients, by √n less if not normalised."""
         cells, windows, _ = bounds
         delta_2 = self.measured_sensitivity or np.sqrt(float(cells) * min(windows, n_windows))
         scale = np.sqrt(self._n_kept(n_windows)) * delta_2 / self.epsilon
@@ -123,9 +121,7 @@ class FpaPaper(FourierMechanism):
         return self._hold(super().without_noise(counts))
 
     def defended(self, counts: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        """Release blocks of many aggregates, shape (n_replicas, block, n_cells). Each user is in one cell per
-        window.
-        """
+        """Release many aggregates' blocks, (n_replicas, block, n_cells), each user in a cell per window."""
         basis, inverse = self.matrices(self.block)
         scale = self.scale(self.block, (1, self.block, 1))
         coefficients = basis @ counts
