@@ -76,10 +76,7 @@ def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
 
 
 def chain_matrix(n: int, tau: float) -> FloatArray:
-    """Build the matrix for a random walk on a line of n places, where P[x, y] ∝ exp(-|x - y| / (tau·n)).
-
-    Source: Koga et al., the one-dimensional chain of the experiments.
-    """
+    """Build the matrix of a random walk on a line of n places, P[x, y] ∝ exp(-|x - y| / (tau·n)) (Koga et al.)."""
     _check_size("n", n)
     if not 0 < tau < math.inf:
         raise ParameterError("tau", tau, "a finite number above 0")
@@ -100,10 +97,7 @@ def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
 
 
 def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
-    """Estimate a transition matrix from counts. Add `smoothing` to each entry before normalising the rows.
-
-    The smoothing is part of the adversary model: at 0 the adversary excludes what the training part never showed.
-    """
+    """Estimate a transition matrix from counts plus `smoothing`, without which an adversary excludes what is unseen."""
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not (np.isfinite(table) & (table >= 0)).all():
         raise ParameterError("counts", f"shape {table.shape}", "a square matrix of counts of at least 0")

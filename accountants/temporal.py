@@ -167,12 +167,10 @@ class Temporal(Accountant):
             return [], state
         if block is not None and (block.first, block.last) == tuple(state["block"].tolist()):
             return [], state
-        if epsilon > model[0].running.largest_epsilon:
-            limit = model[0].running.largest_epsilon / 2
-            raise UnsupportedEvent(
-                f"temporal: window {release.window} costs {epsilon / 2:g}, above the largest_epsilon of {limit:g} that "
-                "earlier rows were closed under"
-            )
+        if epsilon > (largest := model[0].running.largest_epsilon):
+            cost, limit = (loss / price_of_replacement(EPSILON) for loss in (epsilon, largest))
+            text = f"window {release.window} costs {cost:g}, above the largest_epsilon of {limit:g} that earlier rows"
+            raise UnsupportedEvent(f"temporal: {text} were closed under")
         rows: Rows = []
         new: State = {"block": np.array([block.first, block.last]) if block else state["block"]}
         for i, tracker in enumerate(model):

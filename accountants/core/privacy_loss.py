@@ -117,10 +117,7 @@ class _Loss(NamedTuple):
 
 
 def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Discretise a loss distribution into its first grid index, the mass per grid point and the mass at infinity.
-
-    A person is in a sample at ``rate``; ``removed``: from the data with them, or else added to those without.
-    """
+    """Return a loss's first dot, masses and infinite mass, of a person sampled at ``rate``, removed or added."""
     with np.errstate(divide="ignore"):
         ends = np.logaddexp(np.log1p(-rate), np.log(rate) + np.array([-loss.reach, loss.reach]))
     low, high = ends if removed else -ends[::-1]

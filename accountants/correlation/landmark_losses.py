@@ -104,11 +104,10 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """The public, immutable adversary model for the landmark loss. Bridges are built lazily.
+    """The public adversary model for the landmark loss, whose bridges, most of the work, are built lazily and kept.
 
-    Keep one for several series under the same matrices, since building the bridges is most of the work. Parameters are
-    those of `landmark_temporal_privacy_loss`. A *segment* is a maximal run of releases without a landmark, with a
-    landmark or the end of the series on either side.
+    A *segment* is a maximal run of releases without a landmark, with a landmark or the end of the series on either
+    side.
     """
 
     def __init__(self, backward: Any = None, forward: Any = None, method: Method = "sound") -> None:

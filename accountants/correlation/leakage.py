@@ -142,11 +142,9 @@ class LeakageFunction:
         return leakage
 
     def supremum(self, epsilon: float) -> float:
-        """Return the limit of alpha <- L_P(alpha) + epsilon, which is an infinite stream's loss at this epsilon.
+        """Return the limit of alpha <- L_P(alpha) + epsilon, an infinite stream's loss at a constant epsilon in nats.
 
-        `epsilon`: constant privacy budget of one release, at least 0, in nats.
-
-        Returns the largest fixed point over the vertices, infinite if there is none (TKDE 2019, Theorem 5).
+        The largest fixed point over the vertices, infinite if there is none (TKDE 2019, Theorem 5).
         """
         if not epsilon >= 0:
             raise ParameterError("epsilon", epsilon, "a number of at least 0")

@@ -24,6 +24,7 @@ from penstock.accountants.correlation.landmark_losses import LandmarkModel, to_e
 from penstock.accountants.correlation.leakage import Correlation, LeakageFunction, leakage_function
 from penstock.accountants.correlation.planning import largest_epsilon as planned_epsilon
 from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.core.state import State, nested, part
 
 #: A row is final once no later release can change it by more than this, in nats.
@@ -217,11 +218,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """A tracker for one adversary's temporal and landmark loss. All but its state, which is flat arrays, is public.
-
-    `landmarks`: whether the run has any. `goal`: total loss that is not to be passed. `horizon`: releases of the run;
-    None: endless. Epsilons are those of replacement.
-    """
+    """A tracker for one adversary's temporal and landmark loss (in ε of replacement), public but for its state."""
 
     def __init__(
         self,
@@ -303,7 +300,8 @@ class TemporalLossTracker:
             figures["largest_landmark_loss"] = float(state["largest_landmark"][0])
         if self.planned is not None:
             # What mechanisms are configured with is the ε of add/remove, half of that of replacement.
-            figures |= {"goal": self.goal, "epsilon_for_goal": self.planned / 2, "goal_kept": total <= (self.goal or 0)}
+            epsilon = self.planned / price_of_replacement("epsilon")
+            figures |= {"goal": self.goal, "epsilon_for_goal": epsilon, "goal_kept": total <= (self.goal or 0)}
         return figures | {"assumption": self.adjacency}
 
     def _largest(self, state: State) -> tuple[float, int]:

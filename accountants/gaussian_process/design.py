@@ -124,10 +124,7 @@ def cases(
 
 
 class Design(NamedTuple):
-    """A noise covariance, its largest loss and a certified lower bound on any other covariance's largest loss.
-
-    ``smooth`` is the maximum as it was smoothed, and ``descent`` the direction of the next step.
-    """
+    """A noise covariance, its largest loss, that smoothed, the next step's direction and a proved lower bound."""
 
     covariance: Array
     worst: float

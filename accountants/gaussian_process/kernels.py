@@ -34,11 +34,9 @@ CORRELATIONS: dict[str, Correlation] = {
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProcess(Checked):
-    """A zero-mean Gaussian-process prior for one axis of a trace.
+    """A zero-mean Gaussian-process prior for one axis of a trace, with lengths in the unit of the times.
 
-    ``kernel`` is ``rbf``, ``matern12``, ``matern32`` or ``periodic``; length scale and period are in the unit of the
-    times (a periodic length scale has none). The nugget is variance that every point has of its own, say the error of
-    the receiver. It is part of the model and changes results: use the same in every comparison.
+    The nugget is variance of each point alone, say of the receiver. It changes results: compare with the same one.
     """
 
     kernel: str = parameter("rbf", doc="kernel of the prior", choices=tuple(CORRELATIONS))

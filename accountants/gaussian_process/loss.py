@@ -31,10 +31,7 @@ LARGEST_RELATIVE_ERROR = 1e-3
 
 
 class Response(NamedTuple):
-    """A trace's conditional distribution given its secret points.
-
-    ``mean`` is M_S, shape (n_points, n_secret); ``residual`` is D_S, shape (n_points, n_points), zero at the secrets.
-    """
+    """A trace's mean M_S, (n_points, n_secret), and covariance D_S, (n_points, n_points), given its secret points."""
 
     mean: Array
     residual: Array

@@ -46,11 +46,7 @@ LARGEST_ERROR = 1e-9
 
 
 class RunningLoss(NamedTuple):
-    """Values after a release: one loss per secret and one interval per point in the block.
-
-    ``loss`` and ``independent_loss`` are in nats, shape (n_secrets,); ``interval`` is 2·sqrt(posterior variance), shape
-    (n_points,), in the unit of sigma.
-    """
+    """Losses in nats by secret, and intervals 2·sqrt(posterior variance) by point of the block, after a release."""
 
     loss: Array
     independent_loss: Array

@@ -61,10 +61,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound the success of an adversary who knows the preceding place, averaged over it. O(n_steps n_locations³) time.
-
-    The cheap bounds of `horizon_bounds`; tight where releases reveal little, as the known place is no information.
-    """
+    """Bound the success of one who knows the preceding place, averaged over it; tight where releases tell little."""
     reduced, _ = before.reduced
     targets, n_places = TargetPriors.of([before] * reduced.n_locations), reduced.n_locations
     ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)

@@ -141,10 +141,7 @@ def charged_information(noise: str | None, scales: FloatArray) -> float:
 
 
 def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale: FloatArray) -> FloatArray:
-    """Return −Σ_m p_m ln Σ_l p_l exp(−D(m, l)), where D adds the divergences of active cells in which m and l differ.
-
-    `seen`, `hidden`: probability of each active cell, (..., n_sensors), and of all others together, (...).
-    """
+    """Return −Σ_m p_m ln Σ_l p_l exp(−D(m, l)), D over active cells in which m and l differ; ``hidden``: all others."""
     overlap = np.exp(-cell_divergence(noise, scale))
     reached = seen * overlap
     away = np.asarray(hidden + reached.sum(axis=-1))

@@ -192,11 +192,7 @@ class TargetFilters:
         cells: IntArray,
         state: State,
     ) -> tuple[Rows, State]:
-        """Bound leakage over the coming windows, then update the beliefs with this release.
-
-        `observed`: its reading, None if it says nothing, and the cells that it shows. `cells`: of targets and crowd,
-        ``n_cells`` where not seen.
-        """
+        """Bound leakage over the coming windows, then update the beliefs with a release's reading and shown cells."""
         reading, active = observed
         cells, unknown = np.split(cells, [self.known.n_targets])
         rows: Rows = []

@@ -104,10 +104,7 @@ class KnownTargets:
         return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
 
     def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
-        """Return ln Pr(reading given each target's place) in one window, up to a constant, (n_targets, n_locations).
-
-        `cells`, `unknown`: cells of the targets and of the crowd, ``n_cells`` where not seen.
-        """
+        """Return ln Pr(reading given each target's place), up to a constant; ``n_cells`` is the cell of the unseen."""
         if self.crowd is None:
             evidence = reading.evidence(cells)
         else:

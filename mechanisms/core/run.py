@@ -226,9 +226,7 @@ def run_traces(
     deviations: NDArray[np.float64] | None = None,
     factors: Sequence[NDArray[np.float64]] | None = None,
 ) -> list[ReleasedTraces]:
-    """Release traces given as arrays of shape (n_points, 2) in degrees.
-
-    ``deviations``, ``factors``: noise that was planned for each, as in `PointSchedule`.
+    """Release traces of shape (n_points, 2) in degrees; ``deviations``, ``factors``: planned noise (`PointSchedule`).
 
     >>> from penstock.mechanisms import get
     >>> skip = get("landmark_skip")(epsilon=1.0, noise="planar_laplace")

@@ -149,19 +149,13 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity to a person in one window. Sums over any windows bound their joint sensitivity.
-
-    In L2 the square of the largest row sum, which bounds every set of windows (Schur).
-    """
+    """Return the sensitivity to one window; sums of it bound that to any windows (in L2 the largest row sum: Schur)."""
     n, total = float(np.max(max_cells)), float(entries.sum())
     return Sensitivity(n * total, n * total**2)
 
 
 def of_deviations(max_cells: ArrayLike) -> Sensitivity:
-    """Return the sensitivity of Σ abs(count − mean) over several windows per cell to one person in one of the windows.
-
-    The person's window moves by 1 and each of the n by 1/n at the mean: less than 2 in all, in each of the cells.
-    """
+    """Return the sensitivity of Σ abs(count − mean) by cell to a person in one of the windows, below 2 in each cell."""
     n = np.asarray(max_cells, np.float64)
     return Sensitivity(2 * n, 4 * n)
 

@@ -19,6 +19,7 @@ from penstock.mechanisms.core.noise_family import families
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.mechanisms.core.schedules import Schedule
+from penstock.mechanisms.core.sensitivity import price_of_replacement
 from penstock.mechanisms.gaussian_trace import ConditionalGoal, GaussianTrace, TracePrior
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import RunConfig
@@ -85,7 +86,7 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
         training = outline(config, NoiseKey.from_seed(config.seed or 0)).people.training(correlation.windows)
     backward, forward = adversary(correlation, training).leakage
     # Half, for what is planned is the ε of replacing a person's cell, twice that of adding or removing it.
-    return largest_epsilon(goal, backward, forward, config.calendar.n_windows) / 2
+    return largest_epsilon(goal, backward, forward, config.calendar.n_windows) / price_of_replacement("epsilon")
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
