@@ -4,8 +4,7 @@
 returns.
 
 ``ReadEvents`` or ``EventsToBlocks`` → ``CountDistinctUsers`` → ``ReleaseInOrder`` → ``WriteReleases`` →
-``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing, and ``require_used``
-fails the pipeline where no row was used.
+``ReleasesToRows`` and ``Account``; ``TallyRows`` takes the row counts of counting and releasing.
 
 ``make_plan`` turns a configuration into the plan that every transform takes. The plan's folder holds the ledger and
 what `WriteReleases` writes: all workers must see it, and each run has its own. A deployment's holds the nonce of the
@@ -42,9 +41,9 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import plan_in_folder as make_plan
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.runners.beam import IN_PROCESS
-from penstock.pipeline.runners.beam.adapters import EventsToBlocks, Release, ReleasesToRows, require_used
+from penstock.pipeline.runners.beam.adapters import EventsToBlocks, Release, ReleasesToRows
 from penstock.pipeline.runners.beam.coders import NamedBlock
-from penstock.pipeline.runners.beam.counts import CountDistinctUsers
+from penstock.pipeline.runners.beam.counts import CountDistinctUsers, require_used
 from penstock.pipeline.runners.beam.graph import Account, ReleaseInOrder, TallyRows, WriteReleases, build
 from penstock.pipeline.runners.beam.read import ReadEvents
 from penstock.pipeline.runners.beam.traces import ReleaseTraces

@@ -473,18 +473,27 @@ def test_what_one_transform_cannot_release_is_refused_by_name(tmp_path):
         _ = pipeline | beam.Create([{"user": "ann", "time": START}]) | Release(config, tmp_path / "nobody")
 
 
-@pytest.mark.parametrize("place", ["market", "elsewhere"])
-def test_a_beam_pipeline_of_ones_own_may_refuse_to_count_nobody(tmp_path, place):
-    plan = make_plan(penstock.load(sections(tmp_path)), tmp_path / "own")
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("place", "allow_empty"), [("market", False), ("elsewhere", False), ("elsewhere", True)])
+def test_a_beam_pipeline_of_ones_own_counts_nobody_only_if_allowed(tmp_path, place, allow_empty, whole):
+    config = penstock.load(sections(tmp_path) | {"allow_empty": allow_empty})
 
     def go() -> None:
         with beam.Pipeline(runner=IN_PROCESS) as pipeline:
             events = pipeline | beam.Create([{"user": "ann", "time": START, "place": place}])
+            if whole:
+                _ = events | Release(config, tmp_path / "own")
+                return
+            plan = make_plan(config, tmp_path / "own")
             counted = events | EventsToBlocks() | CountDistinctUsers(plan)
             released = counted["counts"] | ReleaseInOrder(plan)
-            _ = (counted["rows"], released["rows"]) | TallyRows(plan) | beam.Map(require_used)
+            _ = (
+                (counted["rows"], released["rows"])
+                | TallyRows(plan)
+                | beam.Map(require_used if place == "market" else len)
+            )
 
-    if place == "market":
+    if place == "market" or allow_empty:
         go()
     else:
         with pytest.raises(Exception, match=r"no row could be used \(1 rows, 0 late, 1 out of area"):

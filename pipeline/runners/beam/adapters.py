@@ -21,7 +21,8 @@ from penstock.pipeline.counting.ingest import kept_reject
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
-from penstock.pipeline.runners.beam.coders import NamedBlock, decode_rows
+from penstock.pipeline.runners.beam.coders import NamedBlock
+from penstock.pipeline.runners.beam.counts import describe_rows, require_used
 from penstock.pipeline.runners.beam.graph import release_counts
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted
 from penstock.pipeline.sources.base import SOURCES, EventBlock, LiveSource, Reject
@@ -133,7 +134,7 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """Release the counts of a bounded collection of events as configured, combining all transforms of a run.
 
     Everything that `penstock.run` writes into the folder of the run while it releases is written, charges first. No row
-    leaves before all events are counted, and the pipeline fails if none of them could be used.
+    leaves before all events are counted, and the pipeline fails if none of them could be used (``allow_empty``: not).
 
     Parameters
     ----------
@@ -174,7 +175,8 @@ class Release(beam.PTransform[Any, Any]):  # type: ignore[misc]
         plan = self.plan
         blocks = events | "EventsToBlocks" >> self.blocks
         written, tally = release_counts(blocks, plan)
-        outcomes = tally | "RequireUsed" >> beam.Map(require_used).with_output_types(Dict[str, int])
+        check = describe_rows if plan.config.allow_empty else require_used
+        outcomes = tally | "RequireUsed" >> beam.Map(check).with_output_types(Dict[str, int])
         rows = written | "ReleasesToRows" >> ReleasesToRows(plan)
         used = beam.pvalue.AsSingleton(outcomes)
         return {
@@ -214,21 +216,3 @@ class _Rows(Step):
             windows = self.plan.grid.windows(batch.releases[0].window, batch.releases[-1].window)
             table = releases_table(batch.releases, windows, self.plan.space.cells, self.plan.grid.lateness_ms)
             yield from table.to_pylist()
-
-
-def require_used(tally: bytes) -> dict[str, int]:
-    """Return the row counts by outcome from the output of `TallyRows`. Raises `DataError` if no row was used, which
-    usually means that columns, times or cells are wrong.
-
-    Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
-    wrote after it has ended well.
-    """
-    counts, _ = decode_rows(tally)
-    outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
-    outcomes["rejected"] = sum(counts.rejected.values())
-    if not counts.used:
-        numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
-        if counts.rejected:
-            numbers += f", most of them since {max(counts.rejected, key=counts.rejected.__getitem__)}"
-        raise DataError(f"no row could be used ({numbers}): what was released counts no one")
-    return outcomes

@@ -18,7 +18,9 @@ from apache_beam.typehints.decorators import with_input_types
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
+from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
+from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, decoded, union
 from penstock.pipeline.counting.count import GroupCounts, summarise_users
@@ -63,11 +65,17 @@ _Final = tuple[int, int, list[memoryview]]
 class CountDistinctUsers(PlanTransform):
     """Count the distinct users in every window and cell exactly, after bounding each user's contributions.
 
+    A pipeline with finite input in which no row could be used fails at its end, but for ``allow_empty``.
+
     Contributions are deduplicated in each block, held in state by lane of windows and shard of users, and counted once,
     when their window is final. Rows that come later are late. Returns ``{"counts": PCollection[tuple[str, bytes]],
     "rows": PCollection[tuple[int, bytes]]}``: counts of a group of windows and a shard of users under the name of the
     stream (`coders.decode`), and row counts (`decode_rows`).
     """
+
+    def __init__(self, plan: Plan, must_use_rows: bool = True) -> None:
+        super().__init__(plan)
+        self.must_use_rows = must_use_rows
 
     def expand(self, blocks: Any) -> dict[str, Any]:
         """Apply the steps of this transform."""
@@ -83,7 +91,42 @@ class CountDistinctUsers(PlanTransform):
             # (shard, Contributions)
             _ = visits | "ByShard" >> beam.GroupByKey() | "WriteUsers" >> beam.ParDo(WriteUsers(plan))
         late = (typed(found[ROWS], ROW_COUNTS), typed(groups[ROWS], ROW_COUNTS)) | "Rows" >> beam.Flatten()
-        return {"counts": typed(groups["main"], COUNTS), ROWS: typed(late, ROW_COUNTS)}
+        rows = typed(late, ROW_COUNTS)
+        if self.must_use_rows and not (plan.streaming or plan.config.allow_empty):
+            total = rows | beam.Values() | "Total" >> beam.CombineGlobally(_total)
+            _ = total | "RequireUsed" >> beam.Map(require_used)
+        return {"counts": typed(groups["main"], COUNTS), ROWS: rows}
+
+
+def describe_rows(tally: bytes) -> dict[str, int]:
+    """Return the row counts by outcome from the output of `TallyRows`."""
+    counts, _ = coders.decode_rows(tally)
+    outcomes = {name: getattr(counts, name) for name in ("rows", "used", "late", "out_of_area", "out_of_time")}
+    return outcomes | {"rejected": sum(counts.rejected.values())}
+
+
+def require_used(tally: bytes) -> dict[str, int]:
+    """Return the row counts by outcome from the output of `TallyRows`. Raises `DataError` if no row was used, which
+    usually means that columns, times or cells are wrong.
+
+    Events are counted in the same pipeline that releases them, so that this is known at its end only: publish what it
+    wrote after it has ended well.
+    """
+    outcomes, (counts, _) = describe_rows(tally), coders.decode_rows(tally)
+    if not counts.used:
+        numbers = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in outcomes.items() if name != "used")
+        if counts.rejected:
+            numbers += f", most of them since {max(counts.rejected, key=counts.rejected.__getitem__)}"
+        raise DataError(f"no row could be used ({numbers}): what was released counts no one")
+    return outcomes
+
+
+def _total(tallies: Iterable[bytes]) -> bytes:
+    total, memberships = RowCounts(), 0
+    for counts, more in map(coders.decode_rows, tallies):
+        total.add(counts)
+        memberships += more
+    return coders.row_counts(total, memberships)[1]
 
 
 class FindContributions(WritingStep):

@@ -90,7 +90,7 @@ def release_counts(events: Any, plan: Plan) -> tuple[Any, Any]:
     """Count blocks of events, release the counts, write them and account for them. Return the written releases and
     the row tally.
     """
-    counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan)
+    counted = events | "CountDistinctUsers" >> CountDistinctUsers(plan, must_use_rows=False)  # the caller does
     released = counted["counts"] | "ReleaseInOrder" >> ReleaseInOrder(plan)
     written = released["releases"] | "WriteReleases" >> WriteReleases(plan)
     _ = written | "Account" >> Account(plan)
