@@ -30,8 +30,8 @@ PATTERNS = (
 )
 
 
-#: Page of the command line's options, which only the site has.
-COMMAND_LINE = "docs/command_line.md"
+#: Pages that only the site has, made from the code.
+COMMAND_LINE, BY_UNIT = "docs/command_line.md", "docs/mechanisms_by_unit.md"
 
 #: What a program of one's own imports, and the chapter of the reference that it is in.
 API = {
@@ -106,6 +106,26 @@ def command_line() -> str:
     return text + "\n"
 
 
+def by_unit() -> str:
+    """Markdown of all mechanisms by what they protect, as each states it.
+
+    >>> print(*(line for line in by_unit().splitlines() if line.startswith("| `fpa`")))
+    | `fpa` | Keep each ... | ε-differential privacy per block | Rastogi and Nath 2010, theorem 4.1, ... |
+    """
+    from penstock.pipeline.cli.inspect import entries
+
+    chapters: dict[str, list[str]] = {}
+    for row in sorted(entries("mechanisms"), key=lambda row: row["unit"] == "none"):
+        line = " | ".join([f"`{row['name']}`", row["promise"], row["guarantee"], row["theorem"]])
+        chapters.setdefault(row["unit"], []).append(f"| {line} |")
+    head = "| mechanism | what it does | guarantee | theorem |\n| --- | --- | --- | --- |"
+    text = "# Mechanisms by what they protect\n\nWhat `penstock list mechanisms --json` prints: with the default noise."
+    for unit, lines in chapters.items():
+        title = "Nothing by themselves" if unit == "none" else unit[0].upper() + unit[1:]
+        text += "\n\n" + "\n".join([f"## {title}\n", head, *lines])
+    return text + "\n"
+
+
 def menu(page: str) -> list[dict[str, Any]]:
     """Menu of the site: a page's headings, each with the pages that its list links to.
 
@@ -149,7 +169,7 @@ def on_config(config: Any) -> Any:
     chapters = menu(index)
     for chapter in chapters:
         for entries in (entries for title, entries in chapter.items() if title == "Reference"):
-            entries.insert(2, {"Options of every command": COMMAND_LINE})
+            entries[2:2] = [{"Options of every command": COMMAND_LINE}, {"Mechanisms by what they protect": BY_UNIT}]
     config.nav = [{"Overview": "README.md"}, {"All pages": "docs/README.md"}, *chapters, {"API": api}]
     config.mdx_configs["toc"]["slugify"] = slug
     return config
@@ -201,5 +221,6 @@ def on_files(files: Any, config: Any) -> Any:
     for name, packages in API.items():
         text = f"# {name.replace('_', ' ')}\n\n{reference(packages)}\n"
         files.append(File.generated(config, f"docs/api/{name}.md", content=text))
-    files.append(File.generated(config, COMMAND_LINE, content=command_line()))
+    for name, text in ((COMMAND_LINE, command_line()), (BY_UNIT, by_unit())):
+        files.append(File.generated(config, name, content=text))
     return files
