@@ -108,17 +108,18 @@ def test_the_loss_of_every_timestamp():
 def test_an_overspending_release_is_refused_and_nothing_changes():
     accountant = LandmarkBudget(budget=1.0)
     model, state = accountant.start(AccountingFacts(n_cells=1))
-    first, second = Facts(n_cells=1, landmarks=(1,)).windows(2)
-    release = Release(window=1, values=np.zeros(1), charge=(PureDP(0.75),))
-    _, state = accountant.charge(release, first, {}, model, state)
+    first, second, third = Facts(n_cells=1, landmarks=(1,)).windows(3)
+    for window, epsilon in ((first, 0.75), (second, 0.125)):
+        release = Release(window=window.index, values=np.zeros(1), charge=(PureDP(epsilon),))
+        _, state = accountant.charge(release, window, {}, model, state)
     kept = dict(state)
     with pytest.raises(BudgetExceeded) as caught:
-        accountant.check(second, (PureDP(0.5),), model, state)
-    assert (caught.value.window, caught.value.spent, caught.value.charge, caught.value.budget) == (2, 0.75, 0.5, 1.0)
+        accountant.check(third, (PureDP(0.5),), model, state)
+    assert (caught.value.window, caught.value.spent, caught.value.charge, caught.value.budget) == (3, 0.875, 0.5, 1.0)
     assert state == kept
     # What costs nothing may always be shown, and what just fits as well.
-    accountant.check(second, (Repeated(1),), model, state)
-    accountant.check(second, (PureDP(0.25),), model, state)
+    accountant.check(third, (Repeated(1),), model, state)
+    accountant.check(third, (PureDP(0.25),), model, state)
 
 
 def test_the_budget_is_the_mechanism_s_own():

@@ -208,6 +208,19 @@ def test_nothing_is_claimed_for_blocks_of_sampled_memberships():
     assert pure_epsilon(run_mechanism(by_user, counts)[0].charge) == pytest.approx(np.log1p(0.5 * np.expm1(1.0)))
 
 
+def test_nothing_is_claimed_for_other_events_on_sampled_memberships():
+    """Memberships of one person may all have been kept, or none: amplification needs them one by one."""
+    assert pure_epsilon((events.Sampled(events.PureDP(1.0), 0.5),)) == 1.0
+    assert pure_epsilon((events.Sampled(events.PureDP(1.0), 0.5, "user"),)) == pytest.approx(
+        np.log1p(0.5 * np.expm1(1.0))
+    )
+
+
+def test_what_nobody_can_move_costs_nothing_without_noise():
+    assert pure_epsilon((events.Additive("laplace", 0.0, 0.0),)) == 0.0
+    assert pure_epsilon((events.Additive("laplace", 1.0, 0.0),)) == np.inf
+
+
 def test_several_questions_to_one_sample_are_not_amplified():
     sampling = get("sampling")(rate=0.5)
     charge = (events.Additive("laplace", 1.0, 1.0), events.Additive("laplace", 1.0, 1.0))

@@ -101,6 +101,12 @@ def test_the_bound_by_cells_is_exact_for_one_cell():
         assert of_transform(real_basis(5, k), 1, 5, 1).l1 == pytest.approx(exact)
 
 
+def test_the_bound_on_many_coefficients_is_exact_for_differences_of_pairs():
+    """Ones at every first window of 13 pairs: a coefficient each."""
+    differences = np.kron(np.eye(13), [[1.0, -1.0]])
+    assert of_transform(differences, 1, 26, 1).l1 == pytest.approx(13)
+
+
 def test_many_coefficients_are_bounded_from_above():
     rng = np.random.default_rng(3)
     basis = real_basis(40, 21)

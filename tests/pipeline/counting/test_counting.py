@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.pipeline.counting.bounding import CountingBounds, _first_of_unit, bound, bound_block
+from penstock.pipeline.counting.bounding import CountingBounds, _first_of_unit, bound, bound_block, unbounded
 from penstock.pipeline.counting.contributions import (
     ContributionRows,
     distinct_marked,
@@ -163,3 +163,14 @@ def test_bounding_chooses_the_smallest_hashes_also_where_these_begin_alike_or_ar
     units = [list(its) for _, its in groupby(rows, key=lambda row: row[:2])]
     expected = {(user, window, cell) for its in units for user, window, _, cell in its[:limit]}
     assert set(zip(user[kept].tolist(), window[kept].tolist(), cell[kept].tolist())) == expected
+
+
+@pytest.mark.parametrize("bounding", [{}, {"max_cells": None, "keep": "first"}])
+def test_a_person_who_may_count_in_every_cell_is_warned_of(bounding):
+    assert "one person may count in all 2,000 cells" in (unbounded(bounding, 2_000) or "")
+    assert unbounded(bounding, 1) is None
+
+
+@pytest.mark.parametrize("bounding", [{"max_cells": 3}, {"max_per_period": 3}])
+def test_a_person_who_counts_in_few_cells_is_not(bounding):
+    assert unbounded(bounding, 2_000) is None

@@ -454,6 +454,27 @@ def test_keys_that_do_nothing_are_refused(tmp_path, capsys, mechanism, accountan
     assert message.count("here reads it (landmark_uniform does, for one); it must be left out") == len(idle)
 
 
+RIGHT = {"hour": 3, "count": 40.0, "bias": 0.01, "standard_error": 0.001}
+
+
+@pytest.mark.parametrize(
+    ("hour", "said"),
+    [
+        ({"bias": -0.2, "standard_error": 0.02}, "Around 18:00 all counts together are 20 % too small."),
+        ({"bias": 0.08, "standard_error": 0.02}, "Around 18:00 all counts together are 8 % too large."),
+        ({"bias": 0.04, "standard_error": 0.001}, None),  # small
+        ({"bias": 0.08, "standard_error": 0.03}, None),  # perhaps by chance
+        ({"bias": 0.5, "standard_error": None}, None),  # of a single window
+        ({"count": 1.0, "bias": 0.5, "standard_error": 0.01}, None),  # hardly anybody is about
+    ],
+)
+def test_an_hour_whose_counts_are_wrong_together_is_named(hour, said):
+    worth = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
+    by_hour = [RIGHT, {"hour": 18, "count": 50.0} | hour, RIGHT | {"hour": 19, "bias": 0.06}]
+    verdict = describe_utility(worth | {"bias_by_hour": by_hour})
+    assert verdict.endswith(said or "Around 19:00 all counts together are 6 % too large.")
+
+
 @pytest.mark.parametrize("max_rows", [1, 5, 1000])
 def test_a_table_is_the_same_in_whatever_parts_it_is_read(max_rows):
     """Windows and cells that are left out, and sensors that are not active."""
