@@ -14,7 +14,7 @@ from scipy.special import entr
 from penstock.accountants.core.training import Training
 from penstock.accountants.correlation.adversary import Learned, Walk
 from penstock.accountants.inference.crowd import UnknownCrowd, at_places
-from penstock.accountants.inference.kernel import BLOCK_ENTRIES, RARE, Kernel
+from penstock.accountants.inference.kernel import BLOCK_ENTRIES, Kernel
 from penstock.accountants.inference.places import PriorPlaces, Reading
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior, chain_prior, estimate_prior
 from penstock.mechanisms.core.plugin import Checked, ParameterError, check_one_of, parameter
@@ -214,8 +214,8 @@ def _rows_of_ids(part: Training, targets: tuple[int | str, ...]) -> IntArray:
     return np.array(part.named, np.intp)
 
 
-#: Places that a maximum over all of them looks at together.
-_PLACES_PER_BATCH = 8
+#: Destinations of a place that a maximum over all of them looks at first.
+_FIRST = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,38 +266,32 @@ class TargetPriors:
         return np.asarray(rows @ self.transition.transpose(0, 2, 1))
 
     @cached_property
-    def _columns(self) -> tuple[IntArray, FloatArray, FloatArray, int]:
-        """Places x' by descending maximum of P[x, x'] (padding last), the maxima, P[·, x'] and the size of a batch."""
-        largest = np.where(self.locations < 0, -1.0, self.transition.max(axis=1))
-        columns = self.transition.transpose(0, 2, 1)
-        if (largest > RARE).sum() > largest.size / 4:
-            every = np.broadcast_to(np.arange(largest.shape[1]), largest.shape)
-            return every, np.ones_like(largest), np.ascontiguousarray(columns), largest.shape[1]
-        order = np.argsort(-largest, axis=1, kind="stable")
-        weights = np.maximum(np.take_along_axis(largest, order, axis=1), 0.0)
-        return order, weights, np.take_along_axis(columns, order[:, :, None], axis=1), _PLACES_PER_BATCH
+    def _likeliest(self) -> tuple[FloatArray, IntArray, FloatArray]:
+        """The probabilities of the likeliest moves from each place, where they lead, both (at most `_FIRST`, n_targets,
+        n_places), and the probability of the next one. Targets' places are numbered through.
+        """
+        n_targets, n_places, _ = self.transition.shape
+        n_first = min(_FIRST, n_places - 1)
+        order = np.argpartition(-self.transition, n_first, axis=2)[:, :, : n_first + 1]
+        chances = np.take_along_axis(self.transition, order, axis=2).transpose(2, 0, 1)
+        places = order.transpose(2, 0, 1) + n_places * np.arange(n_targets)[:, None]
+        first, after = np.split(np.ascontiguousarray(chances), [n_first])
+        return first, np.ascontiguousarray(places[:n_first]), after[0]
 
     def best_next(self, rows: FloatArray) -> FloatArray:
         """Return the exact maximum over x' of P[x, x'] rows[x'] for rows ≥ 0, skipping hopeless places."""
-        n_places = rows.shape[-1]
         if len(self.transition) == 1:
             return Kernel(self.transition[0]).best_next(rows)
-        order, weights, columns, n_together = self._columns
-        is_padding = self.locations < 0
-        result = np.where(is_padding[:, None], rows, 0.0)  # padding stays where it is
-        size = max(1, BLOCK_ENTRIES // (n_together * n_places))
+        chances, places, after = self._likeliest
+        result, n_places = np.zeros_like(rows), rows.shape[-1]
+        moves, size = self.transition.reshape(-1, n_places), max(1, BLOCK_ENTRIES // n_places)
         for level in np.flatnonzero(rows.any(axis=(0, 2))):
-            values = np.take_along_axis(rows[:, level], order, axis=1)
-            others = np.maximum.accumulate((weights * values)[:, ::-1], axis=1)[:, ::-1]
-            left = np.arange(self.n_targets)
-            for begin in range(0, n_places, n_together):
-                if begin:
-                    minimum = np.where(is_padding[left], np.inf, result[left, level]).min(axis=1)
-                    left = left[others[left, begin] > minimum]
-                places = slice(begin, begin + n_together)
-                for first in range(0, len(left), size):
-                    part = slice(first, first + size)
-                    some = part if len(left) == self.n_targets else left[part]
-                    best = (columns[some, places] * values[some, places, None]).max(axis=1)
-                    result[some, level] = np.maximum(result[some, level], best)
+            values = np.ascontiguousarray(rows[:, level])
+            best = (values.take(places) * chances).max(axis=0, initial=0.0)
+            # The other moves may be better where the next one is, to a place of the largest value.
+            others = np.flatnonzero(best < after * values.max(axis=1, keepdims=True))
+            for first in range(0, len(others), size):
+                part = others[first : first + size]
+                best.reshape(-1)[part] = (moves[part] * values[part // n_places]).max(axis=1)
+            result[:, level] = best
         return result
