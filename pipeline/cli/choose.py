@@ -46,8 +46,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    from penstock.pipeline.config.run import load
     from penstock.pipeline.experiments.choose import ChoiceRequest, choose
 
+    load(arguments.config, arguments.set)  # measures may be of its plug-ins
     n_jobs = arguments.jobs or os.cpu_count() or 1
     arguments.at_least, arguments.at_most = dict(arguments.at_least), dict(arguments.at_most)
     asked = from_arguments(ChoiceRequest, arguments)

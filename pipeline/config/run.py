@@ -120,6 +120,21 @@ def loads(
     return from_document(root, folder, problems)
 
 
+def add_plugins(root: Mapping, folder: Path | None) -> list[Problem]:
+    """Register the plug-ins of a configuration in place of those of another, and return what is wrong in them."""
+    builder = Builder(UNIONS, folder)
+    FOLDERS.set(())
+    if (node := root.items.get("plugins")) is not None:
+        [field] = (field for field in fields_of(RunConfig) if field.name == "plugins")
+        folders = builder.value(node, field, ("plugins",))
+        for path in () if folders is FAILED else folders:
+            try:
+                add_folder(path)
+            except PluginError as error:
+                builder.fail(node, ("plugins",), str(error))
+    return builder.problems
+
+
 def from_document(
     root: Mapping, folder: Path | None = None, problems: Iterable[Problem] = (), is_trial: bool = False
 ) -> RunConfig:
@@ -131,16 +146,9 @@ def from_document(
     problems = list(problems)
     builder = Builder(UNIONS, folder)
     fields = {field.name: field for field in fields_of(RunConfig)}
-    FOLDERS.set(())
-    if (node := root.items.get("plugins")) is not None:
-        folders = Builder(UNIONS, folder).value(node, fields["plugins"], ("plugins",))
-        for path in () if folders is FAILED else folders:  # wrong ones are reported below
-            try:
-                add_folder(path)
-            except PluginError as error:
-                builder.fail(node, ("plugins",), str(error))
+    problems += add_plugins(root, folder)
     values = builder.values(root, RunConfig, ())
-    problems += builder.problems
+    problems += [problem for problem in builder.problems if problem not in problems]
     known = {name: field.default for name, field in fields.items() if not field.required} | values
     rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]
     if known["mode"] == "deployment":

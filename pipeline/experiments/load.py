@@ -21,7 +21,7 @@ from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.kinds import find
 from penstock.pipeline.config.rules import daily_metrics_flaw, unread_keys
-from penstock.pipeline.config.run import RunConfig, from_document, read_text
+from penstock.pipeline.config.run import RunConfig, add_plugins, from_document, read_text
 from penstock.pipeline.config.yaml import (
     Mapping,
     Node,
@@ -298,6 +298,8 @@ def loads_experiment(
         reduce(root, problems)
     for override in overrides:
         problems += apply_override(root, override)
+    if isinstance(base := root.items.get(BASE), Mapping):
+        problems += add_plugins(base, base_folder)  # measures may be theirs
     written = plain(root)
     builder = Builder({}, folder)
     known = (BASE, REDUCED, *SECTIONS)

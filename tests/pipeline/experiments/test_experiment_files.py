@@ -206,3 +206,24 @@ def test_a_key_that_no_trial_reads_is_refused_where_it_stands(load, tmp_path):
     # What is set below a key counts as the key.
     (tmp_path / "base.yaml").write_text(BASE)
     assert problems(load, "set: {landmarks.windows: [2]}\n") == (f"e.yaml:5: set.landmarks.windows: {says}",)
+
+
+def test_measures_may_be_those_of_plugins_of_the_base(load, tmp_path):
+    metrics = tmp_path / "lab" / "metrics"
+    metrics.mkdir(parents=True)
+    (metrics / "half_error.py").write_text(
+        '''"""Half of an error."""
+from penstock.evaluation.metrics import metric
+
+@metric("half_error", "window", higher_is_better=False)
+def half_error(truth, released):
+    """Half of the mean error."""
+    return abs(truth - released).mean(1) / 2
+'''
+    )
+    top = TOP.replace("mae", "mae, half_error")
+    assert any("'half_error' is not allowed" in problem for problem in problems(load, "seeds: 1\n", top=top))
+    (tmp_path / "base.yaml").write_text(BASE + f"plugins: {tmp_path / 'lab'}\n")
+    assert load("seeds: 1\n", top=top).config.measures == ("mae", "half_error")
+    (tmp_path / "base.yaml").write_text(BASE + "plugins: nowhere\n")
+    assert any("nowhere" in problem for problem in problems(load, "seeds: 1\n", top=top))
