@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.measure import Benchmark, Peer, Scale, Usage, usage
 from penstock.evaluation.attacks.challenge import standardize_in_place
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.targets import draw_targets
+from penstock.evaluation.attacks.user_space import draw_targets
 from penstock.evaluation.utility import METRICS
 
 N_USERS, N_CELLS, N_WINDOWS = 534, 100, 168

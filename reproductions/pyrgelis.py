@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.targets import draw_targets
+from penstock.evaluation.attacks.user_space import draw_targets
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import load

@@ -18,10 +18,9 @@ from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.challenge import advantage, privacy_gain, true_positives
 from penstock.evaluation.attacks.defenses import Defense, mechanism_defense
 from penstock.evaluation.attacks.game import ATTACKS, MembershipGame
-from penstock.evaluation.attacks.parameters import Game
-from penstock.evaluation.attacks.run import AttackedRun
+from penstock.evaluation.attacks.parameters import AttackedRun, Game
 from penstock.evaluation.attacks.summaries import summarize
-from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, draw_targets, mobility_groups, most_exposed
+from penstock.evaluation.attacks.user_space import MOBILITY_GROUPS, draw_targets, mobility_groups, most_exposed
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 
 #: Figures of an attack on membership: area under the curve, who is found at 1 % and at 0.1 % false alarms, the

@@ -24,8 +24,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from scipy.spatial.distance import cdist
 
-from penstock.evaluation.attacks.parameters import RecoveryGame
-from penstock.evaluation.attacks.run import AttackedRun, AttackListener
+from penstock.evaluation.attacks.parameters import AttackedRun, AttackListener, RecoveryGame
 from penstock.evaluation.metrics import entropies
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.mechanisms.core.run import run_mechanism

@@ -14,7 +14,7 @@ from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
 from penstock.accountants.online_attack import auc_interval, exact_interval
 from penstock.evaluation.attacks.challenge import CONFIDENCE, privacy_gain
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE
-from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
+from penstock.evaluation.attacks.user_space import MOBILITY_GROUPS
 from penstock.evaluation.metrics import half_width
 
 EVERYBODY = "everybody"

@@ -28,7 +28,7 @@ from penstock.pipeline.cli.command import (
 )
 
 if TYPE_CHECKING:
-    from penstock.evaluation.attacks.run import AttackListener
+    from penstock.evaluation.attacks.parameters import AttackListener
     from penstock.pipeline.config.run import RunConfig
     from penstock.pipeline.experiments.attack import AttackOutcome
 
@@ -100,7 +100,7 @@ def _listener(
     name: str, minutes: float | None, progress: Callable[[int, int | None, str], None], quiet: bool
 ) -> AttackListener:
     """Return a callback that reports the number of people to attack, the expected duration and the progress."""
-    from penstock.evaluation.attacks.run import AttackListener
+    from penstock.evaluation.attacks.parameters import AttackListener
 
     def begun(n_chosen: int, n_people: int) -> None:
         people = f"{n_chosen:,} of {n_people:,} people" if n_chosen < n_people else f"all {n_people:,} people"

@@ -19,11 +19,17 @@ from numpy.typing import NDArray
 from penstock.evaluation.attacks.defenses import mechanism_defense
 from penstock.evaluation.attacks.game import in_threads
 from penstock.evaluation.attacks.membership import SCHEMA, MembershipAttack
-from penstock.evaluation.attacks.parameters import MAX_PEOPLE, Game, ReconstructionGame, RecoveryGame
+from penstock.evaluation.attacks.parameters import (
+    MAX_PEOPLE,
+    AttackedRun,
+    AttackListener,
+    Game,
+    ReconstructionGame,
+    RecoveryGame,
+)
 from penstock.evaluation.attacks.reconstruction import ReconstructionAttack, Settings, check_likelihood, resolve_game
 from penstock.evaluation.attacks.recovery import Recovery, attack_recovery, trajectory_recovery
-from penstock.evaluation.attacks.run import AttackedRun, AttackListener
-from penstock.evaluation.attacks.targets import MOBILITY_GROUPS
+from penstock.evaluation.attacks.user_space import MOBILITY_GROUPS
 from penstock.mechanisms.core.contract import MECHANISMS, Generalization
 from penstock.mechanisms.core.geometry import corners_of, offsets_between
 from penstock.mechanisms.core.plugin import DataError, ParameterError

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.accountants.online_attack import area_under_curve
 from penstock.evaluation.attacks.challenge import distinguish, privacy_gain, standardize_in_place
 from penstock.evaluation.attacks.defenses import SAMPLES_PER_BATCH, flat, mechanism_defense
-from penstock.evaluation.attacks.targets import MOBILITY_GROUPS, mobility_groups
+from penstock.evaluation.attacks.user_space import MOBILITY_GROUPS, mobility_groups
 from penstock.mechanisms.core.blocks import CountsOfBlock
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.contract import ChainStep

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from penstock.evaluation.attacks.game import MembershipGame
-from penstock.evaluation.attacks.targets import mobility_groups
+from penstock.evaluation.attacks.user_space import mobility_groups
 from penstock.mechanisms import get
 from penstock.mechanisms.core.chain import Chain
 from penstock.mechanisms.core.plugin import ConfigError

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.evaluation.attacks.targets import mobility_groups
+from penstock.evaluation.attacks.user_space import mobility_groups
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.canonical import content_digest
 from penstock.pipeline.experiments.load import load_experiment

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from penstock.evaluation.attacks.targets import draw_targets, mobility_groups
+from penstock.evaluation.attacks.user_space import draw_targets, mobility_groups
 from penstock.evaluation.membership import mobility_features
 from penstock.mechanisms.core.plugin import ParameterError
 

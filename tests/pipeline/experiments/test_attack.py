@@ -13,8 +13,7 @@ import pytest
 
 from penstock.evaluation.attacks.challenge import AttackResult
 from penstock.evaluation.attacks.membership import SCHEMA, MembershipAttack
-from penstock.evaluation.attacks.parameters import Game
-from penstock.evaluation.attacks.run import AttackListener
+from penstock.evaluation.attacks.parameters import AttackListener, Game
 from penstock.evaluation.attacks.summaries import as_text, attacked_part, counted_people, near_chance, summarize
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.plugin import DataError, ParameterError

@@ -20,11 +20,9 @@ from penstock.accountants.inference.places import PlannedWindows, PriorPlaces
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import KnownPrior
 from penstock.accountants.markov import MarkovPrior, chain_prior, stationary_distribution
-from penstock.evaluation.attacks.parameters import ReconstructionGame
-from penstock.evaluation.attacks.reconstruction import planned_segments, resolve_game, tuned
+from penstock.evaluation.attacks.parameters import AttackListener, ReconstructionGame
+from penstock.evaluation.attacks.reconstruction import SuccessBounds, planned_segments, resolve_game, tuned
 from penstock.evaluation.attacks.retracing import Observed, count_correct, decode_trajectories, observe
-from penstock.evaluation.attacks.run import AttackListener
-from penstock.evaluation.attacks.segment_bounds import SuccessBounds
 from penstock.evaluation.attacks.summaries import binomial_limits, reconstruction_text
 from penstock.mechanisms import get
 from penstock.mechanisms.core.contract import Facts, Release

@@ -9,9 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from penstock.evaluation.attacks.parameters import RecoveryGame
+from penstock.evaluation.attacks.parameters import AttackListener, RecoveryGame
 from penstock.evaluation.attacks.recovery import trajectory_recovery
-from penstock.evaluation.attacks.run import AttackListener
 from penstock.evaluation.attacks.summaries import recovery_text
 from penstock.mechanisms.core.plugin import ParameterError
 from penstock.pipeline.cli.main import main

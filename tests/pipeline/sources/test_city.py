@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from penstock.mechanisms.core.plugin import ParameterError
-from penstock.pipeline.sources.city import (
+from penstock.pipeline.sources.synthetic import (
     ACTIVITY,
     ERRAND,
     HOME,
@@ -23,8 +23,8 @@ from penstock.pipeline.sources.city import (
     MarkovPeople,
     People,
     PlaceGrid,
+    Synthetic,
 )
-from penstock.pipeline.sources.synthetic import Synthetic
 
 MONDAY = 1_704_067_200_000
 PLACES = PlaceGrid(rows=3, columns=4, south=0.0, north=3.0, west=10.0, east=14.0, seed=5)

@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
-from penstock.pipeline.sources.city import Commuters, MarkovPeople
-from penstock.pipeline.sources.synthetic import DEFAULT_START, Synthetic
+from penstock.pipeline.sources.synthetic import DEFAULT_START, Commuters, MarkovPeople, Synthetic
 
 HOUR = 3_600_000
 
