@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import pickle
 import random
 import re
 import signal
@@ -182,6 +183,17 @@ def test_two_runs_of_a_process_do_not_hear_each_other(tmp_path, first, second):
     assert [registry.total(ROWS) for registry in registries] == [101, 51]
     assert [registry.value(WINDOWS, "published") for registry in registries] == [6, 6]
     assert [health.state for health in healths] == ["ended", "ended"]
+
+
+def test_pickled_listeners_are_the_same_ones_in_this_process_and_none_in_another():
+    with listening(RunMetrics(), Health()):
+        carried = pickle.dumps(metrics.audience())
+        assert pickle.loads(carried) is metrics.audience()
+        assert len(pickle.loads(carried).listeners) == 2
+        code = f"import pickle; print(pickle.loads({carried!r}).listeners)"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert other.stdout == "()\n"
+    assert pickle.loads(carried).listeners == ()
 
 
 def test_a_run_that_fails_leaves_the_health_of_another_as_it_is(small_run):
