@@ -124,7 +124,8 @@ class ConditionalInferential(TracePrior, Accountant):
         ``sigma``: each point's noise in metres, infinite for a repetition, 0 if no bound is known. ``factor``: Cholesky
         factor of the correlated noise of the first points; none then leaves the block.
         """
-        trace, rows = self._trace(), Rows()
+        trace = TraceLossState(GaussianProcess.of(self), self.block, self.length_scales.at_most is not None)
+        rows = Rows()
         state, shown = trace.start(), np.flatnonzero(np.isfinite(sigma))
         if factor is not None:
             covariance = (factor @ factor.T)[np.ix_(shown, shown)]
@@ -137,9 +138,6 @@ class ConditionalInferential(TracePrior, Accountant):
                     state = state | {"times": times[shown[:n]], "noise_variance": covariance[:n, :n]}
                 rows += self._rows(subject, index, trace, state, ended=index == len(times))
         return rows
-
-    def _trace(self) -> TraceLossState:
-        return TraceLossState(GaussianProcess.of(self), self.block, self.length_scales.at_most is not None)
 
     def _rows(self, subject: str, index: int, model: TraceLossState, state: State, ended: bool = False) -> Rows:
         broken = bool(state["broken"])

@@ -103,7 +103,7 @@ class CrowdBlending(Accountant):
         crowd = first.guarantee.crowd if first else None
         model: dict[str, Any] = {"crowd": crowd, "amplified": None}
         sampling = next((step for step in facts.steps if isinstance(step, Sampling)), None)
-        n_counts = min(facts.max_cells, facts.n_cells)
+        n_counts = facts.per_window(facts.n_cells)
         if crowd is not None and sampling is not None and (n_counts == 1 or sampling.unit == "membership"):
             threshold, small = crowd
             if sampling.rate < 1:

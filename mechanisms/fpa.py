@@ -61,7 +61,8 @@ class FourierMechanism(BlockMechanism, Interpretation):
 
     def scale(self, n_windows: int, bounds: Bounds) -> float:
         """Return each coefficient's noise scale, in units of `step_size`."""
-        return float(self.family.scale_of_norm(self.budget, sensitivity_of(self, n_windows, bounds)))
+        # Unlike `NoiseFamily.scale`, without the square root of a quotient.
+        return float(self.family.norm(sensitivity_of(self, n_windows, bounds)) / self.family.pure(self.budget))
 
     def empty(self, facts: Facts) -> State:
         """Return zero coefficients and the contribution bounds C, W and U."""

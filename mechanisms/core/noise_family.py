@@ -75,10 +75,6 @@ class NoiseFamily:
         """Return the ε available to a pure step under a budget: ε itself, or √(2ρ), since pure ε costs ε²/2 in ρ."""
         return np.sqrt(2 * np.asarray(budget, np.float64)) if self.is_concentrated else budget
 
-    def scale_of_norm(self, budget: Any, sensitivity: Sensitivity) -> Any:
-        """Return the scale as `norm` divided by `pure`. Unlike `scale`, this takes no square root of a quotient."""
-        return self.norm(sensitivity) / self.pure(budget)
-
     def event(self, sensitivity: Sensitivity, scale: Any) -> events.Event:
         """Return the privacy event for releasing one vector with noise at the given scale."""
         given = self.norm(sensitivity), scale

@@ -449,17 +449,17 @@ def raised_outside(error: BaseException) -> str | None:
 def _in_use(error: BaseException) -> list[str]:
     """Return the locations of third-party plug-ins called in the innermost frame that calls any, otherwise of all."""
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in OUTSIDE]
-    kinds = [kind for module in modules for kind in vars(module).values() if _is_of(kind, module)]
+    kinds = [
+        kind
+        for module in modules
+        for kind in vars(module).values()
+        if (inspect.isclass(kind) or inspect.isfunction(kind)) and kind.__module__ == module.__name__
+    ]
     for frame, number in reversed(list(traceback.walk_tb(error.__traceback__))):
         called = set(re.findall(r"\.(\w+)", linecache.getline(frame.f_code.co_filename, number)))
         if named := [kind for kind in kinds if called & vars(kind).keys()]:
             return sorted({place_of(kind, called) for kind in named})
     return sorted(map(place_of, kinds))
-
-
-def _is_of(kind: Any, module: ModuleType) -> bool:
-    """Return whether a class or function is defined in a module."""
-    return (inspect.isclass(kind) or inspect.isfunction(kind)) and kind.__module__ == module.__name__
 
 
 @cache
