@@ -7,7 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -371,7 +371,7 @@ def test_one_transform_releases_what_a_run_does(tmp_path):
     events = [
         {"user": "ann", "time": "2024-01-01T01:01:00+01:00", "place": "market"},
         {"user": "bob", "time": first, "place": "market", "further": 1},
-        {"user": "ann", "time": first.replace(tzinfo=None), "place": "market"},
+        beam.Row(user="ann", time=first.replace(tzinfo=None), place="market"),
         {"user": "cid", "time": START + 2 * HOUR + 60_000, "place": "harbour"},
         {"user": None, "time": START, "place": "harbour"},
         {"user": "dan", "time": "yesterday", "place": "harbour"},
@@ -424,6 +424,7 @@ def test_times_of_events_may_be_of_numpy_or_whole_floats():
         np.float64(START),
         np.int64(START),
         np.datetime64(START, "ms"),
+        date(2024, 1, 1),
         np.datetime64(START * 10**6, "ns"),
     ]
     unread = [START + 0.5, float("inf"), float("nan"), True, np.datetime64("NaT"), None]

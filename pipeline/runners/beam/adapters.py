@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,9 +41,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
     """Batch a bounded collection of events into blocks for `CountDistinctUsers`.
 
-    An event is a mapping with ``user``, ``time``, and ``latitude`` and ``longitude`` or ``place``. Times are datetimes,
-    ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not finite or out of range makes a rejected
-    row, with its reason, as in a file. Returns ``PCollection[NamedBlock]``.
+    An event is a mapping, named tuple or `beam.Row` with ``user``, ``time``, and ``latitude`` and ``longitude`` or
+    ``place``. Times are datetimes, dates, ISO 8601 texts, or milliseconds since 1970 UTC. What is missing, None, not
+    finite or out of range makes a rejected row, with its reason, as in a file. Returns ``PCollection[NamedBlock]``.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
 
     def _block(self, events: Iterable[Any]) -> NamedBlock:
         """Convert events to a block named after its contents, so that a retried bundle yields the same name."""
-        rows = list(events)
+        rows = [row._asdict() if hasattr(row, "_asdict") else row for row in events]
         kinds = [type(row).__name__ for row in rows if not isinstance(row, Mapping)]
         if kinds:  # without the event: it names a person, and logs keep errors
             raise DataError(f"EventsToBlocks: an event is a mapping with user, time and place; not a {kinds[0]}")
@@ -117,6 +117,8 @@ def _text_or_instant(time: Any) -> tuple[str | None, int | None]:
         time = time.astype("datetime64[us]").item() if isinstance(time, np.datetime64) else time.item()
     if isinstance(time, datetime) and time == time:  # pandas' NaT is not itself
         return (time.isoformat(), None) if time.tzinfo is None else (None, (time - _EPOCH) // timedelta(milliseconds=1))
+    if isinstance(time, date) and not isinstance(time, datetime):
+        return time.isoformat(), None
     is_whole = isinstance(time, int | float) and not isinstance(time, bool) and time % 1 == 0
     instant = int(time) if is_whole and EARLIEST <= time <= LATEST else None
     return time if isinstance(time, str) else None, instant
