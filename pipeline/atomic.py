@@ -83,7 +83,7 @@ def write_text(path: Path, text: str, private: bool = False) -> None:
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably unless it exists (the first writer wins). Return whether it did."""
+    """Create a file atomically and durably unless it exists (the first writer wins). Return if it was made."""
     make_folder(path.parent)
     temporary = _temporary(path)
     try:

@@ -138,7 +138,7 @@ def _engine(plan: Plan) -> dict[str, str]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest beside the releases, without secrets, which depends on data by the releases alone.
+    """Return the manifest beside the releases, without secrets, which depends on data through these alone.
 
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
     run, so that it shows nothing of the data.
@@ -375,7 +375,7 @@ def key_epochs(plan: Plan) -> list[dict[str, Any]]:
 
 
 def key_mismatch(plan: Plan, begun_with: Sequence[str]) -> str | None:
-    """Return why a run that ``begun_with`` certain fingerprints cannot resume with the plan's key, or None.
+    """Return why a run with the fingerprints ``begun_with`` cannot resume with the plan's key, or None.
 
     Epochs may be added for windows that are not charged yet: another noise for a window would be a second release.
     """

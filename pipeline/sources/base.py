@@ -313,7 +313,7 @@ class LiveSource(Source):
         return None
 
     def unread(self, read: OffsetsRead) -> list[str]:
-        """Describe input that the run should have read but did not. Raise `DataError` if none can tell."""
+        """Describe input that the run should have read but did not. Raise `DataError` if unknown."""
         return []
 
     @abstractmethod
