@@ -95,7 +95,7 @@ def _run_alone(
     config = plan.config
     if not plan.resumed:
         check_input(plan)
-    finished_before = _prepare_folder(plan, beam if _on_engine(plan, runner) else checkpoint)
+    finished_before = _prepare_folder(plan, on_engine=_on_engine(plan, runner))
     if finished_before is not None:
         return _done(plan, finished_before)
     if unverified is not None:
@@ -189,10 +189,10 @@ def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None
     return beam.run(plan, runner, beam_options)
 
 
-def _prepare_folder(plan: Plan, started_by: Any) -> dict[str, Any] | None:
+def _prepare_folder(plan: Plan, on_engine: bool) -> dict[str, Any] | None:
     """Prepare the folder, and return the operator's manifest if the run being resumed is already complete."""
     if plan.resumed:
-        manifest: dict[str, Any] | None = started_by.prepare(plan)
+        manifest = checkpoint.prepare(plan, beam.check_graph if on_engine else None)
         if exposed := files.readable_by_others(plan.folder):
             text = f"{len(exposed):,} files and folders can be opened by others than their owner, such as {exposed[0]}"
             logs.caution(f"{text}; chmod -R go= {plan.folder / 'operator'}")

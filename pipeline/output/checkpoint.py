@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from penstock.pipeline.output import registration
 from penstock.pipeline.output.files import parts_folder
 from penstock.pipeline.output.manifest import key_mismatch
 from penstock.pipeline.releasing import account, traces
-from penstock.pipeline.releasing.ledger import Ledger
 
 # The checkpoint of a stream, and the mark that says which run a folder holds.
 
@@ -143,10 +143,15 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     plan = make_plan(config, folder, nonce_of_run(config, folder, resumes), **changes)
     if config.mode == "deployment" and resumes:
         check_same(plan)
-        registration.resume_run(plan)
-    elif config.mode == "deployment" and (notice := begin(plan)):
-        logging.getLogger("penstock").warning(notice)
+        _say(registration.resume_run(plan))
+    elif config.mode == "deployment":
+        _say(begin(plan))
     return plan
+
+
+def _say(notice: str | None) -> None:
+    if notice:
+        logging.getLogger("penstock").warning(notice)
 
 
 def begin(plan: Plan) -> str | None:
@@ -212,15 +217,18 @@ def check_same(plan: Plan) -> None:
         )
     if reason := key_mismatch(plan, begun["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
-    if plan.keys.run_id:
-        entries = Ledger(ledger_path(plan)).checked_entries()
-        if not any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries):
-            if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
-                raise DataError(
-                    f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy "
-                    "was put in its place, or output.ledger or output.ledger_source is not what the run began with"
-                )
-            registration.register_run(plan)  # the run was killed before it was registered
+    if plan.keys.run_id and not registration.is_registered(plan):
+        if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
+            raise DataError(
+                f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy "
+                "was put in its place, or output.ledger or output.ledger_source is not what the run began with"
+            )
+        if plan.on_points:  # whose noise the nonce of the mark decides: a copy of the folder may have drawn it
+            raise DataError(
+                f"{ledger_path(plan)}: does not know the run in {plan.folder}: it was killed before it was "
+                "registered, the folder is a copy, or output.ledger or output.ledger_source is not what the run "
+                "began with; name the ledger that it began with, or begin another run in another folder"
+            )
     if list(plan.keys.noise_key.fingerprints) != begun["key"]:
         _replace(plan.folder / "operator" / MARK, _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
 
@@ -236,18 +244,24 @@ def _read_mark(folder: Path) -> dict[str, Any]:
 RESUME_HINT = "--resume goes on from here"
 
 
-def prepare(plan: Plan) -> dict[str, Any] | None:
+def prepare(plan: Plan, check_engine: Callable[[Plan], None] | None = None) -> dict[str, Any] | None:
     """Check that the folder holds a run with the same configuration and prepare to resume it.
 
-    Releases and charges on disk stay; all else is made again, by a stream from its latest checkpoint on. Return the
-    operator's manifest if the run had finished already.
+    Releases and charges on disk stay; all else is made again, by a stream from its latest checkpoint on. Where an
+    engine keeps that, ``check_engine`` raises an error if it cannot go on from there, and files are left alone: a job
+    of the run may still be writing them. Return the operator's manifest if the run had finished already.
     """
     check_same(plan)
-    for temporary in plan.folder.rglob(".*.tmp"):
-        temporary.unlink()
+    if check_engine is None:
+        for temporary in plan.folder.rglob(".*.tmp"):
+            temporary.unlink()
     if (manifest := finished(plan)) is not None:
         return manifest
-    registration.resume_run(plan)
+    if check_engine is not None:
+        check_engine(plan)
+    _say(registration.resume_run(plan))
+    if check_engine is not None:
+        return None
     if plan.streaming:
         go_back(plan)
     else:

@@ -271,16 +271,23 @@ def _begin(plan: Plan, transaction: Ledger, begin: Callable[[], None] | None) ->
         begin()
 
 
-def resume_run(plan: Plan) -> None:
+def is_registered(plan: Plan) -> bool:
+    """Return whether a deployment's ledger knows the run. Raises `DataError` if the ledger lacks entries."""
+    entries = Ledger(ledger_path(plan)).checked_entries()
+    return any(entry.kind == "run" and entry.values["run"] == plan.keys.run_id for entry in entries)
+
+
+def resume_run(plan: Plan) -> str | None:
     """Draw a new nonce for a deployment's remaining windows and store it durably before any noise is drawn.
 
     What is charged is made again under its own nonce. Traces are charged as a whole, hence go on under the first, and
-    only with the input that they began with.
+    only with the input that they began with. A run that was killed before it was registered is registered, and what
+    to say of it returned.
     """
     ledger = open_ledger(plan)  # which refuses a deployment without a nonce
+    notice = None if plan.keys.run_id and is_registered(plan) else register_run(plan)
     if not plan.keys.run_id:
-        register_run(plan)
-        return
+        return None
     known = KnownLedgers(plan)
     with known.locked():
         known.check()
@@ -294,6 +301,7 @@ def resume_run(plan: Plan) -> None:
             else:
                 transaction.add_entry({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
         known.note(transaction.known.identity, resumed=True)
+    return notice
 
 
 def note_end(plan: Plan) -> None:

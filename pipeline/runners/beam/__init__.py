@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.mechanisms.core.plugin import ConfigError, PenstockError
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
 from penstock.pipeline.runners.shared import INTERRUPTED
@@ -53,21 +52,12 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
     return replace(plan, config=config, folder=plan.folder.absolute(), batching=batching)
 
 
-def prepare(plan: Plan) -> dict[str, Any] | None:
-    """Check that the engine can resume the run in the folder. Return the operator's manifest if the run is already
-    complete.
+def check_graph(plan: Plan) -> None:
+    """Raise `StateVersionError` if the job of the run in the folder has the steps of another version of penstock."""
+    _import_quietly()
+    from penstock.pipeline.runners.flink import jobs
 
-    Raises `ConfigError` if the folder holds no run, or one of another configuration. Raises `StateVersionError` if its
-    job has the steps of another version of penstock.
-    """
-    checkpoint.check_same(plan)
-    manifest = finished(plan)
-    if manifest is None:
-        _import_quietly()
-        from penstock.pipeline.runners.flink.jobs import check_graph
-
-        check_graph(plan)
-    return manifest
+    jobs.check_graph(plan)
 
 
 def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverified_engine: bool = False) -> str | None:

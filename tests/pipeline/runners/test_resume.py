@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,14 @@ import pytest
 from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError, StateVersionError
 from penstock.pipeline import INTERRUPTED
+from penstock.pipeline.config.plan import Plan, ledger_path, make_plan
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output import checkpoint
+from penstock.pipeline.output.manifest import merge_outputs
+from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.releasing import account, release
+from penstock.pipeline.runners import beam
+from penstock.pipeline.runners.local import run_stream
 from tests.tools.killed_run import run_in_a_process
 from tests.tools.ledgers import charges_in, ledger_of, under_nonce, under_nonces_of, with_new_ledger
 from tests.tools.listeners import after_slices, interrupted
@@ -322,8 +328,28 @@ def test_changed_input_is_noticed_before_anything_is_charged(folder, stream):
     assert charges_in(out) == charges
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "finite"])
-def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder, stream):
+def resumed(value: dict, out: Path, check_engine: Callable[[Plan], None] | None) -> None:
+    """Resume a run to its end; as if an engine kept its state, if there is a check, and the loop stood for its job."""
+    config = configured(value)
+    if check_engine is None:
+        assert run(config, out, resume=True).exit_code == 0
+        return
+    config = replace(config, on_exhausted="stop")  # as the loop has it
+    plan = make_plan(config, out, checkpoint.nonce_of_run(config, out, True), resumed=True)
+    assert checkpoint.prepare(plan, check_engine) is None
+    assert run_stream(plan) is None
+    merge_outputs(plan)
+
+
+IN_LOOP_AND_ON_ENGINE = pytest.mark.parametrize("check_engine", [None, beam.check_graph], ids=["loop", "engine"])
+
+
+@pytest.mark.parametrize(
+    ("stream", "check_engine"),
+    [(True, None), (False, None), (True, beam.check_graph)],
+    ids=["stream", "finite", "engine"],
+)
+def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder, stream, check_engine):
     """Two copies of one folder, with different input: no window is released of both, and no noise is drawn twice."""
     value, out = sections(folder, stream, deployment=True), folder / "out"
     if stream:
@@ -333,13 +359,13 @@ def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder
     assert 0 < n_before <= N_WINDOWS
     copy = folder / "copy"
     shutil.copytree(out, copy)
-    assert run(configured(value), out, resume=True).exit_code == 0
-    ledger = Path(json.loads((out / "operator" / "manifest.json").read_text())["ledger"]["path"])
+    resumed(value, out, check_engine)
+    ledger = ledger_of(out)
     before, parts = ledger.read_bytes(), sorted(copy.rglob("*.parquet"))
     # The same input again: what is charged is made again under its own nonce, and nothing is charged.
     again = folder / "again"
     shutil.copytree(copy, again)
-    assert run(configured(value), again, resume=True).exit_code == 0
+    resumed(value, again, check_engine)
     assert outputs(again)["public/releases.parquet"] == outputs(out)["public/releases.parquet"]
     charged = [line for line in before.splitlines() if b'"entry"' not in line]
     assert [line for line in ledger.read_bytes().splitlines() if b'"entry"' not in line] == charged
@@ -347,7 +373,7 @@ def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder
     rows = (folder / "events.csv").read_text().splitlines()
     (folder / "events.csv").write_text("\n".join(row for row in rows if not row.startswith("user7,")) + "\n")
     with pytest.raises(DataError, match="is not what it was when the window was released"):
-        run(configured(value), copy, resume=True)
+        resumed(value, copy, check_engine)
     assert sorted(copy.rglob("*.parquet")) == parts
     assert [line for line in ledger.read_bytes().splitlines() if b'"entry"' not in line] == charged
 
@@ -362,12 +388,13 @@ def stopped(folder):
     return value
 
 
-def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, stopped):
+@IN_LOOP_AND_ON_ENGINE
+def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, stopped, check_engine):
     """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
     value = stopped
     out, n_charged = folder / "out", len(charges_in(folder / "out"))
     assert 0 < n_charged < N_WINDOWS
-    assert run(configured(value), resume=True).exit_code == 0
+    resumed(value, out, check_engine)
     drawn = bytes.fromhex(json.loads((out / "operator" / "run.json").read_text())["nonce"])
     with under_nonce(drawn):
         alone = run(configured(with_new_ledger(value, "alone")), folder / "alone").folder
@@ -377,7 +404,8 @@ def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, 
     assert not all(same[n_charged:])  # noise of another nonce may be that of some windows by chance
 
 
-def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, stopped):
+@IN_LOOP_AND_ON_ENGINE
+def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, stopped, check_engine):
     """Neither under another name, nor in its place once the original has gone on."""
     value = stopped
     out, ledger = folder / "out", ledger_of(folder / "out")
@@ -387,27 +415,27 @@ def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, 
     book = folder / "book"
     for path, data in heads.items():
         book.with_suffix(path.suffix).write_bytes(data)
-    assert run(configured(value), resume=True).exit_code == 0
+    resumed(value, out, check_engine)
     write_events(folder / "events.csv", seed=1)
     before = outputs(folder / "copy")["public/releases.parquet"]
     for more in ({}, {"ledger_source": "renamed"}):
         copied = value | {"output": value["output"] | {"ledger": str(book)} | more}
         with pytest.raises(ConfigError, match=rf"{book} is a copy of {ledger}, which goes on counting"):
-            run(configured(copied), folder / "copy", resume=True)
+            resumed(copied, folder / "copy", check_engine)
     renamed = value | {"output": value["output"] | {"ledger": str(ledger), "ledger_source": "renamed"}}
     with pytest.raises(ConfigError, match=r"output.ledger_source: is 'renamed', and .* is the ledger of 'events'"):
-        run(configured(renamed), folder / "copy", resume=True)
+        resumed(renamed, folder / "copy", check_engine)
     assert outputs(folder / "copy")["public/releases.parquet"] == before
     whole = {path: path.read_bytes() for path in heads}
     for path, data in heads.items():
         path.write_bytes(data)
     with pytest.raises(DataError, match="an older copy was put in its place"):
-        run(configured(value), folder / "old", resume=True)
+        resumed(value, folder / "old", check_engine)
     for path, data in whole.items():
         path.write_bytes(data)
     known = value | {"output": value["output"] | {"ledger": str(book), "new_ledger": True}}
     with pytest.raises(DataError, match="an older copy was put in its place"):
-        run(configured(known), folder / "copy", resume=True)
+        resumed(known, folder / "copy", check_engine)
 
 
 def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, stopped):
@@ -417,6 +445,42 @@ def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unkno
     assert run(configured(value), resume=True).exit_code == 0
     for name in ("out", "second"):
         assert "total" in json.loads((folder / name / "public" / "manifest.json").read_text())
+
+
+TRACES = {
+    "space": {"type": "grid", "south": 37.7, "north": 37.8, "west": -122.5, "east": -122.4, "rows": 2, "columns": 2},
+    "windows": {"type": "timestamps"},
+    "mechanism": {"type": "planar_laplace", "epsilon": 0.01},
+}
+
+
+@pytest.mark.parametrize("on_points", [False, True], ids=["counts", "traces"])
+def test_a_copy_from_before_the_first_part_repeats_no_noise_in_another_ledger(folder, on_points, caplog):
+    """Counts are noised under a nonce of their own, which is said; traces, under the nonce of the folder, are not."""
+    value = sections(folder, stream=False, deployment=True) | {"on_exhausted": "stop"}
+    if on_points:
+        rows = [f"user{i},2024-01-01T0{hour}:10:00Z,37.75,-122.45" for i in range(3) for hour in range(6)]
+        (folder / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+        value["source"]["columns"] = {name: name for name in ("user", "time", "latitude", "longitude")}
+        value = {key: part for key, part in value.items() if key not in ("bounding", "landmarks", "accountants")}
+        value |= TRACES
+        value["output"].pop("ledger_budget")
+    out, copy, config = folder / "out", folder / "copy", configured(value)
+    checkpoint.begin(make_plan(config, out, checkpoint.nonce_of_run(config, out, False)))
+    shutil.copytree(out, copy)
+    (copy / "operator" / "ledger.head").unlink()
+    drawn = json.loads((copy / "operator" / "run.json").read_text())["nonce"]
+    config = configured(with_new_ledger(value, "renamed"))
+    plan = make_plan(config, copy, checkpoint.nonce_of_run(config, copy, True), resumed=True)
+    if on_points:
+        with pytest.raises(DataError, match=r"does not know the run in .* the folder is a copy"):
+            checkpoint.prepare(plan)
+        assert not ledger_path(plan).exists()
+        return
+    assert checkpoint.prepare(plan) is None
+    assert "THE NOISE KEY HAS CHARGED BEFORE" in caplog.text
+    with open_ledger(plan).transaction() as transaction:
+        assert transaction.nonce(1) != drawn
 
 
 def test_an_interrupted_stream_goes_on_where_it_stopped(folder):
