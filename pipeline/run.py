@@ -106,7 +106,8 @@ def _run_alone(
         atomic.write_json(outcome.unverified_note(plan), text)
         logs.caution(f"UNVERIFIED ENGINE: {text}")
     # What is known beforehand, so that the run can be watched; its end adds what the accountants say.
-    atomic.write_json(plan.folder / "public" / "manifest.json", public_manifest(plan))
+    known = public_manifest(plan, ledger=outcome.ledger_head(plan))
+    atomic.write_json(plan.folder / "public" / "manifest.json", known)
     if not plan.on_points:
         write_cells(plan.folder, plan.space)
         if config.output.outlines is not None:

@@ -183,8 +183,13 @@ PART_ROWS = 500_000
 def readable_by_others(folder: Path) -> list[Path]:
     """Return the paths in the operator's folder that other accounts can read."""
     operator = folder / PRIVATE
-    paths = [operator, *sorted(operator.rglob("*"))] if operator.is_dir() else []
-    return [path for path in paths if path.exists() and path.stat().st_mode & 0o077]
+    readable = []
+    for root, _, names in os.walk(operator):  # which passes over what an engine removes meanwhile
+        for path in map(Path(root).joinpath, ("", *names)):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mode & 0o077:
+                    readable.append(path)
+    return sorted(readable)
 
 
 #: Outputs that may leave the operator.

@@ -357,6 +357,7 @@ def test_a_copied_folder_resumed_twice_spends_once_and_compares_no_inputs(folder
     assert start(value, folder, resume=False, **FIRST_RELEASE) != 0
     n_before = len(charges_in(out))
     assert 0 < n_before <= N_WINDOWS
+    assert {"ledger_head", "ledger_series"} <= json.loads((out / "public" / "manifest.json").read_text()).keys()
     copy = folder / "copy"
     shutil.copytree(out, copy)
     resumed(value, out, check_engine)
@@ -441,7 +442,9 @@ def test_a_copy_of_folder_and_ledger_does_not_go_on_beside_the_original(folder, 
 def test_a_run_that_ends_after_another_ledger_began_says_that_the_total_is_unknown(folder, stopped):
     value = stopped
     other = value | {"output": value["output"] | {"ledger": str(folder / "other"), "new_ledger": True}}
-    assert run(configured(other), folder / "second").exit_code == 0
+    assert start(other, folder, resume=False, out="second", **FIRST_RELEASE) != 0
+    assert "total" in json.loads((folder / "second" / "public" / "manifest.json").read_text())
+    assert run(configured(other), folder / "second", resume=True).exit_code == 0
     assert run(configured(value), resume=True).exit_code == 0
     for name in ("out", "second"):
         assert "total" in json.loads((folder / name / "public" / "manifest.json").read_text())
