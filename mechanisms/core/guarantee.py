@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +45,16 @@ def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
     if family.is_concentrated:
         return f"{theorem}; amounts of ρ add: {RENYI_FILTER if adaptive else COMPOSITION}"
     return theorem
+
+
+def at_most(loss: float) -> str:
+    """Format a loss in four digits, rounded up: what is promised is no less than what is priced.
+
+    >>> at_most(0.0595238), at_most(0.1 + 0.2), at_most(12341.0), at_most(float("inf"))
+    ('0.05953', '0.3', '1.235e+04', 'inf')
+    """
+    # The twelfth digit of a binary number is that of the decimal one that was meant, and above it nothing is lost.
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(f'{loss:.12g}')):.4g}"
 
 
 class UnitPhrases(NamedTuple):
@@ -128,10 +139,10 @@ class Guarantee:
         if self.amount is None:
             return ""
         if not self.concentrated:
-            return f"ε = {self.amount:.4g} nats"
+            return f"ε = {at_most(self.amount)} nats"
         delta = self.delta or DELTA
-        amount = f"ρ = {self.amount:.4g}" if self.measure == RHO else f"μ = {(2 * self.amount) ** 0.5:.4g}"
-        return f"{amount}, hence ε = {epsilon_at(self.measure, self.amount, delta):.4g} at δ = {delta:g}"
+        amount = f"ρ = {at_most(self.amount)}" if self.measure == RHO else f"μ = {at_most((2 * self.amount) ** 0.5)}"
+        return f"{amount}, hence ε = {at_most(epsilon_at(self.measure, self.amount, delta))} at δ = {delta:g}"
 
     def _said(self, length: str, metres: str, figure: str) -> UnitPhrases:
         if self.crowd is not None:

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, logsumexp
 
+from penstock.mechanisms.core.guarantee import at_most
 from penstock.mechanisms.core.plugin import Checked, ConfigError, DataError, ParameterError, parameter
 from penstock.mechanisms.core.samplers.siphash import keyed_hash
 from penstock.mechanisms.core.schedules import LandmarkSchedule
@@ -143,8 +144,8 @@ def describe_choice(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tupl
     return (
         f"{choice.shown} windows in which {size} private landmarks hide; the choice costs {choice.epsilon:g} nats "
         f"about each and {choice.whole_epsilon:g} about all",
-        f"over any {size} landmarks and any one other window releases cost at most {unit} = {always:.4g}; at "
-        f"most {mostly:.4g} where {usual} or more of the landmarks are covered, which has probability "
+        f"over any {size} landmarks and any one other window releases cost at most {unit} = {at_most(always)}; at "
+        f"most {at_most(mostly)} where {usual} or more of the landmarks are covered, which has probability "
         f"{1 - (fewer[usual - 1] if usual else 0):.3g}",
     )
 

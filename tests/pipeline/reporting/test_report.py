@@ -304,7 +304,7 @@ def test_an_epsilon_is_never_said_to_be_worth_more_than_it_is(tmp_path):
     several = words_of(tmp_path / "w", Guarantee(unit=Unit.stretch(24), measure="epsilon", amount=1.0))
     assert "with ε = 1 nats. Protected is all of one user's events in any 24 successive windows." in several
     gaussian = words_of(tmp_path / "rho", Guarantee(measure="rho", amount=0.1, delta=1e-5))
-    assert "with ρ = 0.1, hence ε = 1.914 at δ = 1e-05" in gaussian
+    assert "with ρ = 0.1, hence ε = 1.915 at δ = 1e-05" in gaussian
     assert "factor" not in gaussian.partition("in plain words")[0]
     positions = words_of(tmp_path / "traces", Guarantee(measure="epsilon", amount=1.0, radius=50.0))
     assert "ε-geo-indistinguishability within 50 metres, for each point, with ε = 1 nats." in positions
