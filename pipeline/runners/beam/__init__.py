@@ -71,10 +71,13 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
 
     try:
         with redirect_stderr(io.StringIO()) as errors:
-            PipelineOptions(list(beam_options), save_main_session=False).get_all_options()
+            given = PipelineOptions(list(beam_options), save_main_session=False).get_all_options()
     except SystemExit:
         *_, last = errors.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
+    if (mode := given["direct_running_mode"]) != "in_memory":
+        text = "opens ports to the network, behind which whoever reaches them runs code in the account of the noise key"
+        raise ConfigError((f"--direct_running_mode={mode}: {text}; leave it out, or take --runner flink",))
     if runner in SERVED and not (plan.resumed and finished(plan)):
         import_module(SERVED[runner]).check_ready(plan, beam_options)
     if runner not in ("direct", *SERVED):  # theirs are complete by default

@@ -14,7 +14,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import checkpoint
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
-from penstock.pipeline.runners.beam import BLOCK_ROWS, distributed, prepare
+from penstock.pipeline.runners.beam import BLOCK_ROWS, check_graph, distributed
 from penstock.pipeline.runners.beam.graph import check_complete
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink import runner as flink_runner
@@ -28,6 +28,7 @@ from penstock.pipeline.runners.flink.runner import options_of
 from penstock.pipeline.sources.stream import Stream
 from tests.tools.small_configuration import published
 
+prepare = partial(checkpoint.prepare, check_engine=check_graph)
 streamed = partial(published, sinks="report: false", streamed=True)
 
 
@@ -53,6 +54,14 @@ def test_what_beam_cannot_parse_is_refused_before_the_folder_is_touched(
     config, folder = streamed(tmp_path / "run"), tmp_path / "run"
     with pytest.raises(ConfigError, match=f"options of Beam: argument --{option}: invalid int value: 'many'"):
         run(config, runner=runner, beam_options=[f"--{option}=many"])
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("mode", ["multi_processing", "multi_threading"])
+def test_workers_of_the_in_process_runner_that_listen_on_all_interfaces_are_refused(tmp_path: Path, mode: str) -> None:
+    config, folder = published(tmp_path / "run", "report: false"), tmp_path / "run"
+    with pytest.raises(ConfigError, match=f"--direct_running_mode={mode}: opens ports .*leave it out"):
+        run(config, runner="direct", beam_options=[f"--direct_running_mode={mode}"])
     assert not folder.exists()
 
 
