@@ -22,6 +22,8 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 
 #: Engines that were shown to hold the minimum of their readers' watermarks (``tests/integration/test_kafka_flink.py``).
 VERIFIED = ("Flink",)
+#: Runners without an endpoint that streams are taken to: ours, those of Beam that start such an engine, and Dataflow.
+KNOWN = ("flink", "prism", "flinkrunner", "dataflow", "dataflowrunner")
 #: Option that has Prism process the elements of a key in one bundle at a time, whoever started it; others ignore it.
 UNSPLIT = "--experiments=prism_disable_sdf_split"
 _ENGINE = re.compile(r"org\.apache\.beam\.runners\.(\w+)\.\w*PipelineOptions")
@@ -60,15 +62,15 @@ def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool
     """Return the name of the engine behind a Beam runner if it is unverified. Raises `ConfigError` unless
     ``is_allowed``.
 
-    None for one of `VERIFIED`, and for runners that take no ``--job_endpoint``, such as Dataflow.
+    None for one of `VERIFIED` behind an endpoint, and for the runners of `KNOWN`.
     """
     endpoint = PipelineOptions(list(beam_options), save_main_session=False).view_as(PortableOptions).job_endpoint
     if endpoint is not None:
         engine, where = engine_behind(endpoint), f"--job_endpoint {endpoint}"
-    elif runner != "prism" and "prism" in runner.lower():
-        engine, where = "Prism", f"--runner {runner}"  # which it starts itself, for any number of readers
-    else:
+    elif runner.lower() in KNOWN:
         return None
+    else:  # such as PrismRunner, which has any number of readers
+        engine, where = runner.removesuffix("Runner"), f"--runner {runner}"
     if engine in VERIFIED:
         return None
     if not is_allowed:

@@ -140,9 +140,12 @@ def test_prism_behind_an_endpoint_is_told_to_leave_keys_whole(service, tmp_path,
     assert {"of_ones_own", "prism_disable_sdf_split"} <= experiments
 
 
-def test_a_runner_that_starts_prism_is_refused_as_well(tmp_path):
-    with pytest.raises(ConfigError, match="--runner PrismRunner: the engine behind it is Prism"):
-        engine.unverified_engine("PrismRunner", [], is_allowed=False)
+@pytest.mark.parametrize("name", ["Prism", "Spark", "Samza", "Portable", "InProcess"])
+def test_a_runner_that_starts_another_engine_is_refused_as_well(name):
+    runner = f"{name}Runner"
+    with pytest.raises(ConfigError, match=f"--runner {runner}: the engine behind it is {name}, which was never"):
+        engine.unverified_engine(runner, [], is_allowed=False)
+    assert engine.unverified_engine(runner, [], is_allowed=True) == name
     assert engine.unverified_engine("DataflowRunner", [], is_allowed=False) is None
 
 
