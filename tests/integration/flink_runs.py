@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.releasing.ledger import SHORT, Ledger
 from penstock.pipeline.runners.flink.jars import folder_of, versions
 from tests.integration.flink_cluster import ROOT, FlinkCluster, end
 from tests.tools.ledgers import windows_in
@@ -136,6 +140,58 @@ def stop_and_go_on(
     meanwhile()
     with running(config, folder, "--resume", *options) as driver:
         assert driver.wait(240) == 0, words_of(folder)
+
+
+DEPLOYED = """
+name: deployed
+mode: deployment
+noise_key: env:NOISE_KEY
+source:
+  type: stream
+  speed: 900x
+  of: {type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, from: 2024-01-01T06:00:00Z,
+       until: 2024-01-01T16:00:00Z}
+space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 6, columns: 6}
+windows: {type: fixed, size: 10m, allowed_lateness: 1m}
+bounding: {max_cells: 2}
+mechanism: {type: discrete_laplace, epsilon: 0.5}
+output: {path: runs/deployed, ledger_source: walks, report: false}
+"""
+
+
+def refuses_a_copy(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """Interrupt a deployment, copy all that it has, resume it to its end, and see the copy refused with no release."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.setenv("NOISE_KEY", secrets.token_hex(32))
+    config, original, copy = folder / "run.yaml", folder / "original", folder / "copy"
+    ledger, copied = folder / "ledger", folder / "copied"
+    config.write_text(DEPLOYED)
+    words = ("--set", f"output.ledger={ledger}", *words)
+    with running(config, original, *words) as driver:
+        assert goes_on(original, driver, 3), words_of(original)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(120) == 4, words_of(original)
+    shutil.copytree(original, copy)
+    for suffix in (".head", ""):
+        shutil.copy2(f"{ledger}{suffix}", f"{copied}{suffix}")
+    n_copied = n_releases(copy)
+    at = words.index("--") if "--" in words else len(words)
+    resumed = [*words[:at], "--resume", *words[at:]]
+    with running(config, original, *resumed) as driver:
+        assert driver.wait(240) == 0, words_of(original)
+    entries = list(Ledger(ledger).entries())
+    (begun,) = (entry.values["nonce"] for entry in entries if entry.kind == "run")
+    (drawn,) = (entry.values["nonce"] for entry in entries if entry.kind == "nonce")
+    assert begun != drawn
+    charged = [entry.values["nonce"] for entry in entries if entry.kind == "charge"]
+    assert charged[0] == begun[:SHORT]
+    assert charged[-1] == drawn[:SHORT]
+    assert [str(one) for one in verify(original) if not one.passed] == []
+    resumed[1] = f"output.ledger={copied}"
+    with running(config, copy, *resumed) as driver:
+        assert driver.wait(120) in (1, 2), words_of(copy)
+    assert n_releases(copy) == n_copied
+    print(words_of(copy))
 
 
 def _post(cluster: FlinkCluster, path: str, body: dict[str, object]) -> dict[str, str]:

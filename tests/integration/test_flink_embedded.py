@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.flink_cluster import children
-from tests.integration.flink_runs import check, goes_on, needs_flink, running, words_of
+from tests.integration.flink_runs import check, goes_on, needs_flink, refuses_a_copy, running, words_of
 from tests.integration.ports import listeners
 from tests.integration.test_flink import config as config
 from tests.integration.test_flink import local as local
@@ -46,6 +46,10 @@ def test_resume_restores_the_checkpoint(config: Path, local: Path, tmp_path: Pat
         assert f"from savepoint {made.as_uri()}" in message
         assert driver.wait(240) == 0, words_of(folder)
     check(folder, local)
+
+
+def test_a_copy_of_a_resumed_deployment_releases_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses_a_copy(tmp_path, monkeypatch, "--", "--checkpointing_interval=1000")
 
 
 def test_only_beams_java_services_listen_everywhere(config: Path, tmp_path: Path) -> None:

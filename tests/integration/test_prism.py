@@ -17,7 +17,7 @@ from penstock.pipeline.config.run import load
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.run import run
 from tests.integration.flink_cluster import ROOT
-from tests.integration.flink_runs import SAME, check, goes_on, running, wait_until, words_of
+from tests.integration.flink_runs import SAME, check, goes_on, refuses_a_copy, running, wait_until, words_of
 from tests.integration.ports import descendants, listeners, name_of
 from tests.integration.test_flink import BOUNDED, FINITE, config, local
 
@@ -41,6 +41,10 @@ def test_a_stream_that_is_stopped_or_killed_goes_on(config: Path, local: Path, t
     with running(config, folder, *ON_PRISM, "--resume", *LOCATION) as driver:
         assert driver.wait(240) == 0, words_of(folder)
     check(folder, local)
+
+
+def test_a_copy_of_a_resumed_deployment_releases_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuses_a_copy(tmp_path, monkeypatch, *ON_PRISM, *LOCATION)
 
 
 def test_only_prisms_job_service_listens_everywhere(config: Path, tmp_path: Path) -> None:
