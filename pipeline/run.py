@@ -54,7 +54,7 @@ def run(
         Where to write; None: the configuration's ``output.path``.
     runner
         ``direct``: Beam's in-process runner, pinned; ``local``: a plain loop in this process, without Beam, which also
-        runs every stream under ``direct``; ``flink``: as a job of Flink; others by Beam's name.
+        runs every stream under ``direct``; ``flink``: as a job of Flink; ``prism``; ``dataflow``; ``PortableRunner``.
     beam_options
         Passed on to Beam.
     n_shards
@@ -68,6 +68,7 @@ def run(
     Raises `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which
     no row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
+    runner = beam.OURS.get(runner, runner)
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
     with redact_errors(config.mode == "deployment"), explained():
@@ -129,6 +130,8 @@ def _run_alone(
 
 def check_runner(config: RunConfig, runner: str) -> None:
     """Raise `ConfigError` if a runner cannot run the configuration."""
+    if runner not in (known := (DIRECT, LOCAL, FLINK, PRISM, *beam.ELSEWHERE)):
+        raise ConfigError((f"--runner {runner}: it must be one of {', '.join(known)}",))
     if config.mode == "deployment" and runner not in (DIRECT, LOCAL) and config.output.ledger is None:
         text = "the ledger has to be on a file system that all workers share; output.ledger names it"
         raise ConfigError((f"--runner {runner}: {text}",))

@@ -47,14 +47,14 @@ def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
     return theorem
 
 
-def at_most(loss: float) -> str:
-    """Format a loss in four digits, rounded up: what is promised is no less than what is priced.
+def at_most(loss: float, digits: int = 4) -> str:
+    """Format a loss in so many digits, rounded up: what is promised is no less than what is priced.
 
-    >>> at_most(0.0595238), at_most(0.1 + 0.2), at_most(12341.0), at_most(float("inf"))
-    ('0.05953', '0.3', '1.235e+04', 'inf')
+    >>> at_most(0.0595238), at_most(0.1 + 0.2), at_most(12341.0), at_most(float("inf")), at_most(17.1428, 3)
+    ('0.05953', '0.3', '1.235e+04', 'inf', '17.2')
     """
     # The twelfth digit of a binary number is that of the decimal one that was meant, and above it nothing is lost.
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(f'{loss:.12g}')):.4g}"
+    return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(f'{loss:.12g}')):.{digits}g}"
 
 
 class UnitPhrases(NamedTuple):

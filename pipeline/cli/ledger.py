@@ -41,7 +41,9 @@ def _execute(arguments: argparse.Namespace) -> int:
         for path, ledger in zip(arguments.paths, ledgers):
             print("\n".join([f"ledger    {path}", *_lines(ledger)]))
         if len(ledgers) > 1:
-            print("\n".join(f"together  at most {amount:g} ({name})" for name, amount in together(ledgers).items()))
+            print(
+                "\n".join(f"together  at most {_amount(amount)} ({name})" for name, amount in together(ledgers).items())
+            )
     return FAILED if any(ledger["faults"] for ledger in ledgers) else DONE
 
 
@@ -133,6 +135,13 @@ def _missing_head(paths: Sequence[str], manifest: Path) -> list[str]:
     return [f"{', '.join(paths)}: lacks the entry that {manifest} names: {cause}"]
 
 
+def _amount(cost: float) -> str:
+    """Format a cost in six digits, rounded up."""
+    from penstock.mechanisms.core.guarantee import at_most
+
+    return at_most(cost, 6)
+
+
 def _lines(ledger: dict[str, Any]) -> list[str]:
     terms = ledger["terms"]
     budget = "none" if math.isinf(terms["budget"]) else f"{terms['budget']:g}"
@@ -151,13 +160,18 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
             left = 0.0  # the rest is rounding
         rest = "" if math.isinf(left) else f", {left:g} left"
         odds = _odds(row["spent"], terms["measure"])
-        lines.append(f"period    from {row['from']}: {row['charges']:,} charges, {row['spent']:g} spent{odds}{rest}")
+        lines.append(
+            f"period    from {row['from']}: {row['charges']:,} charges, {_amount(row['spent'])} spent{odds}{rest}"
+        )
     if series := ledger["series"]:
-        costs = [f"{series[name]:g}{_odds(series[name], terms['measure'])}" for name in ("sum", "sum_of_30_days")]
+        costs = [
+            f"{_amount(series[name])}{_odds(series[name], terms['measure'])}" for name in ("sum", "sum_of_30_days")
+        ]
         lines.append(f"series    {series['from']} to {series['until']}: whoever was there throughout has lost at most")
         lines.append(f"          {costs[0]} in all, and {costs[1]} in the last 30 days")
     if choices := ledger["choices"]:
-        told = f"{choices['about_each']:g} nats about each that hides, {choices['about_all']:g} about all"
+        each, every = (_amount(choices[name]) for name in ("about_each", "about_all"))
+        told = f"{each} nats about each that hides, {every} about all"
         lines.append(f"landmarks chosen {choices['choices']:,} time{'s' * (choices['choices'] > 1)}: {told}")
     return lines
 
@@ -165,12 +179,12 @@ def _lines(ledger: dict[str, Any]) -> list[str]:
 def _odds(spent: float, measure: str) -> str:
     """Describe a privacy cost as odds, converting it from the given privacy measure."""
     from penstock.mechanisms.core.concentrated import epsilon_at
-    from penstock.mechanisms.core.guarantee import DELTA
+    from penstock.mechanisms.core.guarantee import DELTA, at_most
     from penstock.pipeline.output.loss import even_odds
 
     if measure in ("rho", "gaussian"):
         epsilon = epsilon_at(measure, spent, DELTA)
-        return f" (ε = {epsilon:.3g} at δ = {DELTA:g}; even odds become {even_odds(epsilon)})"
+        return f" (ε = {at_most(epsilon, 3)} at δ = {DELTA:g}; even odds become {even_odds(epsilon)})"
     return f" (even odds become {even_odds(spent)})" if measure == "epsilon" else ""
 
 

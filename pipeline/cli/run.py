@@ -37,7 +37,7 @@ EMPTY = (
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_configuration(parser)
     parser.add_argument("--out", metavar="DIR", help="write here instead of output.path, which may be left out")
-    text = "direct (default), local (a plain loop without Beam), prism, flink, or another runner of Beam"
+    text = "direct (default), local (a plain loop without Beam), prism, flink, dataflow, PortableRunner"
     parser.add_argument("--runner", default="direct", help=text)
     parser.add_argument("--shards", type=int, default=1, metavar="N", help="split users while counting (same result)")
     parser.add_argument("--resume", action="store_true", help="continue a run that was killed or interrupted")

@@ -27,6 +27,7 @@ Where every window costs b (`landmark_uniform`), (k + 1)·b, which is at most B 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -142,11 +143,11 @@ def describe_choice(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tupl
     always, mostly = (_loss(mechanism, chosen, size, covered) for covered in (0, usual))
     unit = "ρ" if mechanism.guarantee.concentrated else "ε"
     return (
-        f"{choice.shown} windows in which {size} private landmarks hide; the choice costs {choice.epsilon:g} nats "
-        f"about each and {choice.whole_epsilon:g} about all",
+        f"{choice.shown} windows in which {size} private landmarks hide; the choice costs "
+        f"{at_most(choice.epsilon)} nats about each and {at_most(choice.whole_epsilon)} about all",
         f"over any {size} landmarks and any one other window releases cost at most {unit} = {at_most(always)}; at "
         f"most {at_most(mostly)} where {usual} or more of the landmarks are covered, which has probability "
-        f"{1 - (fewer[usual - 1] if usual else 0):.3g}",
+        f"{math.floor(1000 * (1 - (fewer[usual - 1] if usual else 0)) + 1e-9) / 1000:g}",
     )
 
 

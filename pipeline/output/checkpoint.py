@@ -218,7 +218,7 @@ def check_same(plan: Plan) -> None:
     if reason := key_mismatch(plan, begun["key"]):
         raise ConfigError((f"--resume: the run in {plan.folder} {reason}",))
     if plan.keys.run_id and not registration.is_registered(plan):
-        if any(plan.folder.rglob("*.parquet")) or path(plan).exists():
+        if any(plan.folder.rglob("*.parquet")) or any(path(plan).parent.rglob("*")):
             raise DataError(
                 f"{ledger_path(plan)}: lacks what the run in {plan.folder} has entered: it was cut, an older copy "
                 "was put in its place, or output.ledger or output.ledger_source is not what the run began with"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.atomic import PRIVATE, make_folder, replacing, write_first
+from penstock.pipeline.atomic import PRIVATE, make_folder, private_opener, replacing, write_first
 
 if TYPE_CHECKING:
     from penstock.pipeline.config.plan import Plan
@@ -49,6 +49,8 @@ def lock_holder(folder: Path) -> str | None:
         holder = (folder / LOCK).read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return None
+    except PermissionError:
+        return "a process of another account"
     process, _, host = holder.removeprefix("process ").partition(" on ")
     if host == socket.gethostname() and process.isdigit():
         try:
@@ -62,7 +64,8 @@ def lock_holder(folder: Path) -> str | None:
 def _lock_file(path: Path) -> TextIO:
     """Lock the file at a path and check that it has not been replaced in the meantime."""
     while True:
-        file = path.open("a+", encoding="utf-8")
+        # For its owner alone, since others who could read it could hold it.
+        file = open(path, "a+", encoding="utf-8", opener=private_opener)  # noqa: SIM115
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

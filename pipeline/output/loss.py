@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
-from penstock.mechanisms.core.guarantee import DELTA, GAUSSIAN, LAWS, RHO
+from penstock.mechanisms.core.guarantee import DELTA, GAUSSIAN, LAWS, RHO, at_most
 from penstock.mechanisms.core.sensitivity import price_of_replacement
 
 if TYPE_CHECKING:
@@ -28,6 +28,15 @@ def short(value: float) -> str:
     ('0.0417', '3.8', '1,204')
     """
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def short_loss(loss: float) -> str:
+    """Format a loss as `short` does, rounded up: a person loses no more than is said.
+
+    >>> short_loss(0.04171), short_loss(17.142857), short_loss(2.0), short_loss(1203.2)
+    ('0.0418', '17.2', '2', '1,204')
+    """
+    return short(float(at_most(loss, max(3, len(f"{loss:.0f}")))))
 
 
 class Paid(NamedTuple):
@@ -151,29 +160,31 @@ def even_odds(epsilon: float) -> str:
     """Format an upper bound on the posterior probability for a given ε and even prior odds.
 
     >>> [even_odds(epsilon) for epsilon in (0.0, 1.0, 2.0, 5.0, 10.0)]
-    ['50 %', '73 %', '88 %', '99.3 %', 'over 99.9 %']
+    ['50 %', '73.2 %', '88.1 %', '99.4 %', 'over 99.9 %']
     """
     share = 100 / (1 + math.exp(-epsilon))
-    return "over 99.9 %" if share > 99.9 else f"{share:.1f} %" if share >= 98.5 else f"{share:.0f} %"
+    return "over 99.9 %" if share > 99.9 else f"{at_most(share, 3)} %"
 
 
 def describe_losses(figures: Mapping[str, float], one: str = "person") -> str:
     """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id.
 
     >>> describe_losses({"release": 0.4, "day": 2.0, "run": 14.0})
-    'One person loses at most ε = 2 by a day (even odds become at most 88 %), 14 by the whole run (over 99.9 %),
-    0.4 by one release (60 %); in nats, sums of the charges.'
+    'One person loses at most ε = 2 by a day (even odds become at most 88.1 %), 14 by the whole run (over 99.9 %),
+    0.4 by one release (59.9 %); in nats, sums of the charges.'
     >>> describe_losses({"release": 2.0, "day": 4.0, "run": 2.0})
-    'One person loses at most ε = 4 by a day (even odds become at most 98 %), 2 by the whole run (88 %), 2 by one
-    release (88 %); in nats, sums of the charges. A day costs more than the run because a charge goes beyond it: without
-    its events, others of the person may be counted in their place.'
+    'One person loses at most ε = 4 by a day (even odds become at most 98.3 %), 2 by the whole run (88.1 %), 2 by one
+    release (88.1 %); in nats, sums of the charges. A day costs more than the run because a charge goes beyond it:
+    without its events, others of the person may be counted in their place.'
     >>> describe_losses({"release": math.inf, "day": math.inf, "run": math.inf})
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
     if math.isinf(figures["release"]):
         return f"What one {one} loses has no bound: not by one release, not by a day, not by the whole run."
     names = {"day": "by a day", "run": "by the whole run", "release": "by one release"}
-    amounts = [f"{short(figures[n])} {words} ({even_odds(figures[n])})" for n, words in names.items() if n in figures]
+    amounts = [
+        f"{short_loss(figures[n])} {words} ({even_odds(figures[n])})" for n, words in names.items() if n in figures
+    ]
     amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
     endless = "" if "run" in figures else ", and as much again by each day that follows"
@@ -202,12 +213,14 @@ def caution(figures: Mapping[str, Any] | None) -> str | None:
         return None
     day, run = figures["day"], figures.get("run", 0.0)
     if day > VERY_WEAK:
-        return f"A day costs one person up to ε = {short(day)}: next to no protection."
+        return f"A day costs one person up to ε = {short_loss(day)}: next to no protection."
     if day > WEAK:
-        return f"A day costs one person up to ε = {short(day)}: weak protection, even odds become {even_odds(day)}."
+        return (
+            f"A day costs one person up to ε = {short_loss(day)}: weak protection, even odds become {even_odds(day)}."
+        )
     if run > VERY_WEAK:
         return (
-            f"The whole run costs one person up to ε = {short(run)}: a single day is protected, whoever is there every "
-            "day has next to no protection."
+            f"The whole run costs one person up to ε = {short_loss(run)}: a single day is protected, whoever is there "
+            "every day has next to no protection."
         )
     return None

@@ -290,7 +290,9 @@ def resume_run(plan: Plan) -> str | None:
         return None
     known = KnownLedgers(plan)
     with known.locked():
-        known.check()
+        known.check(by_copy=not plan.on_points)  # the noise of traces would be repeated
+        if not known.is_noted():
+            known.check_new()
         with ledger.transaction() as transaction:
             source, stated = transaction.terms.source, plan.config.output.ledger_source or ""
             if source != stated:
@@ -404,15 +406,15 @@ class KnownLedgers:
         noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
         return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
-    def check(self) -> None:
+    def check(self, by_copy: bool = False) -> None:
         """Raise `DataError` if the ledger has been replaced by an older copy that lacks known entries, or
-        `ConfigError` if it is an unacknowledged copy.
+        `ConfigError` if it is a copy, unless ``by_copy`` and acknowledged.
         """
         identity, n_entries = identity_of(self.ledger), len(Ledger(self.ledger).checked_entries())
         for file in self.files:
             for ledgers in self._read(file).values():
                 noted = ledgers.get(identity or "", {})
-                if noted and not self.output.new_ledger and self._is_original(noted["path"]):
+                if noted and not (by_copy and self.output.new_ledger) and self._is_original(noted["path"]):
                     text = f"{self.ledger} is a copy of {noted['path']}, which goes on counting; name that one"
                     raise ConfigError((f"output.ledger: {text}",))
                 if (n_noted := noted.get("entries", 0)) > n_entries:
@@ -426,7 +428,7 @@ class KnownLedgers:
 
         Raises `ConfigError` if another ledger over the same source is known, which has to be acknowledged.
         """
-        self.check()
+        self.check(by_copy=True)
         if (others := self.others()) and not self.output.new_ledger:
             raise ConfigError(
                 (
@@ -445,9 +447,13 @@ class KnownLedgers:
             f"not there: a new ledger begins, which knows nothing of that ({self.key_ledgers} says where it was)"
         )
 
+    def is_noted(self) -> bool:
+        """Return whether a file knows the run's ledger."""
+        return any(identity_of(self.ledger) in self._read(file).get(self.source, {}) for file in self.files)
+
     def note(self, identity: str, resumed: bool = False) -> None:
-        """Record that a run has started, resumed or ended. Raises `ConfigError` if a new run cannot be recorded
-        anywhere.
+        """Record that a run has started, resumed or ended. Raises `ConfigError` if this cannot be recorded anywhere,
+        and never was.
         """
         noted, n_entries = False, len(Ledger(self.ledger).checked_entries())
         for path in self.files:
@@ -458,7 +464,7 @@ class KnownLedgers:
             with suppress(OSError):
                 write_json(path, known, private=True)
                 noted = True
-        if not (noted or resumed):
+        if not (noted or (resumed and self.is_noted())):
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
 
 

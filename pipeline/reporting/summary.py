@@ -15,7 +15,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
 from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, describe_losses, even_odds, short
+from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, describe_losses, even_odds, short_loss
 from penstock.pipeline.output.manifest import describe_users
 from penstock.pipeline.output.utility_summary import ONE, describe_utility, is_better, is_worse_than_zeros
 from penstock.pipeline.reporting.accounts import (
@@ -102,8 +102,8 @@ LOSS_COLUMNS = ["Lost", "Loss (ε in nats)", "Odds change at most by", "Even odd
 
 def loss_row(label: str, epsilon: float) -> tuple[str, ...]:
     """Return a row of a privacy-loss table: label, ε, and ε as odds."""
-    factor = f"× {number(math.exp(epsilon), 3)}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
-    return label, short(epsilon), factor, even_odds(epsilon)
+    factor = f"× {short_loss(math.exp(epsilon))}" if epsilon <= VERY_WEAK else "any factor: next to no protection"
+    return label, short_loss(epsilon), factor, even_odds(epsilon)
 
 
 def loss_table(run: Run) -> Table | None:
@@ -217,7 +217,7 @@ def odds(epsilon: float) -> str:
         return "So large an ε promises next to nothing."
     return (
         "For someone who sees everything that was released and knows all other data, the odds that this was in the "
-        f"data change by a factor of at most {number(math.exp(epsilon), 3)}. Someone who knows instead how visits "
+        f"data change by a factor of at most {short_loss(math.exp(epsilon))}. Someone who knows instead how visits "
         "depend on one another can learn more."
     )
 
@@ -232,10 +232,10 @@ def _costs(run: Run) -> list[Headline]:
         odds = f"at most {even_odds(losses['day'])}".replace("at most over", "over")
         note = (
             f"Even odds that someone was there become {odds}, for who sees all releases "
-            f"and knows everything else. By the whole run: {short(losses['run'])} ({even_odds(losses['run'])})."
+            f"and knows everything else. By the whole run: {short_loss(losses['run'])} ({even_odds(losses['run'])})."
             f"{day_beyond_run(losses, ONE[run.counted])}"
         )
-        day = f"ε = {short(losses['day'])}"
+        day = f"ε = {short_loss(losses['day'])}"
         parts.append(Headline("What one person loses by a day", day, f"nats{at_delta}", note))
     for accountant, named in by_accountant.items():
         wanted, baseline = treatment(accountant).headline, treatment(accountant).baseline

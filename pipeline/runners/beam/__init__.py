@@ -29,6 +29,12 @@ FLINK = "flink"
 PRISM = "prism"
 #: Runners with a job server of their own, and the modules that check that they are ready and run a plan on them.
 SERVED = {FLINK: "penstock.pipeline.runners.flink.runner", PRISM: "penstock.pipeline.runners.prism"}
+#: Runners of Beam that a run is taken to as well: they start no server on this machine.
+ELSEWHERE = ("dataflow", "DataflowRunner", "PortableRunner")
+#: Beam's names of what is started here.
+OURS = {"DirectRunner": "direct", "FlinkRunner": FLINK, "PrismRunner": PRISM}
+#: What some of Beam's options would open.
+EXPOSED = "ports to the network, behind which whoever reaches them runs code in the account of the noise key"
 #: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another
 #: engine from one pipeline and one release of Beam to the next.
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
@@ -76,17 +82,19 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
         *_, last = errors.getvalue().splitlines() or ["Beam refuses them"]
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
     if (mode := given["direct_running_mode"]) != "in_memory":
-        text = "opens ports to the network, behind which whoever reaches them runs code in the account of the noise key"
-        raise ConfigError((f"--direct_running_mode={mode}: {text}; leave it out, or take --runner flink",))
+        raise ConfigError((f"--direct_running_mode={mode}: opens {EXPOSED}; leave it out, or take --runner flink",))
     if runner in SERVED and not (plan.resumed and finished(plan)):
         import_module(SERVED[runner]).check_ready(plan, beam_options)
-    if runner not in ("direct", *SERVED):  # theirs are complete by default
+    if runner not in ("direct", *SERVED):  # theirs are complete by default, and their workers listen on loopback
+        if given["job_endpoint"] == "embed" or given["environment_type"] == "LOOPBACK":
+            listening = "--job_endpoint=embed and --environment_type=LOOPBACK open"
+            raise ConfigError((f"--runner {runner}: {listening} {EXPOSED}; take --runner flink or prism",))
         shutil.rmtree(_pipeline(plan, runner, beam_options).local_tempdir)
     if not plan.streaming or runner == "direct":
         return None
     from penstock.pipeline.runners.beam import engine
 
-    return engine.unverified_engine(runner, beam_options, unverified_engine)
+    return engine.unverified_engine(beam_options, unverified_engine)
 
 
 def _pipeline(plan: Plan, runner: str, beam_options: Sequence[str]) -> Pipeline:

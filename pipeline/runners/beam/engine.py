@@ -22,8 +22,6 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 
 #: Engines that were shown to hold the minimum of their readers' watermarks (``tests/integration/test_kafka_flink.py``).
 VERIFIED = ("Flink",)
-#: Runners without an endpoint that streams are taken to: ours, those of Beam that start such an engine, and Dataflow.
-KNOWN = ("flink", "prism", "flinkrunner", "dataflow", "dataflowrunner")
 #: Option that has Prism process the elements of a key in one bundle at a time, whoever started it; others ignore it.
 UNSPLIT = "--experiments=prism_disable_sdf_split"
 _ENGINE = re.compile(r"org\.apache\.beam\.runners\.(\w+)\.\w*PipelineOptions")
@@ -58,20 +56,12 @@ def engine_behind(endpoint: str, *, seconds: float = _SECONDS) -> str:
     return "unknown"
 
 
-def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool) -> str | None:
-    """Return the name of the engine behind a Beam runner if it is unverified. Raises `ConfigError` unless
+def unverified_engine(beam_options: Sequence[str], is_allowed: bool) -> str | None:
+    """Return the name of the engine behind ``--job_endpoint`` if it is unverified. Raises `ConfigError` unless
     ``is_allowed``.
-
-    None for one of `VERIFIED` behind an endpoint, and for the runners of `KNOWN`.
     """
     endpoint = PipelineOptions(list(beam_options), save_main_session=False).view_as(PortableOptions).job_endpoint
-    if endpoint is not None:
-        engine, where = engine_behind(endpoint), f"--job_endpoint {endpoint}"
-    elif runner.lower() in KNOWN:
-        return None
-    else:  # such as PrismRunner, which has any number of readers
-        engine, where = runner.removesuffix("Runner"), f"--runner {runner}"
-    if engine in VERIFIED:
+    if endpoint is None or (engine := engine_behind(endpoint)) in VERIFIED:
         return None
     if not is_allowed:
         text = (
@@ -80,5 +70,5 @@ def unverified_engine(runner: str, beam_options: Sequence[str], is_allowed: bool
             "--runner prism, which has one reader, or acknowledge this with --unverified-engine, which the manifests "
             "will say"
         )
-        raise ConfigError((f"{where}: {text}",))
+        raise ConfigError((f"--job_endpoint {endpoint}: {text}",))
     return engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import socket
 import subprocess
 import sys
@@ -74,19 +75,23 @@ def test_runs_in_other_folders_and_later_runs_are_let_in(tmp_path):
         assert not (other / LOCK).exists()
 
 
+def test_a_lock_is_for_its_owner_alone(tmp_path):
+    """Another account that could read it could hold it, and so keep every run from starting."""
+    with alone_in(tmp_path):
+        assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
+
+
 def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
     """Who opens the file, and locks it after its owner has removed it, would be beside whoever makes it anew."""
-    opened, owner = Path.open, alone_in(tmp_path)
+    lock, owner = fcntl.flock, alone_in(tmp_path)
     owner.__enter__()
 
-    def open_late(path: Path, *arguments, **options):
-        file = opened(path, *arguments, **options)
-        if path.name == LOCK:
-            monkeypatch.setattr(Path, "open", opened)
-            owner.__exit__(None, None, None)
-        return file
+    def lock_late(file, how):
+        monkeypatch.setattr(fcntl, "flock", lock)
+        owner.__exit__(None, None, None)
+        lock(file, how)
 
-    monkeypatch.setattr(Path, "open", open_late)
+    monkeypatch.setattr(fcntl, "flock", lock_late)
     with alone_in(tmp_path):
         assert (tmp_path / LOCK).exists()
         with pytest.raises(ConfigError, match="is running in"), alone_in(tmp_path):

@@ -80,7 +80,7 @@ def test_what_to_expect_comes_before_the_run(tmp_path, capsys, command):
     assert main([*command, str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     loss, expect, caution = [line for line in lines if line.startswith(("loss", "expect", "CAUTION"))][:3]
-    assert loss.startswith("loss      One person loses at most ε = 3 by a day (even odds become at most 95 %)")
+    assert loss.startswith("loss      One person loses at most ε = 3 by a day (even odds become at most 95.3 %)")
     assert expect.startswith("expect    Noise will make a count wrong by about ")
     assert caution.startswith("CAUTION   bounding.max_cells is not set: one person may count in all 4 cells")
     if command[0] == "run":
@@ -395,13 +395,13 @@ def test_costs_are_on_both_pages_and_in_the_summary_whatever_is_accounted(tmp_pa
     path.write_text(json.dumps(sections(tmp_path, accountants=accountants)))
     assert main(["run", str(path), "--runner", "local"]) == 0
     message = (
-        "One person loses at most ε = 3 by a day (even odds become at most 95 %), 3 by the whole run (95 %), 0.5 by"
+        "One person loses at most ε = 3 by a day (even odds become at most 95.3 %), 3 by the whole run (95.3 %), 0.5 by"
     )
     assert capsys.readouterr().out.count(message) == 2  # before it and after it
     for written in write_report(tmp_path / "out"):
         shown = Text(written.read_text()).text
-        assert "By a day 3 × 20.1 95 %" in shown
-        assert "By the whole run 3 × 20.1 95 %" in shown
+        assert "By a day 3 × 20.1 95.3 %" in shown
+        assert "By the whole run 3 × 20.1 95.3 %" in shown
 
 
 def test_the_whole_loss_is_what_composition_says(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
+import secrets
 import shutil
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -288,7 +289,7 @@ def test_a_ledger_without_its_head_begins_and_continues_no_run(tmp_path, value, 
         (1.0, 1.5, ", 0 left"),
         (1.0, 0.75, ", 0.25 left"),
         (1e-12, 5e-13, ", 5e-13 left"),
-        (float("inf"), 1.0, "1 spent (even odds become 73 %)"),
+        (float("inf"), 1.0, "1 spent (even odds become 73.2 %)"),
     ],
 )
 def test_what_is_left_of_a_budget_is_rounded_and_nothing_is_said_without_one(budget, spent, end):
@@ -311,7 +312,7 @@ def test_show_sums_by_period_and_unit(tmp_path, value, capsys):
     assert len(shown["runs"]) == 2
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
     text = capsys.readouterr().out
-    assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88 %), 0 left" in text
+    assert "period    from 2024-01-01T00:00:00Z: 18 charges, 2 spent (even odds become 88.1 %), 0 left" in text
     shutil.copy(tmp_path / "ledger", tmp_path / "copy")
     # The copy stands without its head, which is a fault.
     assert main(["ledger", "show", *(str(tmp_path / name) for name in ("ledger", "copy", "ledger"))]) == 1
@@ -684,6 +685,33 @@ def test_a_run_that_was_killed_before_its_ledger_was_noted_notes_it_when_it_goes
     value["output"]["ledger"] = str(tmp_path / "other")
     with pytest.raises(ConfigError, match="is not the ledger that the event source events has"):
         checkpoint.plan_in_folder(configured(value), tmp_path / "second")
+
+
+def test_a_run_that_was_killed_before_its_ledger_was_noted_hears_of_one_that_began_meanwhile(
+    tmp_path, value, monkeypatch
+):
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(registration.KnownLedgers, "note", killed)
+        with pytest.raises(KeyboardInterrupt):
+            checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    other = value | {"output": value["output"] | {"ledger": str(tmp_path / "other")}}
+    checkpoint.plan_in_folder(configured(other), tmp_path / "second")
+    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/other"):
+        checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+
+
+def test_a_start_that_was_refused_is_not_enabled_by_resume(tmp_path, value, monkeypatch):
+    """Where no file can say which ledgers there are, each would be a new book."""
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
+    monkeypatch.setenv("NOISE_KEY", secrets.token_hex(32))
+    value["noise_key"] = "env:NOISE_KEY"
+    for resume in (False, True):
+        with pytest.raises(ConfigError, match=r"ledgers\.json: cannot be written; XDG_STATE_HOME says where it may be"):
+            run(configured(value), tmp_path / "first", resume=resume)
+        assert not list((tmp_path / "first").rglob("*.parquet"))
 
 
 def test_a_ledger_that_is_gone_cannot_be_missed(tmp_path, value, caplog):

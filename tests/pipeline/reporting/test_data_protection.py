@@ -54,9 +54,9 @@ def test_a_deployment_says_what_it_promises_to_whom_and_at_what_loss(deployed):
         "period_uniform (epsilon 1.0, noise discrete_laplace)",
         "In 1 cell of a window.",
         "2 memberships (cell × window) in each 1d, the earliest first.",
-        "By one release 1 × 2.72 73 %",
-        "By a day 1 × 2.72 73 %",
-        "By the whole run 1 × 2.72 73 %",
+        "By one release 1 × 2.72 73.2 %",
+        "By a day 1 × 2.72 73.2 %",
+        "By the whole run 1 × 2.72 73.2 %",
         "loss of a budget period (landmark_budget) 2 nats",
         "drawn from a secret key",
         "none: all of the input is read before it is counted",
@@ -119,7 +119,7 @@ def test_a_simulation_is_marked_before_anything_else(tmp_path):
     assert "would promise if it were deployed" in text
     assert "anyone who has it can remove all noise" in text
     assert "a whole person, pure (composition) 12 nats one window the whole run final" in text
-    assert "By the whole run 3 × 20.1 95 %" in text
+    assert "By the whole run 3 × 20.1 95.3 %" in text
 
 
 def test_a_loss_of_other_neighbours_has_another_name_and_its_reason(tmp_path):

@@ -45,7 +45,7 @@ def test_a_run_writes_its_report(small_run):
     assert unpack(shown["landmark"]).tolist() == [0, 1, 0, 1, 0, 0]
     words = Text(text).text
     assert "2 rows = 2 used + 0 late" in words
-    losses = "By one release 1 × 2.72 73 % By a day 6 × 403 99.8 % By the whole run 6 × 403 99.8 %"
+    losses = "By one release 1 × 2.72 73.2 % By a day 6 × 404 99.8 % By the whole run 6 × 404 99.8 %"
     assert losses in words
     assert losses in Text(write_statement(result.folder).read_text(encoding="utf-8")).text
     assert "ε-differential privacy per budget period, with ε = 3 nats" in words
@@ -575,7 +575,7 @@ NONE = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "
             {"utility_summary": WORTH | {"error": 4.46, "mean_count": 34.3, "error_of_zeros": 34.3}},
             {},
             "The counts are off by about 4.5 people where 34 are there; whoever sees them, and thought it as likely as "
-            "not that a person was there on a day, can become 95 % sure, and no surer.",
+            "not that a person was there on a day, can become 95.3 % sure, and no surer.",
         ),
         (
             {"utility_summary": WORTH},

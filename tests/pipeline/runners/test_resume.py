@@ -457,17 +457,34 @@ TRACES = {
 }
 
 
+def traced(folder):
+    """A deployment of the traces of three people."""
+    value = sections(folder, stream=False, deployment=True) | {"on_exhausted": "stop"}
+    rows = [f"user{i},2024-01-01T0{hour}:10:00Z,37.75,-122.45" for i in range(3) for hour in range(6)]
+    (folder / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
+    value["source"]["columns"] = {name: name for name in ("user", "time", "latitude", "longitude")}
+    value = {key: part for key, part in value.items() if key not in ("bounding", "landmarks", "accountants")} | TRACES
+    value["output"].pop("ledger_budget")
+    return value
+
+
+def test_a_copy_of_traces_and_their_ledger_repeats_no_noise_even_acknowledged(folder):
+    """Their noise is that of the first nonce, which the copy has as well."""
+    value = traced(folder)
+    out, copy, config = folder / "out", folder / "copy", configured(value)
+    checkpoint.plan_in_folder(config, out)
+    shutil.copytree(out, copy)
+    for suffix in ("", ".head"):
+        shutil.copy(f"{ledger_of(out)}{suffix}", f"{folder / 'copied'}{suffix}")
+    value["output"] |= {"ledger": str(folder / "copied"), "new_ledger": True}
+    with pytest.raises(ConfigError, match=r"copied is a copy of .*, which goes on counting"):
+        checkpoint.plan_in_folder(configured(value), copy)
+
+
 @pytest.mark.parametrize("on_points", [False, True], ids=["counts", "traces"])
 def test_a_copy_from_before_the_first_part_repeats_no_noise_in_another_ledger(folder, on_points, caplog):
     """Counts are noised under a nonce of their own, which is said; traces, under the nonce of the folder, are not."""
-    value = sections(folder, stream=False, deployment=True) | {"on_exhausted": "stop"}
-    if on_points:
-        rows = [f"user{i},2024-01-01T0{hour}:10:00Z,37.75,-122.45" for i in range(3) for hour in range(6)]
-        (folder / "events.csv").write_text("\n".join(["user,time,latitude,longitude", *rows]) + "\n")
-        value["source"]["columns"] = {name: name for name in ("user", "time", "latitude", "longitude")}
-        value = {key: part for key, part in value.items() if key not in ("bounding", "landmarks", "accountants")}
-        value |= TRACES
-        value["output"].pop("ledger_budget")
+    value = traced(folder) if on_points else sections(folder, stream=False, deployment=True)
     out, copy, config = folder / "out", folder / "copy", configured(value)
     checkpoint.begin(make_plan(config, out, checkpoint.nonce_of_run(config, out, False)))
     shutil.copytree(out, copy)

@@ -21,7 +21,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.run import run
 from penstock.pipeline.runners import beam
-from penstock.pipeline.runners.beam import engine
+from penstock.pipeline.runners.beam import IN_PROCESS, engine
 from penstock.pipeline.runners.flink.jars import folder_of, server, versions
 from penstock.pipeline.runners.flink.jobs import job_server
 
@@ -81,6 +81,11 @@ def configured(folder: Path):
     return loads(text_of(folder))
 
 
+def finite(folder: Path):
+    config = configured(folder)
+    return replace(config, source=config.source.of)
+
+
 @pytest.mark.parametrize(
     ("groups", "unknown_job", "name"),
     [
@@ -99,7 +104,7 @@ def test_an_engine_that_was_never_shown_to_hold_watermarks_is_refused_by_name(
     assert engine.engine_behind(service.endpoint) == name
     options = [f"--job_endpoint={service.endpoint}"]
     if name == "Flink":
-        assert engine.unverified_engine("flink", options, is_allowed=False) is None
+        assert engine.unverified_engine(options, is_allowed=False) is None
         return
     with pytest.raises(ConfigError, match=f"the engine behind it is {name}, which was never shown"):
         run(configured(tmp_path / "out"), runner="flink", beam_options=options)
@@ -130,23 +135,34 @@ def test_an_unverified_engine_stands_in_the_manifests(service, tmp_path, monkeyp
 def test_prism_behind_an_endpoint_is_told_to_leave_keys_whole(service, tmp_path, runner):
     """What splits them loses their state; see `penstock.pipeline.runners.prism`."""
     service.unknown_job = "job with id {} not found"
-    options = [f"--job_endpoint={service.endpoint}", "--environment_type=LOOPBACK", "--experiments=of_ones_own"]
+    workers = "LOOPBACK" if runner == "flink" else "DOCKER"
+    options = [f"--job_endpoint={service.endpoint}", f"--environment_type={workers}", "--experiments=of_ones_own"]
     config = configured(tmp_path / "out")
     if runner != "flink":
-        config = replace(config, source=config.source.of)  # such runners take finite input
+        config = finite(tmp_path / "out")  # which such runners take
     with pytest.raises(grpc.RpcError, match="that was all"):
         run(config, runner=runner, beam_options=options, unverified_engine=True)
     experiments = set(service.options["beam:option:experiments:v1"])
     assert {"of_ones_own", "prism_disable_sdf_split"} <= experiments
 
 
-@pytest.mark.parametrize("name", ["Prism", "Spark", "Samza", "Portable", "InProcess"])
-def test_a_runner_that_starts_another_engine_is_refused_as_well(name):
-    runner = f"{name}Runner"
-    with pytest.raises(ConfigError, match=f"--runner {runner}: the engine behind it is {name}, which was never"):
-        engine.unverified_engine(runner, [], is_allowed=False)
-    assert engine.unverified_engine(runner, [], is_allowed=True) == name
-    assert engine.unverified_engine("DataflowRunner", [], is_allowed=False) is None
+@pytest.mark.parametrize("name", ["SparkRunner", "SwitchingDirectRunner", "InteractiveRunner", IN_PROCESS, "Flink"])
+def test_runners_that_open_ports_are_refused_by_name(tmp_path, name):
+    with pytest.raises(ConfigError, match=f"--runner {name}: it must be one of direct, local, flink, prism, dataflow"):
+        run(finite(tmp_path / "out"), runner=name)
+    assert not (tmp_path / "out").exists()
+
+
+def test_beams_names_stand_for_what_is_started_here(tmp_path):
+    assert run(finite(tmp_path / "out"), runner="DirectRunner").exit_code == 0
+    with pytest.raises(ConfigError, match="--prism_location"):
+        run(finite(tmp_path / "other"), runner="PrismRunner", beam_options=[f"--prism_location={tmp_path}/none"])
+
+
+@pytest.mark.parametrize("option", ["--job_endpoint=embed", "--environment_type=LOOPBACK"])
+def test_workers_of_beam_that_listen_everywhere_are_refused(tmp_path, option):
+    with pytest.raises(ConfigError, match=f"--runner PortableRunner: .*{option} .*open ports to the network"):
+        run(finite(tmp_path / "out"), runner="PortableRunner", beam_options=["--job_endpoint=localhost:1", option])
 
 
 def test_an_endpoint_where_nobody_answers_is_said():
