@@ -10,7 +10,7 @@ import shutil
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -340,18 +340,21 @@ def _over_one_table(pieces: Sequence[Contributions], layout: KeyLayout) -> tuple
 
 #: Bytes of contributions that are held in memory.
 HELD_BYTES = 1 << 30
-_LENGTH = struct.Struct("<q")
+#: Before contributions on disk: their number of bytes, and whether their users are codes of the shared table.
+_HEAD = struct.Struct("<q?")
 
 
 class HeldContributions:
     """A store that holds contributions by window group and user shard until they are taken.
 
     Beyond ``max_bytes`` those of each group and shard are merged and appended to a file of its own in ``folder``. A
-    group that is taken has to fit into memory.
+    group that is taken has to fit into memory. ``ids``: the table of users that pieces share, which stays in memory.
     """
 
-    def __init__(self, layout: KeyLayout, keep: str, folder: Path, max_bytes: int = HELD_BYTES) -> None:
-        self._layout, self._keep, self._folder, self._max_bytes = layout, keep, folder, max_bytes
+    def __init__(
+        self, layout: KeyLayout, keep: str, folder: Path, ids: UserTable | None = None, max_bytes: int = HELD_BYTES
+    ) -> None:
+        self._layout, self._keep, self._folder, self._ids, self._max_bytes = layout, keep, folder, ids, max_bytes
         self._pieces: dict[int, dict[int, list[Contributions]]] = defaultdict(lambda: defaultdict(list))
         self._bytes = 0
         self.drop()  # what a killed run has left
@@ -365,9 +368,11 @@ class HeldContributions:
         make_folder(self._folder)
         for number, shards in self._pieces.items():
             for part, pieces in shards.items():
-                data = union(pieces, self._layout, self._keep).encode(self._layout)
+                whole = union(pieces, self._layout, self._keep)
+                is_coded = whole.users is not None and whole.users is self._ids and whole.marks is None
+                data = (replace(whole, users=None) if is_coded else whole).encode(self._layout)
                 with open(self._folder / f"{number}-{part}", "ab", opener=private_opener) as file:
-                    file.write(_LENGTH.pack(len(data)))
+                    file.write(_HEAD.pack(len(data), is_coded))
                     file.write(data)
                 pieces.clear()
         self._pieces.clear()
@@ -380,8 +385,11 @@ class HeldContributions:
         taken = defaultdict(list, pieces)
         for path in self._folder.glob(f"{group}-*"):
             with open(path, "rb") as file:
-                while head := file.read(_LENGTH.size):
-                    taken[int(path.name.partition("-")[2])].append(decoded(file.read(*_LENGTH.unpack(head))))
+                while head := file.read(_HEAD.size):
+                    n_bytes, is_coded = _HEAD.unpack(head)
+                    piece = decoded(file.read(n_bytes))
+                    piece = replace(piece, users=self._ids) if is_coded else piece
+                    taken[int(path.name.partition("-")[2])].append(piece)
             path.unlink()
         return dict(taken)
 

@@ -122,10 +122,10 @@ def _count_shards(
 
 def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work]:
     """Yield window groups and their contributions in order, each once the source has no more rows for the group."""
-    held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"))
-    order, n_passed = RowOrder(source), 0
     # Not for shards of users, which go by identities. Of a deployment's ids only keyed digests are kept.
     ids = CodeTable(plan.keys.users) if plan.batching.n_shards == 1 else None
+    held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"), ids)
+    order, n_passed = RowOrder(source), 0
     try:
         for parts in _read(plan, source, writer, partial(shared.reduced, plan, ids=ids), order):
             for (group, shard), piece in parts:

@@ -70,10 +70,10 @@ def test_contributions_that_go_through_the_disk_are_counted_the_same(tmp_path, k
     configuration = sections(tmp_path, "csv", user_type, block_rows=300)
     configuration["bounding"] = {**configuration.get("bounding", {}), "max_cells": 1, "keep": keep}
     plan = make_plan(loads(json.dumps(configuration)), tmp_path / "run")
-    memory, disk = (
-        HeldContributions(plan.batching.layout, keep, tmp_path / f"{n}", max_bytes=n) for n in (1 << 30, 2000)
-    )
     n_spilled, ids = 0, CodeTable(plan.keys.users)
+    memory, disk = (
+        HeldContributions(plan.batching.layout, keep, tmp_path / f"{n}", ids, max_bytes=n) for n in (1 << 30, 2000)
+    )
     for span in plan.config.source.spans():
         for block in plan.config.source.read(span):
             for (group, shard), piece in reduced(plan, block, ids=ids)[1]:
