@@ -26,11 +26,11 @@ SUM_TOLERANCE = 1e-6
 
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
-    """Validate a row-stochastic matrix and return a copy with rows renormalised."""
+    """Validate a row-stochastic matrix, dense or SciPy sparse, and return a dense copy with rows renormalised."""
     try:
-        checked = np.array(matrix, dtype=float)
+        checked = np.array(_dense(matrix), dtype=float)
     except (TypeError, ValueError) as error:
-        raise ParameterError(name, matrix, "a dense square matrix of numbers") from error
+        raise ParameterError(name, matrix, "a square matrix of numbers") from error
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1] or checked.shape[0] == 0:
         raise ParameterError(name, f"shape {checked.shape}", "a square matrix, shape (n, n) with n at least 1")
     wrong = ~(np.isfinite(checked) & (checked >= 0))
@@ -43,6 +43,10 @@ def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
     if abs(sums[row] - 1.0) > SUM_TOLERANCE:
         raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
     return np.asarray(checked / sums[:, None])
+
+
+def _dense(matrix: Any) -> Any:
+    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
 
 
 def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
@@ -198,7 +202,7 @@ def spectral_gap(transition: Any) -> float:
         raise ParameterError("transition", transition.shape, "a square matrix")
     if n_locations == 1:
         return 1.0
-    moduli = np.abs(np.linalg.eigvals(np.asarray(transition, dtype=float)))
+    moduli = np.abs(np.linalg.eigvals(np.asarray(_dense(transition), dtype=float)))
     return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
 
 
@@ -211,8 +215,8 @@ class MarkovPrior:
     initial
         (n_locations,) distribution of the location in the first window.
     transition
-        (n_locations, n_locations); row x is the distribution of the next location given x. Sums may be off by 1e-6
-        (they are normalised), negative or missing values are refused.
+        (n_locations, n_locations); row x is the distribution of the next location given x. A SciPy sparse one is
+        made dense. Sums may be off by 1e-6 (they are normalised), negative or missing values are refused.
 
     Examples
     --------

@@ -27,8 +27,8 @@ class LeakageFunction:
     Parameters
     ----------
     matrix
-        Row-stochastic transition matrix, shape (n, n): previous given now for the backward
-        loss, next given now for the forward loss.
+        Row-stochastic transition matrix, shape (n, n), dense or SciPy sparse (made dense): previous given now for the
+        backward loss, next given now for the forward loss.
 
     Raises
     ------

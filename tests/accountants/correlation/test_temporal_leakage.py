@@ -176,8 +176,9 @@ def test_small_losses_keep_their_digits():
 @pytest.mark.parametrize("n", [2, 5, 300])
 def test_a_permutation_passes_everything_on(n):
     matrix = np.eye(n)[np.random.default_rng(n).permutation(n)]
-    alphas = np.array([0.0, 1e-12, 1.0, 699.0, 701.0, 1e4, math.inf])
-    np.testing.assert_allclose(LeakageFunction(matrix)(alphas), alphas, rtol=1e-15)
+    for given in (matrix, sparse.csr_array(matrix), sparse.coo_matrix(matrix)):
+        alphas = np.array([0.0, 1e-12, 1.0, 699.0, 701.0, 1e4, math.inf])
+        np.testing.assert_allclose(LeakageFunction(given)(alphas), alphas, rtol=1e-15)
 
 
 @pytest.mark.parametrize("matrix", [[[1.0]], [[0.3, 0.7], [0.3, 0.7]], np.full((300, 300), 1 / 300)])
@@ -251,7 +252,8 @@ def test_the_supremum_is_where_the_recursion_settles():
         ([[0.5, 0.5]], r"shape \(1, 2\)"),
         (np.empty((0, 0)), r"shape \(0, 0\)"),
         ([["a", "b"], ["c", "d"]], r"square matrix of numbers"),
-        (sparse.csr_array([[0.5, 0.5], [0.5, 0.5]]), r"dense square matrix of numbers"),
+        (sparse.csr_array([[0.5, 0.5], [0.5, 0.6]]), r"row 1 with sum 1.1"),
+        (sparse.csr_array([[0.0, 1.0], [-0.5, 1.5]]), r"row 1 with entry -0.5"),
     ],
 )
 def test_a_matrix_that_is_not_stochastic_is_refused(matrix, message):
