@@ -65,11 +65,15 @@ def explained() -> Iterator[None]:
         raise explanation from error
 
 
+def number_of(error: OSError) -> int:
+    """Return the number of an error, which one raised again or by Rust has in its words only, or 0."""
+    match = _NUMBER.search(str(error))
+    return error.errno or (int(match[1]) if match else 0)
+
+
 def _of_disk(error: OSError) -> DiskError | None:
     """Convert the error from a failed write to a `DiskError`. Returns None for any other error."""
-    match = _NUMBER.search(str(error))  # what others have raised again, or say in Rust, has its number in words only
-    number = error.errno or (int(match[1]) if match else 0)
-    if number not in _DISK:
+    if (number := number_of(error)) not in _DISK:
         return None
     return DiskError(
         f"{os.strerror(number)}; nothing is lost: what was released and charged is on disk. Once the file systems of "

@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 from penstock.pipeline import atomic
+from penstock.pipeline.monitoring.redaction import number_of
 
 #: What is wrong with a machine's files and stays so until an operator repairs it.
 _PERMANENT = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -22,7 +23,9 @@ def is_permanent(error: BaseException) -> bool:
     >>> [is_permanent(error) for error in (PermissionError(13, "Permission denied"), ConnectionError(), KeyError(1))]
     [True, False, False]
     """
-    return isinstance(error, (PenstockError, ImportError)) or (isinstance(error, OSError) and error.errno in _PERMANENT)
+    return isinstance(error, (PenstockError, ImportError)) or (
+        isinstance(error, OSError) and number_of(error) in _PERMANENT
+    )
 
 
 def note_failure(folder: Path, error: BaseException) -> None:

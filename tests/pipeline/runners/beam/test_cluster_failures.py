@@ -77,6 +77,7 @@ LASTING = [
     (ParameterError("schema", 1, "a file"), ConfigError, "schema: 1 is not allowed"),
     (PermissionError(errno.EACCES, "Permission denied", "/ledger"), PenstockError, "Permission denied"),
     (OSError(errno.ENOSPC, "No space left on device"), PenstockError, "No space left"),
+    (OSError("Io error: disk full (os error 28)"), PenstockError, "disk full"),
     (ModuleNotFoundError("no module named 'confluent_kafka'"), PenstockError, "confluent_kafka"),
 ]
 
