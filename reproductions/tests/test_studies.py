@@ -79,7 +79,7 @@ def files(folder: Path) -> dict[str, bytes]:
         ("study: {type: exposure}\nseeds: 3\n", "e.yaml:4: seeds: unknown key"),
     ],
 )
-def test_a_wrong_file_is_told_where(write, text, message):
+def test_a_mistake_in_a_file_is_reported_with_its_line(write, text, message):
     with pytest.raises(ConfigError) as caught:
         StudyRun.load(write(HEAD + text))
     assert any(message in problem for problem in caught.value.problems), caught.value.problems

@@ -372,6 +372,6 @@ def test_a_bound_beforehand_is_one_for_so_many_windows_and_no_more(w, is_bounded
 @pytest.mark.parametrize("family", ["laplace", "gaussian", "discrete_laplace", "discrete_gaussian"])
 @pytest.mark.parametrize("is_sampled", [False, True])
 def test_noise_without_end_tells_nothing_at_any_order(family, is_sampled):
-    """That of replicas that publish nothing."""
+    """Replicas that publish nothing have noise of infinite scale."""
     event = events.Additive(family, 1.0, scale=np.inf)
     assert not renyi((events.Sampled(event, 0.5) if is_sampled else event,)).any()

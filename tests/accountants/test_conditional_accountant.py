@@ -67,7 +67,7 @@ def test_figures_depend_on_no_position_and_repetitions_add_nothing():
     assert rows_of(repeated, "loss")[1::2] == rows_of(plain, "loss")
 
 
-def test_every_trace_has_books_of_its_own():
+def test_every_trace_has_an_account():
     rows = books(every=4).account_traces(view(get("gaussian_trace")(sigma=SIGMA), np.full(7, SIGMA)))
     assert [(row.subject, row.window) for row in rows if row.name == "loss"] == [(f"{10:016x}", 4), (f"{11:016x}", 3)]
     assert rows_of(rows, "loss") == pytest.approx(

@@ -36,7 +36,7 @@ output: {path: unused}
 """
 
 
-def test_it_learns_exactly_as_river_does():
+def test_the_attack_learns_exactly_as_river_does():
     rng = np.random.default_rng(0)
     scaler = preprocessing.StandardScaler()
     model = linear_model.LogisticRegression(optim.SGD(0.05), intercept_lr=0.05)
@@ -191,7 +191,7 @@ def test_arguments_are_checked(training):
         Membership(windows=12, known=20, group_size=20).prepare(training)
 
 
-def test_fewer_people_than_asked_for_are_told_of(training):
+def test_fewer_people_than_requested_are_reported(training):
     enough = Membership(windows=12, targets=3, known=40).prepare(training)
     assert enough["warnings"] == ()
     few = Membership(windows=12, targets=50, known=100).prepare(training)
@@ -210,7 +210,7 @@ def test_the_manifest_warns_of_fewer_people(tmp_path):
     assert "in place of 80" in warning
 
 
-def test_a_run_keeps_the_books_for_the_operator_only(tmp_path):
+def test_a_run_keeps_the_accounts_for_the_operator_only(tmp_path):
     result = run(loads(CITY), tmp_path)
     assert result.exit_code == 0
     rows = pl.read_parquet(tmp_path / "operator" / "accounts.parquet")

@@ -72,7 +72,7 @@ def test_raw_counts_show_everybody_where_they_were(small_run, as_text):
             assert (value == 1) == (place in (0, 2))
 
 
-def test_neither_order_nor_shards_change_the_books(small_run):
+def test_neither_order_nor_shards_change_the_accounts(small_run):
     events = made_up_events(1)
     noisy = RAW | {"mechanism": {"type": "laplace", "epsilon": 1.0}}
     one = books(small_run(events, "one", accountants=[reconstruction()], **noisy))
@@ -130,7 +130,7 @@ def plan_of(tmp_path, events):
     return make_plan(loads(text))
 
 
-def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
+def test_accounts_wait_for_facts_and_continue_after_a_restart(tmp_path):
     """A batch that comes too early waits; one that comes twice changes nothing; encoded books resume."""
     plan = plan_of(tmp_path, made_up_events())
     counts = np.random.default_rng(1).integers(0, 9, (6, 3))
@@ -159,7 +159,7 @@ def test_books_wait_for_facts_and_go_on_after_a_restart(tmp_path):
     assert {row.window for row in whole if row.name == "best_bound"} == {1, 2, 3, 4, 5, 6}
 
 
-def test_an_experiment_keeps_the_same_books_as_a_run(small_run, tmp_path):
+def test_an_experiment_keeps_the_same_accounts_as_a_run(small_run, tmp_path):
     from penstock.pipeline.experiments.trial import read_people, reading_config, run_trial, write_people
 
     plan = plan_of(tmp_path, made_up_events())

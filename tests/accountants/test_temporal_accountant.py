@@ -142,7 +142,7 @@ def test_a_block_is_one_timestamp():
     assert last(with_landmarks, "largest_landmark_loss") == pytest.approx(1.0)
 
 
-def test_classes_have_books_of_their_own():
+def test_every_class_has_an_account():
     weak = KnownCorrelation(laplacian=SmoothedIdentity(n=3, s=1.0))
     both = Temporal(correlation=STRONG, classes=(UserClass(name="tourists", correlation=weak),))
     rows, _, _ = account(both, [0.2] * 8)
@@ -300,7 +300,7 @@ def test_without_smoothing_places_that_nobody_returns_to_are_read_backwards():
         ({"estimate": "first", "windows": 3, "smoothing": -1.0}, "smoothing"),
     ],
 )
-def test_a_correlation_is_said_in_one_way(given, field):
+def test_a_correlation_is_stated_in_exactly_one_way(given, field):
     with pytest.raises(ParameterError, match=f"^{field}: "):
         KnownCorrelation(**given)
 

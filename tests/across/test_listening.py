@@ -1,4 +1,4 @@
-"""What listens without an engine is on loopback alone; of engines `tests/integration/test_live_figures.py` asks it."""
+"""Runs without an engine listen on loopback alone; `tests/integration/test_live_figures.py` checks engines."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def cost_of_counts(plan, promised, windows, releases):
 
 
 def cost_of_points(plan, promised):
-    """The same of a trace that has landmarks."""
+    """Largest charge on a trace with landmarks."""
     landmarks = np.arange(40) % 7 == 0
     tracks = [np.tile([39.9, 116.4], (40, 1)) + 0.01 * np.arange(40)[:, None]] * 5
     released = run_traces(plan.traces.mechanism, tracks, [landmarks] * 5, seed=1)

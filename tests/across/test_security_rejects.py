@@ -22,7 +22,7 @@ def rejects(folder):
         ({"rejects_key": "reader.pub"}, r"output\.rejects_key: was removed; file and line"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_read(tmp_path, output, message, working_folder):
+def test_removed_options_for_rejects_are_refused_before_anything_is_read(tmp_path, output, message, working_folder):
     value = sections(tmp_path)
     with pytest.raises(ConfigError, match=message):
         configured(value | {"output": value["output"] | output})

@@ -45,7 +45,7 @@ MECHANISMS = [
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: (m[0] if isinstance(m, list) else m)["type"])
 @pytest.mark.parametrize("stream", [False, True], ids=["files", "stream"])
-def test_rows_files_and_books_are_the_same_for_a_crowd_and_for_nobody(tmp_path, mechanism, stream):
+def test_rows_files_and_charges_are_the_same_for_a_crowd_and_for_nobody(tmp_path, mechanism, stream):
     if stream and isinstance(mechanism, list):
         pytest.skip("chains are tried on files")
     changes = {"mechanism": mechanism, "accountants": [{"type": "composition"}]}

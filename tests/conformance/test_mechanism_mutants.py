@@ -132,7 +132,7 @@ def test_a_sensitivity_of_one_coefficient_too_few_is_caught():
 
 
 def shifted(mechanism):
-    """The same mechanism with one more person in every release that it publishes."""
+    """Mutant that adds a person to every release that it publishes."""
     kind = type(mechanism)
 
     def shift(made):

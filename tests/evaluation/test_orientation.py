@@ -1,4 +1,4 @@
-"""Orientation of arrays: functions for everybody take cells × windows, or windows × cells where told."""
+"""Orientation of arrays: public functions take cells × windows, or windows × cells if asked to."""
 
 from __future__ import annotations
 

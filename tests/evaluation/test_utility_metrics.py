@@ -183,7 +183,7 @@ def test_values_are_finite_and_the_function_is_their_mean(name, n_cells, n_windo
 
 
 def plain_forecast(series, period):
-    """The same forecaster, one value after the other."""
+    """Transcribe the forecaster, one value after the other."""
     season = period if len(series) >= 2 * period else 1
     levels, deviation, forecasts = {}, 0.0, []
     for window, value in enumerate(series):
@@ -300,7 +300,7 @@ def test_a_fraction_out_of_bounds_is_named():
             function([[1.0]], [[1.0]], fraction=0.0)
 
 
-def test_the_orientation_is_said():
+def test_metrics_take_either_orientation_if_it_is_stated():
     truth = np.array([[9.0, 1.0], [4.0, 8.0]])
     released = np.array([[9.0, 1.0], [8.0, 4.0]])
     given = {axes: utility.hotspot_f1(truth, released, 0.5, axes=axes) for axes in ("cells_windows", "windows_cells")}

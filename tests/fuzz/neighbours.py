@@ -123,7 +123,7 @@ TRIES: dict[str, Callable[[random.Random, Path], str | None]] = {
 
 
 def shrunk(world: World, one: Change, actual: list[str], folder: Path) -> tuple[Change, list[str]]:
-    """The same violation among as few rows as can be found by leaving out one after the other."""
+    """Reduce a violation to few rows by leaving out one after the other."""
     going = True
     while going:
         going = False

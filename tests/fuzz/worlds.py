@@ -448,7 +448,7 @@ def _moved(random_: random.Random, world: World, unit: str, row: Row) -> Change:
 
 
 def smaller(change: Change) -> Iterable[Change]:
-    """The same change among fewer rows: without one other person, then without one row that both have."""
+    """Yield worlds with fewer rows: without one other person, then without one row that both have."""
     both = [row for row in change.before if row in change.after]
     drops: Sequence[set[Row]] = [
         *({row for row in both if row.user == user} for user in sorted({row.user for row in both} - {change.user})),

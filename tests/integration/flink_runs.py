@@ -1,4 +1,4 @@
-"""Runs of ``penstock`` on Flink as processes of their own, and what the tests do with them."""
+"""Start, watch, kill and compare runs of ``penstock`` on Flink."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def wait_until(happened: Callable[[], bool], seconds: float) -> bool:
 
 
 def check(folder: Path, local: Path, same: Sequence[str] = SAME) -> dict[str, int]:
-    """The same bytes as the local run, every window charged once, every row with the same outcome; row counts."""
+    """Compare bytes, charges and row outcomes with the local run, and return the row counts."""
     for name in same:
         assert (folder / name).read_bytes() == (local / name).read_bytes(), name
     windows = windows_in(folder)

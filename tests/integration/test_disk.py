@@ -1,4 +1,4 @@
-"""A file system that is full, then read-only, then large enough: a real one, of memory, in a namespace of its own."""
+"""Runs on a file system in memory that is full, then read-only, then large enough."""
 
 from __future__ import annotations
 

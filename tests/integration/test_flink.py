@@ -144,7 +144,7 @@ def test_kills(config: Path, local: Path, tmp_path: Path, cluster: FlinkCluster)
 
 
 def test_a_kill_under_a_bound_on_a_persons_period(config: Path, tmp_path: Path, cluster: FlinkCluster) -> None:
-    """What people have used of their periods comes back with the state of the job."""
+    """The state of the job restores what people have used of their periods."""
     local, folder = tmp_path / "local", tmp_path / "run"
     run(load(config, ["source.speed=max", *BOUNDED]), local)
     words = [word for text in ("source.speed=1800x", *BOUNDED) for word in ("--set", text)]

@@ -55,7 +55,7 @@ def planted(folder: Path) -> list[bytes]:
     return actual + [repr(place).encode() for place in places] + [struct.pack("<d", place) for place in places]
 
 
-def test_nothing_shows(tmp_path: Path, cluster: FlinkCluster) -> None:
+def test_no_secret_or_planted_fact_is_in_anything_that_flink_keeps(tmp_path: Path, cluster: FlinkCluster) -> None:
     secrets = planted(tmp_path)
     (tmp_path / "config.yaml").write_text(CONFIG.replace("FOLDER", str(tmp_path)))
     folder, kept = tmp_path / "run", dict[Path, bytes]()

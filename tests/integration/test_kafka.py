@@ -485,7 +485,7 @@ def test_a_topic_with_the_timestamps_of_senders_is_refused(broker, topics, tmp_p
 
 
 def test_windows_end_by_the_clock_where_nothing_comes(broker, topics, tmp_path):
-    """What leaves, and when, tells nobody whether there were events."""
+    """Neither the content nor the time of a message shows whether there were events."""
     source = topic(broker, live_topic(broker, topics), offset="latest", **live(0))
     value = sections(tmp_path / "out", source, windows={"type": "fixed", "size": "1s"})
     running = start(value, tmp_path)

@@ -179,7 +179,7 @@ def test_a_deployment_leaves_no_trace_of_people_or_keys(broker, tmp_path, killed
 
 
 def test_the_search_finds_what_is_planted(broker, tmp_path):
-    """The same search over the topic of events finds everybody: it can fail."""
+    """A search of the topic of events finds everybody, so the search works."""
     server, _ = broker
     topics = make(server, "found", tmp_path)
     data = content(server, topics["events"])

@@ -81,8 +81,8 @@ def test_of_the_plain_loop(config: Path, tmp_path: Path) -> None:
 
 
 @needs_prism
-def test_of_prism(config: Path, tmp_path: Path) -> None:
-    """It keeps no checkpoints."""
+def test_prism_serves_every_figure_but_those_of_checkpoints(config: Path, tmp_path: Path) -> None:
+    """Prism keeps no checkpoints."""
     missing = frozenset({"penstock_checkpoint_bytes", "penstock_last_checkpoint_seconds"})
     unserved, listening = looked_at(config, tmp_path / "run", ("--runner", "prism", *LOCATION), missing)
     assert unserved <= missing

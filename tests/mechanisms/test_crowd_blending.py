@@ -132,7 +132,7 @@ def test_people_in_several_counts_who_are_sampled_as_a_whole_are_not_claimed():
     assert figures(steps, max_cells=1)["window_epsilon"].value < 1
 
 
-def test_noise_on_every_count_is_what_it_is():
+def test_noise_on_every_count_costs_its_own_epsilon_and_no_crowd_helps():
     actual = figures([get("laplace")(epsilon=0.5)])
     assert actual["event_epsilon"].value == pytest.approx(0.5)
     assert actual["user_epsilon"].value == pytest.approx(1.5)

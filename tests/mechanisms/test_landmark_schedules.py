@@ -215,7 +215,7 @@ def test_the_drift_sampler_wakes_up_when_the_level_moves():
 @pytest.mark.parametrize("family", ["laplace", "discrete_laplace", "gaussian", "discrete_gaussian"])
 @pytest.mark.parametrize(("b", "c"), [(1.0, 1.0), (0.3, 4.0), (5.0, 5.0004), (7.0, 2.0), (0.0, 3.0), (0.0, 0.0)])
 def test_expected_difference_of_two_releases_of_the_same_value(family, b, c):
-    """That of an integer family is the formula of the continuous one: close where the noise is wide."""
+    """Integer families use the continuous formula, which is close where the noise is wide."""
     step = 1.0 if family.startswith("discrete") else 0.05
     z = np.arange(-120, 120 + step / 2, step)
 

@@ -51,7 +51,7 @@ def filtered(counts, reader, **facts):
 
 
 @pytest.mark.parametrize("reader", ["gaussian", "discrete_laplace", "landmark_skip"])
-def test_it_costs_nothing_and_changes_nothing_that_is_decided(reader):
+def test_a_filter_costs_nothing_and_changes_no_decision(reader):
     counts, facts = days(2), Facts(n_cells=N_CELLS, landmarks=(3, 9, 10))
     noisy = run_mechanism(READERS[reader], counts, facts, seed=1)
     shown = run_mechanism(Chain.of([READERS[reader], Filter()]), counts, facts, seed=1)
@@ -59,7 +59,7 @@ def test_it_costs_nothing_and_changes_nothing_that_is_decided(reader):
         assert [getattr(release, name) for release in noisy] == [getattr(release, name) for release in shown]
 
 
-def test_it_halves_the_error_and_knows_its_own():
+def test_the_filter_halves_the_error_and_states_its_deviation():
     counts = days(n_replicas=4)
     values, deviations = filtered(counts, READERS["gaussian"])
     error = np.abs(values - counts)
@@ -74,7 +74,7 @@ def test_it_halves_the_error_and_knows_its_own():
     assert not 0.95 <= (error[:, 24:] <= 1.96 * 1.2 * deviations[:, 24:]).mean() <= 0.985
 
 
-def test_it_knows_its_error_in_cells_where_hardly_anybody_is():
+def test_stated_deviations_hold_in_cells_where_hardly_anybody_is():
     rng = np.random.default_rng(5)
     size = np.repeat([0.2, 2.0, 20.0], N_CELLS // 3)
     counts = rng.poisson(size * np.exp(np.cos(np.arange(336)[:, None] * np.pi / 12)) / 1.3, (2, 336, N_CELLS))
@@ -137,7 +137,7 @@ def test_an_event_in_a_city_of_few_people_does_not_hide_itself(monkeypatch):
     counts[at] += 200
 
     def is_shown():
-        """Whether each event is nearer to the count than to none of it."""
+        """Mask of the events that are shown by at least half."""
         return filtered(counts, get("laplace")(epsilon=0.25))[0][at] > 100
 
     assert is_shown().all()
@@ -284,7 +284,7 @@ def test_the_variance_of_integer_noise_is_exact(scale):
     assert (gauss * z**2).sum() / gauss.sum() <= noise_variance("discrete_gaussian", scale) * (1 + 1e-12)
 
 
-def test_where_it_may_stand():
+def test_a_filter_stands_directly_behind_noise_on_single_counts():
     with pytest.raises(ParameterError, match="directly after gaussian"):
         Chain.of([READERS["gaussian"], get("suppress_small")(threshold=3), Filter()])
     with pytest.raises(ParameterError, match="that of a block"):

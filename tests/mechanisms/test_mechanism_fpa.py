@@ -53,7 +53,7 @@ def test_without_noise_it_is_the_low_pass_projection(parameters):
 
 
 def test_half_a_spectrum_would_be_far_from_it():
-    """What public code does, and this does not: an error of about 10 on a mean of 50 without any noise."""
+    """Public code errs by about 10 on a mean of 50 without any noise; this does not."""
     series = 50 + 20 * np.sin(2 * np.pi * np.arange(168) / 24)
     kept = np.zeros(168, complex)
     kept[:24] = np.fft.fft(series)[:24]

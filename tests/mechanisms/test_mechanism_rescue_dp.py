@@ -108,7 +108,7 @@ def test_a_user_moves_the_sums_by_no_more_than_is_priced(sizes):
         assert of_groups(padded, max_cells).l2_squared == worst
 
 
-def test_it_publishes_less_often_where_releases_stay():
+def test_rescue_dp_publishes_less_often_where_releases_stay():
     steady = np.full((40, 50), 4000)
     growing = np.round(steady * 1.5 ** np.arange(40)[:, None] / 1e3).astype(np.int64)
     published = [

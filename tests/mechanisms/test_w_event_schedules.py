@@ -60,7 +60,7 @@ IN_RHO = tuple({"rho": EPSILON, "noise": noise} for noise in ("gaussian", "discr
 @pytest.mark.parametrize("budget", [IN_EPSILON, *IN_RHO])
 @pytest.mark.parametrize("name", SCHEDULES)
 @pytest.mark.parametrize("w", [1, 2, 3, 10, 40])
-def test_random_data(name, w, budget):
+def test_successive_releases_of_random_data_keep_the_budget(name, w, budget):
     counts = np.random.default_rng(w).poisson(3, (120, 4)).cumsum(axis=0)
     assert max(stretches(spent(get(name)(w=w, **budget), counts), w)) <= EPSILON * (1 + 1e-9)
 

@@ -145,7 +145,7 @@ COLUMNS = {
     "frame", [pl.DataFrame(COLUMNS), pa.table(COLUMNS), Frame(COLUMNS)], ids=lambda one: type(one).__name__
 )
 def test_a_data_frame_may_be_the_source(tmp_path, frame):
-    """It releases what a file with the same rows does, and can be verified."""
+    """A frame releases what a file with the same rows does, and can be verified."""
     value = sections(tmp_path)
     expected = penstock.run(value, runner="local").releases
     value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path")}
@@ -172,7 +172,7 @@ class Mixed:
         raise pa.ArrowTypeError("Could not convert '1'", "Conversion failed for column user with type object")
 
 
-def test_a_frame_of_geopandas_is_told_how_points_become_columns(tmp_path):
+def test_a_frame_of_geopandas_is_refused_with_the_way_to_columns(tmp_path):
     geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
     value, times = sections(tmp_path), ["2024-01-01T00:10:00Z"]
     value["source"] = {k: v for k, v in value["source"].items() if k not in ("type", "path", "time_format")}
@@ -346,8 +346,8 @@ def test_a_released_array_draws_itself():
         released.plot(2)
 
 
-def test_a_beam_pipeline_of_ones_own_releases_its_own_events(tmp_path):
-    """The same events as a run's, in another order, give the rows that the run wrote."""
+def test_another_beam_pipeline_releases_its_events(tmp_path):
+    """Events of a run in another order give the rows that the run wrote."""
     value = sections(tmp_path)
     expected = penstock.run(value).releases
     plan = make_plan(penstock.load(value), tmp_path / "own")
@@ -476,7 +476,7 @@ def test_what_one_transform_cannot_release_is_refused_by_name(tmp_path):
 
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize(("place", "allow_empty"), [("market", False), ("elsewhere", False), ("elsewhere", True)])
-def test_a_beam_pipeline_of_ones_own_counts_nobody_only_if_allowed(tmp_path, place, allow_empty, whole):
+def test_another_beam_pipeline_counts_nobody_only_if_allowed(tmp_path, place, allow_empty, whole):
     config = penstock.load(sections(tmp_path) | {"allow_empty": allow_empty})
 
     def go() -> None:
@@ -547,6 +547,6 @@ def test_a_mapping_may_hold_what_yaml_holds_and_json_does_not(tmp_path):
         ([[1, 2]], [{"type": "sampling", "rate": 0.5}, "raw"], {}, "mechanism: 'Sampling' .* people are counted here"),
     ],
 )
-def test_a_wrong_release_of_an_array_is_told_by_name(counts, mechanism, parameters, message):
+def test_a_wrong_release_of_an_array_is_named(counts, mechanism, parameters, message):
     with pytest.raises((ConfigError, ParameterError), match=message):
         penstock.release(counts, mechanism, max_cells=1, **parameters)

@@ -138,7 +138,7 @@ class Undocumented(DiscreteLaplace):
 
 
 class KeyedByNames(NoiseSource):
-    """The same noise for different data."""
+    """Mutant that draws one noise for different data."""
 
     def at(self, window_start, window_end, step, counts, state, n_replicas=None):
         return super().at(window_start, window_end, step, np.zeros_like(counts), {}, n_replicas)

@@ -17,7 +17,7 @@ def page(folder: Path) -> str:
 
 
 def data(text: str) -> Any:
-    """What the scripts of a page read."""
+    """Parse the data that a page's scripts read."""
     (actual,) = re.findall(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.DOTALL)
     return json.loads(actual)
 

@@ -36,7 +36,7 @@ def test_identity_adds_everything_up():
     np.testing.assert_allclose(total, [0.5, 0.5, 0.5])
 
 
-def test_one_side_only():
+def test_one_direction_of_correlation_leaks_one_way_only():
     backward, forward, total = temporal_privacy_loss([0.1, 0.1], backward=np.eye(2))
     np.testing.assert_allclose(backward, [0.1, 0.2])
     np.testing.assert_allclose(forward, [0.1, 0.1])

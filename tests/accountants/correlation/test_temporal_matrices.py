@@ -57,7 +57,7 @@ def test_pickles_are_never_loaded_and_missing_files_are_named(tmp_path):
         read_matrix(tmp_path / "missing.npy")
 
 
-def test_laplacian_smoothing():
+def test_laplacian_smoothing_adds_its_share_to_every_step():
     np.testing.assert_allclose(laplacian_smoothing_matrix(2, 0.1), np.array([[1.1, 0.1], [0.1, 1.1]]) / 1.2)
     np.testing.assert_array_equal(laplacian_smoothing_matrix(3, 0.0), np.eye(3))
     assert laplacian_smoothing_matrix(1, 0.5).tolist() == [[1.0]]

@@ -91,7 +91,7 @@ def released_noise(mechanism, n_users, covariance=None, **planned):
 
 
 def is_as_planned(noise, covariance):
-    """Whether the empirical covariance of both axes, and that between them, is the planned one within 5 σ."""
+    """Check the empirical covariance of both axes, and between them, against the planned one within 5 σ."""
     n, variances = len(noise), covariance.diagonal()
     error = np.sqrt((np.multiply.outer(variances, variances) + covariance**2) / n)
     east, north = noise[..., 0], noise[..., 1]

@@ -147,7 +147,7 @@ def test_rates_by_hand():
         true_positives(labels, scores, 0.0)
 
 
-def test_a_target_is_told_with_the_number_found(binary):
+def test_a_target_comes_with_the_number_of_true_positives(binary):
     game = MembershipGame(binary, **(GAME | {"n_samples": 1000}))
     assert game.attack(0, attack="lira").found == 100
     assert MembershipGame(binary, **GAME).attack(0, attack="lira").found is None

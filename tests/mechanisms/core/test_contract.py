@@ -1,4 +1,4 @@
-"""What others ask of a mechanism: few members, stated in one place, and nothing by name with a default."""
+"""The contract of mechanisms: few members, stated in one place, none looked up by name with a default."""
 
 from __future__ import annotations
 

@@ -380,7 +380,7 @@ def test_what_makes_sense_is_let_through():
 
 
 def test_a_part_of_a_longer_window_costs_at_most_twice_the_budget():
-    """What is let through after temporal_generalization keeps its promise at the price of replacements."""
+    """Chains behind temporal_generalization keep their promise at the price of replacements."""
     longer, price = get("temporal_generalization")(windows=2), {True: concentrated_rho, False: pure_epsilon}
     n_refused = 0
     for name in names():

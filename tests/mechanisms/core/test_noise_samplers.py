@@ -28,7 +28,7 @@ def noise() -> Noise:
 @pytest.mark.parametrize(
     ("family", "scale"), [*product(DISCRETE, (0.3, 1.0, 2.5, 30.0, 900.0)), *product(REAL, (0.01, 3.0))]
 )
-def test_noise_is_told_from_noise_of_another_scale(family: str, scale: float) -> None:
+def test_the_test_of_noise_rejects_another_scale(family: str, scale: float) -> None:
     samples = getattr(noise(), family)(scale, N)
     assert noise_matches(samples, family, scale) > MIN_P
     assert noise_matches(samples, family, 0.7 * scale) < 1e-9

@@ -148,7 +148,7 @@ def test_bash_completes_commands_and_options(capsys, words, offered):
     assert shell.stdout.strip() == offered
 
 
-def test_fish_is_told_every_option(capsys):
+def test_fish_completes_every_option(capsys):
     assert main(["completion", "fish"]) == 0
     assert "complete -c penstock -n '__fish_seen_subcommand_from run' -l resume" in capsys.readouterr().out
 
@@ -238,9 +238,7 @@ def test_a_simulation_measures_what_everybody_understands(config, capsys):
 @pytest.mark.parametrize(
     ("terminal", "environment", "coloured"), [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)]
 )
-def test_warnings_are_in_colour_on_a_terminal_unless_told_otherwise(
-    capsys, monkeypatch, terminal, environment, coloured
-):
+def test_warnings_are_in_colour_on_a_terminal_by_default(capsys, monkeypatch, terminal, environment, coloured):
     from penstock.pipeline.cli.command import print_lines
 
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -694,7 +694,7 @@ def test_a_waiver_lets_a_mechanism_without_guarantee_through() -> None:
     assert loads(text + "allow_no_guarantee: true\n").allow_no_guarantee
 
 
-def test_all_problems_are_told_together_in_the_order_of_the_lines() -> None:
+def test_all_problems_are_reported_together_in_the_order_of_the_lines() -> None:
     text = RIGHT
     for old, new in [
         ("seed: 7", "sede: 7"),
@@ -764,7 +764,7 @@ def test_a_file_that_cannot_be_read(folder: Path, content: bytes | None, expecte
     assert caught.value.problems == (f"bad.yaml: {expected}",)
 
 
-def test_events_in_place_of_a_configuration_are_told_what_drafts_one(folder: Path) -> None:
+def test_events_in_place_of_a_configuration_are_referred_to_init(folder: Path) -> None:
     (folder / "taps.csv").write_text("card,at\nc1,2024-01-01T00:00:00Z\n")
     with pytest.raises(ConfigError, match=r"'penstock init taps\.csv' drafts one"):
         load("taps.csv")

@@ -135,7 +135,7 @@ class TestOverrides:
     def test_the_last_one_counts(self) -> None:
         assert loads(TEXT, overrides=["seed=1", "seed=2"]).seed == 2
 
-    def test_nothing_removes(self) -> None:
+    def test_an_empty_override_removes_a_key(self) -> None:
         text = TEXT.replace("mechanism: {type: landmark_uniform, epsilon: .inf}", "mechanism: {type: raw}")
         assert loads(text, overrides=["landmarks="]).landmarks is None
         assert loads(TEXT, overrides=["bounding.max_cells="]).bounding.max_cells is None

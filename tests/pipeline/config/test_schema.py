@@ -39,7 +39,7 @@ def written(path: Path) -> Any:
     return plain(node)
 
 
-def test_it_is_a_schema() -> None:
+def test_the_schema_is_valid() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert json.loads(json.dumps(SCHEMA, allow_nan=False)) == SCHEMA
 
@@ -111,7 +111,7 @@ def test_the_example_is_valid() -> None:
         (("output",), {}),
     ],
 )
-def test_what_it_refuses(path: tuple[str | int, ...], value: Any) -> None:
+def test_the_schema_refuses_what_does_not_load(path: tuple[str | int, ...], value: Any) -> None:
     values = changed(RIGHT, path, value)
     assert not VALIDATOR.is_valid(values)
     with pytest.raises(ConfigError):
@@ -130,7 +130,7 @@ def test_what_it_refuses(path: tuple[str | int, ...], value: Any) -> None:
         (("windows", "size"), "1h30m"),
     ],
 )
-def test_what_it_allows(path: tuple[str | int, ...], value: Any) -> None:
+def test_the_schema_accepts_what_loads(path: tuple[str | int, ...], value: Any) -> None:
     values = changed(RIGHT, path, value)
     assert VALIDATOR.is_valid(values)
     assert loads(json.dumps(values)).name

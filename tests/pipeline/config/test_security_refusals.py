@@ -53,7 +53,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[str(list(c.values())[-1])[:60] for c, _ in REFUSED])
-def test_it_is_refused(tmp_path, changes, message, working_folder):
+def test_a_deployment_is_refused_with_its_key_and_remedy(tmp_path, changes, message, working_folder):
     value = {key: part for key, part in (sections(tmp_path) | changes).items() if part is not None}
     if "windows" in changes:
         del value["bounding"]

@@ -65,7 +65,7 @@ def test_the_first_memberships_of_a_period_stay(keep):
 
 
 def test_a_period_whose_use_is_not_known_leaves_nobody_anything():
-    """What was used of it was lost: whoever counts in it now may have counted in it before."""
+    """After a loss of the quota nobody is admitted who may have counted before."""
     rows = ContributionRows(np.array([[7], [8], [7]]), np.array([3, 4, 5]), np.zeros(3, np.int64))
     quota = PeriodQuota()
     assert quota.close(2)

@@ -132,7 +132,7 @@ def test_too_many_people_are_thinned_to_a_known_share(plan_of):
     np.testing.assert_array_equal(again.trajectories, part.trajectories)
 
 
-def test_what_cannot_be_learned_is_said(plan_of):
+def test_training_that_cannot_be_learned_from_is_reported(plan_of):
     plan = plan_of(made_up_events(300))
     with pytest.raises(ParameterError, match="windows: 7 is not allowed; it must be at most the 6 windows"):
         plan.people.training(7)

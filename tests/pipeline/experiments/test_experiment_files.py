@@ -140,7 +140,7 @@ def test_sections_as_values_are_shown_as_json(load):
         ("set: {mode: deployment}\n", "'deployment' is not allowed"),
     ],
 )
-def test_a_wrong_file_is_told_where(load, text: str, message: str):
+def test_a_mistake_in_a_file_is_reported_with_its_line(load, text: str, message: str):
     actual = problems(load, text)
     assert any(message in problem for problem in actual), actual
 
@@ -155,7 +155,7 @@ def test_a_wrong_file_is_told_where(load, text: str, message: str):
         ("nothing.at_all:here", "a function that can be imported"),
     ],
 )
-def test_a_wrong_measure_is_told_where(load, name: str, message: str):
+def test_a_wrong_measure_is_reported_with_its_line(load, name: str, message: str):
     actual = problems(load, "", top=TOP.replace("[mae]", f"[{name}]"))
     assert any("e.yaml:4: measures[0]" in problem and message in problem for problem in actual), actual
 

@@ -75,7 +75,7 @@ def test_a_cell_releases_the_bytes_of_a_plain_run(experiment, tmp_path: Path, ch
         assert measure(name).compute(finished) == value
 
 
-def test_figures_of_the_books_are_those_of_the_accounts_file(experiment, tmp_path: Path):
+def test_figures_of_accountants_are_those_of_the_accounts_file(experiment, tmp_path: Path):
     text = GRID + "set: {accountants: [{type: landmark_budget}, {type: composition, w: 3}]}\n"
     one = experiment(text).trials[0]
     finished = run_trial(one.config, people_of(one.config, tmp_path))
@@ -234,7 +234,7 @@ def test_a_folder_with_other_files_is_left_alone(experiment, tmp_path: Path):
         run_experiment(experiment(), tmp_path / "mine", n_jobs=1)
 
 
-def test_random_groups(experiment, tmp_path: Path):
+def test_trials_count_random_groups_of_the_stated_size(experiment, tmp_path: Path):
     text = """\
 name: e
 question: which

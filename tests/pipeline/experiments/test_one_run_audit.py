@@ -310,7 +310,7 @@ def test_charges_beyond_the_promise_are_convicted_whatever_is_guessed(tmp_path):
     assert "charged:  ε = 0.2 of 0.1" in actual.as_text()
 
 
-def test_it_says_what_it_could_have_found(tmp_path, halve_noise):
+def test_the_audit_states_what_it_could_have_found(tmp_path, halve_noise):
     config = configured(tmp_path, {"type": "discrete_laplace", "epsilon": 2.0}, places=PLACES, **NO_LANDMARKS)
     one = audit(config, n_runs=1)
     assert one.expected < 2.0

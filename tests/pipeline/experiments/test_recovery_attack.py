@@ -27,7 +27,7 @@ def by_name(outcome):
     return {row["from"]: row for row in outcome.summary["found"]}
 
 
-def test_it_attacks_what_the_run_releases(tmp_path):
+def test_the_attack_is_on_what_the_run_releases(tmp_path):
     config = loads(CITY + ONE)
     outcome = recovery(config, folder=tmp_path / "attack")
     run(config, tmp_path / "run", runner="local")

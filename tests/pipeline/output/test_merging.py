@@ -22,7 +22,7 @@ def table(first: int, last: int) -> pa.Table:
 
 
 def renumbered(table: pa.Table) -> pa.Table:
-    """The same rows, with a dictionary in another order that holds more than occurs."""
+    """Copy rows to a dictionary in another order that holds more than occurs."""
     names = pa.array(["nowhere", *reversed(table["cell"].unique().to_pylist())])
     codes = [names.to_pylist().index(cell) for cell in table["cell"].to_pylist()]
     column = pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), names)

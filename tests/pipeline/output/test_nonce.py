@@ -190,7 +190,7 @@ def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):
     assert worker.keys.noise_key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").keys.noise_key
 
 
-def test_a_pipeline_of_ones_own_has_the_nonce_of_its_folder(tmp_path):
+def test_another_beam_pipeline_has_the_nonce_of_its_folder(tmp_path):
     config = configured(deployed(tmp_path))
     one, again = (make_own_plan(config, tmp_path / "one") for _ in range(2))
     assert one.keys.noise_key == again.keys.noise_key

@@ -57,7 +57,7 @@ def test_the_last_windows_are_due_at_the_end(plan: Plan) -> None:
         manifest.check_windows(plan, manifest.released(plan.folder), complete=True)
 
 
-def test_a_window_that_is_there_twice_is_told(plan: Plan) -> None:
+def test_a_window_that_is_released_twice_is_reported(plan: Plan) -> None:
     release(plan, 1, 2, 3, 2, 3, 4, 5, 6)
     with pytest.raises(RowEquationError, match="twice"):
         manifest.check_windows(plan, manifest.released(plan.folder), complete=True)

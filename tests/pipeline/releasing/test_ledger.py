@@ -95,7 +95,7 @@ def test_the_second_of_three_deployments_on_one_day_is_refused_before_its_releas
 
 @pytest.mark.parametrize("runner", ["local", "direct", "stream"])
 def test_a_run_that_is_stopped_counts_its_duplicates_as_one_that_is_not(tmp_path, value, runner):
-    """What is not released any more was counted all the same: it is no repetition of anything."""
+    """Windows after the stop are counted and repeat no release."""
     path = tmp_path / "events.csv"
     header, *rows = path.read_text().splitlines()
     path.write_text("\n".join([header, *rows, *rows[:3]]) + "\n")
@@ -779,7 +779,7 @@ def test_an_older_copy_is_noticed(tmp_path, value):
     ],
 )
 def test_nothing_is_released_of_windows_that_are_chosen_among_with_a_refused_one(tmp_path, value, later):
-    """What somebody did in the refused hour 1 decides what counts in hours 2 and 3, which has a cost."""
+    """A person's events in the refused hour 1 decide what counts in hours 2 and 3, which has a cost."""
     value["output"]["ledger_budget"] = 1.0
     run(configured(changed(value, 0, 1, mechanism=PLAIN, **COMPOSED)), tmp_path / "first")
     second = run(configured(changed(value, on_exhausted="repeat", **COMPOSED, **later)), tmp_path / "second")

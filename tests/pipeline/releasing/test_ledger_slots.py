@@ -171,7 +171,7 @@ def windows_in(folder: Path) -> list[int]:
 @pytest.mark.parametrize("kind", UNITS)
 @pytest.mark.parametrize("seed", seeds(4, 12))
 def test_histories_of_several_runs_with_errors_and_forgetful_readers(tmp_path: Path, kind: str, seed: int) -> None:
-    """What is in the file is what a count by hand allows, whoever has charged; a reader that forgets decides alike."""
+    """The file holds what a count by hand allows, whoever has charged; a reader that forgets decides the same."""
     rng, begin = random.Random(seed), (SPRING, AUTUMN)[seed % 2]
     terms, n_slots = terms_at(begin, **UNITS[kind]), 60
     units, paid = list(units_of(terms, begin, n_slots)), dict[tuple[str, int], SlotCharge]()
@@ -444,7 +444,7 @@ def test_a_ledger_of_another_version_is_refused_in_one_sentence(tmp_path: Path) 
 
 
 def test_a_ledger_of_version_1_stays_readable(tmp_path: Path) -> None:
-    """What version 1 has written, byte for byte: every later version reads it, and goes on with it."""
+    """Bytes of version 1, which every later version reads and continues."""
     lines = [
         '{"entry": "ledger", "version": 1, "id": "0123456789abcdef", "terms": {"source": "taxis", "step": 3600000, '
         '"anchor": 0, "measure": "epsilon", "budget": 2.0, "time_zone": "UTC", "kind": "stretch", "length": 1, '

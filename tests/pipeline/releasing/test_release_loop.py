@@ -65,7 +65,7 @@ def test_a_retried_step_returns_the_same_bytes(tmp_path, counts):
 
 
 def test_a_step_that_is_retried_on_another_processor_is_the_same_charge(tmp_path, counts, monkeypatch):
-    """What a filter has learned differs there in its last bits: other noise, or a charge that is refused, otherwise."""
+    """Another machine differs in the last bits of a filter's state, which must change neither noise nor charges."""
     plan = plan_for(tmp_path, [{"type": "discrete_laplace", "epsilon": 1.0}, {"type": "filter"}], landmarks=None)
     here, state = plan.release_loop().advance(plan.release_loop().start(), 1, counts)
     right = Filter.process

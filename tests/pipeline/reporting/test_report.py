@@ -607,7 +607,7 @@ def test_shares_are_shown_in_percent_and_people_with_two_digits(tmp_path):
         assert words in shown
 
 
-def test_a_useful_release_is_told_beside_what_costs_nothing(tmp_path):
+def test_a_useful_release_is_compared_with_free_alternatives(tmp_path):
     useful = {"mean_count": 34.0, "error": 3.8, "error_of_zeros": 34.0, "error_of_last": 8.1}
     text = page(run_folder(tmp_path, operator={"utility_summary": useful}))
     assert "Wrong by 3.8 people on average where 34 are counted (11 %); zeros by 34" in Text(text).text
@@ -636,7 +636,7 @@ def test_a_chart_that_ends_before_the_run_says_so(tmp_path):
     assert "end at" not in notes["my_own"]
 
 
-def test_noise_above_all_counts_is_told_without_the_truth(tmp_path):
+def test_noise_above_all_counts_is_reported_without_the_truth(tmp_path):
     def noisier(rows: pl.DataFrame) -> pl.DataFrame:
         return rows.with_columns(scale=pl.lit(100.0))
 
@@ -685,7 +685,7 @@ def test_counts_of_trips_are_never_called_people(tmp_path):
     assert data(shown)["counts"]["counted"] == "trips"
 
 
-def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
+def test_visits_that_the_bound_leaves_out_are_reported(tmp_path):
     folder = run_folder(tmp_path)
     assert "left out before" not in Text(page(folder)).text
     truth = folder / "operator" / "truth.parquet"
@@ -701,7 +701,7 @@ def test_visits_that_the_bound_leaves_out_are_told(tmp_path):
     assert "More budget, larger cells or longer windows make it nearer." in warnings_of(page(folder))
 
 
-def test_rows_outside_are_told_once(tmp_path):
+def test_unused_rows_are_reported_once(tmp_path):
     text = "10 of 100 rows were in no cell."
     actual = warnings_of(page(run_folder(tmp_path, operator={"unused": text})))
     assert f"Danger: half of the rows or more were not used. {text}" in actual

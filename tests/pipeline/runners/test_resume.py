@@ -391,7 +391,7 @@ def stopped(folder):
 
 @IN_LOOP_AND_ON_ENGINE
 def test_windows_that_were_not_charged_are_released_under_another_nonce(folder, stopped, check_engine):
-    """What a run would have drawn is not what its continuation draws: a copy of the folder cannot repeat it."""
+    """A continuation draws other noise than the run would have, so that a copy of the folder cannot repeat it."""
     value = stopped
     out, n_charged = folder / "out", len(charges_in(folder / "out"))
     assert 0 < n_charged < N_WINDOWS

@@ -304,7 +304,7 @@ def test_a_bad_row_is_kept_with_file_line_and_reason(tmp_path: Path, row: str, r
         ((HEADER + GOOD + "\n").encode("utf-16"), "is UTF-16, which source.encoding: utf-16 reads"),
     ],
 )
-def test_a_file_of_another_separator_or_encoding_is_told_which(tmp_path: Path, text: bytes, cure: str) -> None:
+def test_another_separator_or_encoding_is_named(tmp_path: Path, text: bytes, cure: str) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(text)
     with pytest.raises(DataError) as caught:
@@ -328,7 +328,7 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path, content: bytes) -> Non
         (b'[{"user": 1}]\n', "is Json, which source.type: json reads"),
     ],
 )
-def test_a_file_of_another_kind_is_told_by_its_first_bytes(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_of_another_kind_is_recognised_by_its_first_bytes(tmp_path: Path, content: bytes, said: str) -> None:
     path = write(tmp_path / "events.csv", content)
     with pytest.raises(DataError, match=said):
         rejects(Csv(path=path))
@@ -589,7 +589,7 @@ def test_damaged_archives_are_data_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("after", [[], [GOOD] * 3])
 @pytest.mark.parametrize("quote", ['"', ""])
 def test_a_line_without_end_is_one_rejected_row(tmp_path: Path, after: list[str], quote: str) -> None:
-    """It does not fill the memory, and stops no run: whoever sends it would decide what becomes of others."""
+    """A huge row fills no memory and stops no run, or its sender would decide over others."""
     text = HEADER + GOOD + "ann,2008-05-17T10:00:00Z,37.5,-122.5" + "x" * (40 << 20) + "\n" + "".join(after)
     source = Csv(path=write(tmp_path / "a.csv", text), quote=quote)
     assert len(events(source)) == 1 + len(after)

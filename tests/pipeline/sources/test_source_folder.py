@@ -435,7 +435,7 @@ def test_a_bucket_is_read_as_a_folder_is(bucket, tmp_path, path):
         assert (result.folder / name).read_bytes() == (alone.folder / name).read_bytes()
 
 
-def test_rejects_of_a_bucket_are_told_by_the_objects_name(bucket, tmp_path):
+def test_rejects_of_a_bucket_name_the_object(bucket, tmp_path):
     upload("memory://city/in/d.csv", b"user,time,place\nann,yesterday,x\n", START + 35 * 60)
     result = run(configured(in_bucket(tmp_path)))
     (reject,) = map(json.loads, (result.folder / "operator" / "rejects.jsonl").read_text().splitlines())

@@ -86,6 +86,6 @@ def test_every_object_is_an_event_or_a_reject(tmp_path):
         (json.dumps([TRIP]), {"columns": COLUMNS | {"time": "end_time"}}, "no column 'end_time' for time"),
     ],
 )
-def test_what_cannot_be_read_is_said(tmp_path, content, settings, said):
+def test_unreadable_documents_are_reported(tmp_path, content, settings, said):
     with pytest.raises(DataError, match=said):
         read(tmp_path / "t.json", content, **settings)

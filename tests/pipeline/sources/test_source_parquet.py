@@ -73,7 +73,7 @@ def test_types_of_times(tmp_path: Path, times: pl.Series, options: dict[str, Any
     assert block.frame["time"].to_list() == [MILLISECONDS]
 
 
-def test_numbers_in_another_unit_are_told_which(tmp_path: Path) -> None:
+def test_numbers_in_another_unit_are_reported_with_the_unit(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", frame(1, time=pl.Series([MILLISECONDS * 1_000_000])))
     (block,) = read(Parquet(path=path, time_format="unix_ms"))
     assert [one.reason for one in block.rejects] == ["time is not Unix milliseconds; in nanoseconds it is unix_ns"]

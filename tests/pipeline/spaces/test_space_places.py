@@ -81,7 +81,7 @@ def test_the_busiest_places_of_the_run_ties_by_name():
 
 @dataclass(frozen=True, kw_only=True)
 class Placed(Listed):
-    """The same with positions: each event of a place a little east of the one before."""
+    """Add positions: each event of a place a little east of the one before."""
 
     def read(self, span: Span) -> Iterator[EventBlock]:
         for block in super().read(span):
@@ -246,7 +246,7 @@ def test_lines_of_a_table_are_no_names_of_places(tmp_path, text, seen):
     assert Places(file=str(file)).column is None
 
 
-def test_another_heading(tmp_path):
+def test_a_column_of_another_heading_names_the_places(tmp_path):
     file = tmp_path / "pois.csv"
     file.write_text("poi,latitude,longitude\na,1,2\n")
     assert Places(file=str(file), column="poi").geometry() == [{"cell": "a", "point": [2.0, 1.0]}]

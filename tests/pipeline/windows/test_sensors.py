@@ -15,7 +15,7 @@ from tests.tools.small_configuration import published, run_locally
 CELLS = tuple(f"c{i}" for i in range(12))
 
 
-def test_all_sensors_publish_unless_told_otherwise():
+def test_all_sensors_publish_by_default():
     for sensors in (Sensors(), Sensors(active="all")):
         schedule = sensors.prepare(CELLS, seed=1)
         assert schedule.all_active

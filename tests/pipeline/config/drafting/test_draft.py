@@ -157,7 +157,7 @@ def test_strays_do_not_stretch_the_area_and_the_time(tmp_path):
         (['{"type": "FeatureCollection", "features": []}'], "has no objects in a list"),
     ],
 )
-def test_what_is_no_table_is_said(tmp_path, lines, expected):
+def test_a_file_that_is_no_table_is_reported(tmp_path, lines, expected):
     with pytest.raises(DataError, match=expected):
         draft(written(tmp_path, lines))
 
@@ -318,7 +318,7 @@ def test_a_point_is_drafted_as_one_column_whatever_it_is_called(tmp_path):
         ("POINT(47.3 108.5)", "latitude is beyond ±90 degrees in a point: longitude comes first there"),
     ],
 )
-def test_points_that_cannot_be_read_are_told(tmp_path, point, expected):
+def test_points_that_cannot_be_read_are_reported(tmp_path, point, expected):
     path = written(tmp_path, ["user,time,geom", *(f"{name},2024-01-01T00:00:00Z,{point}" for name in ("ann", "bob"))])
     assert f"none of 2 rows could be read as drafted ({expected})" in " ".join(draft(path).notes)
 
@@ -506,7 +506,7 @@ def test_quotes_inside_of_fields_are_text(tmp_path, stop):
     assert loads(draft(written(tmp_path, ["rider;tapped_at;stop", *around])).text).source.quote == '"'
 
 
-def test_rows_that_cannot_be_read_are_told_with_the_most_frequent_reason(tmp_path):
+def test_unreadable_rows_are_reported_with_the_most_frequent_reason(tmp_path):
     rows = [f"r{i % 7},2024-05-01 {i % 24:02d}:30:00,North," for i in range(60)]
     unread = draft(written(tmp_path, ["rider,tapped_at,station", *rows]))
     assert unread.notes[-1].startswith("none of 60 rows could be read as drafted (4 fields instead of 3): from")
@@ -640,7 +640,7 @@ def test_decimal_commas_are_read(tmp_path):
         (b"Taps of May\nrider;place;at\nann;North;2024-05-01 08:00\n", "no comma, semicolon, tab or bar: take titles"),
     ],
 )
-def test_a_file_that_was_saved_in_another_way_is_told_so(tmp_path, capsys, data, message):
+def test_a_file_saved_in_another_way_is_reported(tmp_path, capsys, data, message):
     path = tmp_path / "taps.csv"
     path.write_bytes(data)
     assert main(["init", str(path)]) == FAILED
@@ -669,14 +669,14 @@ def test_a_file_of_a_folder_that_cannot_be_read_is_named_with_the_way_to_leave_i
     assert "leave" not in str(caught.value)
 
 
-def test_rows_of_another_file_that_cannot_be_read_are_told_with_its_name(tmp_path):
+def test_unreadable_rows_of_another_file_are_reported_with_its_name(tmp_path):
     written(tmp_path, NAMED, "may.csv")
     written(tmp_path, [NAMED[0], *("r1,47.3,8.5,01.05.2024 08:00",) * 9], "other.csv")
     notes = " ".join(draft(str(tmp_path)).notes)
     assert "9 of 69 rows cannot be read, and will be rejected (9 of other.csv): to leave a file out" in notes
 
 
-def test_several_files_are_told_to_be_a_folder_or_a_pattern(capsys):
+def test_several_files_are_asked_for_as_a_folder_or_a_pattern(capsys):
     assert main(["init", "may.csv", "june.csv"]) == WRONG_USE
     assert "one file, or for several a folder or a pattern in quotes" in capsys.readouterr().err
 

@@ -60,7 +60,7 @@ def topics(monkeypatch) -> Topics:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_topics_are_told_every_row_in_order(tmp_path, topics, streamed):
+def test_topics_get_every_row_in_order(tmp_path, topics, streamed):
     run(published(tmp_path / "run", TOPICS, streamed), runner="direct")
     releases = [message for message in topics.sent if message.topic == TOPIC]
     whole = pq.read_table(tmp_path / "run" / "public" / "releases.parquet").to_pylist()

@@ -1,4 +1,4 @@
-"""What leaves a run for elsewhere: releases as they are on disk, and rows of public accounts alone."""
+"""Sinks get releases as they are on disk, and rows of public accounts alone."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_a_step_that_would_charge_twice_ends_the_run(tmp_path):
         raise_failure(plan.folder)
 
 
-def test_a_topic_is_told_what_the_file_says(tmp_path):
+def test_a_topic_gets_what_the_file_holds(tmp_path):
     plan = plan_in(tmp_path)
     reported: list[pa.Table] = []
     loop = plan.release_loop()

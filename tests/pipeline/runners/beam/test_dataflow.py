@@ -113,7 +113,7 @@ def test_the_source_distribution_is_complete(sdist):
     assert "penstock/pipeline/reporting/templates/page.html" in names
 
 
-def test_it_installs_and_works_in_a_clean_environment(clean, tmp_path):
+def test_the_package_installs_and_works_in_a_clean_environment(clean, tmp_path):
     where = say(clean, "import penstock; print(penstock.__file__)", tmp_path)
     assert where.startswith(str(clean.parent.parent))
     command = str(clean.parent / "penstock")

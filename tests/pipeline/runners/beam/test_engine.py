@@ -133,7 +133,7 @@ def test_an_unverified_engine_stands_in_the_manifests(service, tmp_path, monkeyp
 
 @pytest.mark.parametrize("runner", ["flink", "PortableRunner"])
 def test_prism_behind_an_endpoint_is_told_to_leave_keys_whole(service, tmp_path, runner):
-    """What splits them loses their state; see `penstock.pipeline.runners.prism`."""
+    """Splitting keys loses their state; see `penstock.pipeline.runners.prism`."""
     service.unknown_job = "job with id {} not found"
     workers = "LOOPBACK" if runner == "flink" else "DOCKER"
     options = [f"--job_endpoint={service.endpoint}", f"--environment_type={workers}", "--experiments=of_ones_own"]
@@ -165,7 +165,7 @@ def test_workers_of_beam_that_listen_everywhere_are_refused(tmp_path, option):
         run(finite(tmp_path / "out"), runner="PortableRunner", beam_options=["--job_endpoint=localhost:1", option])
 
 
-def test_an_endpoint_where_nobody_answers_is_said():
+def test_an_endpoint_that_does_not_answer_is_reported():
     with pytest.raises(DataError, match="no job service answers at localhost:1"):
         engine.engine_behind("localhost:1", seconds=0.5)
 

@@ -54,7 +54,7 @@ def test_own_jobs_are_cancelled_and_waited_for(service, tmp_path):
     assert service.states[OWN] == ["CANCELED"]
 
 
-def test_a_job_that_does_not_end_is_told_of(service, tmp_path):
+def test_a_job_that_does_not_end_is_reported(service, tmp_path):
     service.states[OWN] = ["RUNNING"]
     assert not cancel_jobs(plan_with(tmp_path, OWN), f"http://{service.master}", seconds=0.3)
 

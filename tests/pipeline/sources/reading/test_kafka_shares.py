@@ -215,7 +215,7 @@ def test_a_reader_that_takes_turns_waits_for_no_message_at_the_end(tmp_path, cli
 
 
 def test_a_partition_that_is_held_is_not_idle(tmp_path, client):
-    """What comes for it meanwhile is not read, and would be late."""
+    """Messages that arrive meanwhile are not read, and would be late."""
     client.code = -191
     reading = consumer_of(tmp_path, client)
     assert reading.poll() == {}

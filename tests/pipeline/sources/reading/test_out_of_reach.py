@@ -116,7 +116,7 @@ def test_what_keeps_a_topic_from_being_read_is_named(client):
     assert consumer.unreadable_reason() == "no broker answers (timed out)"
 
 
-def test_a_run_waits_as_long_as_it_is_told_and_begins_anew_when_the_topic_is_back(caplog):
+def test_a_run_waits_as_long_as_configured_and_starts_over_when_the_topic_is_back(caplog):
     now, reasons = [0.0], ["gone"]
     outage = Outage("topic events", every=10.0, longest=10.0, clock=lambda: now[0])
     for now[0] in (9.9, 10.0, 150.0, 309.0):
