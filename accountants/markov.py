@@ -27,26 +27,34 @@ SUM_TOLERANCE = 1e-6
 
 def transition_matrix(matrix: Any, name: str = "matrix") -> FloatArray:
     """Validate a row-stochastic matrix, dense or SciPy sparse, and return a dense copy with rows renormalised."""
+    return dense(checked_matrix(matrix, name))
+
+
+def dense(matrix: Any) -> FloatArray:
+    """Return a dense or SciPy sparse matrix as an array."""
+    return np.asarray(matrix.toarray() if hasattr(matrix, "tocsr") else matrix, dtype=float)
+
+
+def checked_matrix(matrix: Any, name: str) -> Any:
+    """Validate a transition matrix and return a copy with rows renormalised; a sparse one becomes CSR."""
+    is_sparse = hasattr(matrix, "tocsr")
     try:
-        checked = np.array(_dense(matrix), dtype=float)
+        checked: Any = matrix.tocsr().astype(float) if is_sparse else np.array(matrix, dtype=float)
     except (TypeError, ValueError) as error:
         raise ParameterError(name, matrix, "a square matrix of numbers") from error
     if checked.ndim != 2 or checked.shape[0] != checked.shape[1] or checked.shape[0] == 0:
         raise ParameterError(name, f"shape {checked.shape}", "a square matrix, shape (n, n) with n at least 1")
-    wrong = ~(np.isfinite(checked) & (checked >= 0))
+    entries = checked.data if is_sparse else checked.ravel()
+    wrong = ~(np.isfinite(entries) & (entries >= 0))
     if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        entry = f"row {row} with entry {checked[row, column]:g}"
-        raise ParameterError(name, entry, "finite and not negative everywhere")
-    sums = checked.sum(axis=1)
+        entry = int(wrong.argmax())
+        row = np.searchsorted(checked.indptr, entry, side="right") - 1 if is_sparse else entry // len(checked)
+        raise ParameterError(name, f"row {row} with entry {entries[entry]:g}", "finite and not negative everywhere")
+    sums = np.asarray(checked.sum(axis=1)).ravel()
     row = int(np.abs(sums - 1.0).argmax())
     if abs(sums[row] - 1.0) > SUM_TOLERANCE:
         raise ParameterError(name, f"row {row} with sum {sums[row]:.9g}", "row-stochastic: every row sums to 1")
-    return np.asarray(checked / sums[:, None])
-
-
-def _dense(matrix: Any) -> Any:
-    return matrix.toarray() if hasattr(matrix, "toarray") else matrix
+    return checked.multiply(1.0 / sums[:, None]).tocsr() if is_sparse else checked / sums[:, None]
 
 
 def read_matrix(path: str | os.PathLike[str]) -> FloatArray:
@@ -202,7 +210,7 @@ def spectral_gap(transition: Any) -> float:
         raise ParameterError("transition", transition.shape, "a square matrix")
     if n_locations == 1:
         return 1.0
-    moduli = np.abs(np.linalg.eigvals(np.asarray(_dense(transition), dtype=float)))
+    moduli = np.abs(np.linalg.eigvals(dense(transition)))
     return float(np.clip(1.0 - np.sort(moduli)[-2], 0.0, 1.0))
 
 
@@ -215,8 +223,8 @@ class MarkovPrior:
     initial
         (n_locations,) distribution of the location in the first window.
     transition
-        (n_locations, n_locations); row x is the distribution of the next location given x. A SciPy sparse one is
-        made dense. Sums may be off by 1e-6 (they are normalised), negative or missing values are refused.
+        (n_locations, n_locations); row x is the distribution of the next location given x. Dense or SciPy sparse;
+        sums may be off by 1e-6 (they are normalised), negative or missing values are refused.
 
     Examples
     --------
@@ -243,8 +251,9 @@ class MarkovPrior:
         if abs(initial.sum() - 1.0) > SUM_TOLERANCE:
             raise ParameterError("initial", f"sum {initial.sum():g}", "probabilities that sum to 1")
         initial /= initial.sum()
-        matrix = transition_matrix(self.transition, "transition")
-        matrix.setflags(write=False)
+        matrix = checked_matrix(self.transition, "transition")
+        if isinstance(matrix, np.ndarray):
+            matrix.setflags(write=False)
         initial.setflags(write=False)
         object.__setattr__(self, "initial", initial)
         object.__setattr__(self, "transition", matrix)
@@ -266,7 +275,7 @@ class MarkovPrior:
     @cached_property
     def reduced(self) -> tuple[MarkovPrior, IntArray]:
         """The prior restricted to reachable locations, and these locations in ascending order."""
-        # Every bound is the same on it, and a user seen in ten places out of a thousand costs ten places.
+        # Every bound is the same on it, and a user seen in ten places out of 10,000 costs ten places. Always dense.
         reached = self.initial > 0
         links = self.transition > 0
         while True:
@@ -275,9 +284,9 @@ class MarkovPrior:
                 break
             reached = extended
         locations = np.flatnonzero(reached)
-        if locations.size == self.n_locations:
+        if locations.size == self.n_locations and isinstance(self.transition, np.ndarray):
             return self, locations
-        return MarkovPrior(self.initial[locations], self.transition[np.ix_(locations, locations)]), locations
+        return MarkovPrior(self.initial[locations], dense(self.transition[locations][:, locations])), locations
 
     def sample(self, n_trajectories: int, n_steps: int, rng: np.random.Generator) -> IntArray:
         """Draw independent trajectories (n_trajectories, n_steps). O(n_trajectories n_steps log M)."""
@@ -348,6 +357,7 @@ def trajectory_entropy(prior: MarkovPrior, n_steps: int) -> float:
         raise ParameterError("n_steps", n_steps, "at least 1")
     from scipy.special import entr  # a fifth of what a small run takes
 
+    prior = prior.reduced[0]
     rows = entr(prior.transition).sum(axis=1)
     visits = prior.marginals(n_steps - 1).sum(axis=0) if n_steps > 1 else np.zeros(prior.n_locations)
     return float(entr(prior.initial).sum() + visits @ rows)

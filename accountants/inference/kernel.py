@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.accountants.markov import FloatArray, IntArray
+from penstock.accountants.markov import FloatArray, IntArray, dense
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
@@ -22,8 +22,8 @@ RARE = 0.01
 class Kernel:
     """A nonnegative matrix (n_from, n_to), whose entry [x, x'] is for the move from x to x'."""
 
-    def __init__(self, matrix: FloatArray) -> None:
-        self.matrix = matrix
+    def __init__(self, matrix: Any) -> None:
+        self.matrix = matrix = dense(matrix)
         self.n_from, self.n_to = matrix.shape
         # transposed, so that the maximum over x' runs along whole rows of memory
         self._arranged = np.ascontiguousarray(matrix.T)

@@ -34,6 +34,8 @@ Ball = Literal["genie", "factorial", "union", "paper", "best"]
 BALLS = ("genie", "factorial", "union", "paper", "best")
 
 _OPERATIONS = 2e6
+#: Reachable locations beyond which the factorial balls, products of whole matrices, are left out of `best`.
+_LARGE = 2000
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
@@ -50,7 +52,8 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
         union: C(T, s) f(T − s), f(m) the largest probability of m chosen steps, O(T s² M²).
         paper: Σ_{l ≤ s} C(T, l) f(T − l), never below union.
         factorial: smallest C(T, j) / C(T − s, j) f(j); j = 1, 2 and T − s always, the others where they are cheap.
-        best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location.
+        best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location; genie and
+        that one only above 2,000 reachable locations.
 
     Returns
     -------
@@ -96,7 +99,8 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
         # the mean number of hits is at most the sum of the marginals' largest entries, no more than n_steps f(1)
         mean_hits = float(prior.marginals(n_steps).max(axis=1).sum())
         value = min(log_genie(prior.initial, kernel, n_steps, tolerance), math.log(mean_hits / (n_steps - tolerance)))
-        return min(value, _log_factorial(prior, n_steps, tolerance, value))
+        is_large = prior.n_locations > _LARGE
+        return value if is_large else min(value, _log_factorial(prior, n_steps, tolerance, value))
     if bound == "factorial":
         return _log_factorial(prior, n_steps, tolerance)
     log_f = most_matches(prior, n_steps, tolerance)

@@ -79,6 +79,19 @@ def test_many_observations_at_once() -> None:
         assert together[1, 65].tolist() == alone.tolist()
 
 
+def test_sparse_priors_give_the_same_estimates() -> None:
+    from scipy import sparse
+
+    dense = random_prior(np.random.default_rng(8), 5)
+    thin = MarkovPrior(dense.initial, sparse.csr_array(dense.transition))
+    observations = np.random.default_rng(9).normal(size=(20, 4, 5))
+    for kind in ("map", "posterior_marginals", "prior", "constant"):
+        first, second = (
+            estimate(kind, prior, [{0}, {1, 2}, {3}, set()], observations, "laplace", 0.5) for prior in (dense, thin)
+        )
+        assert first.tolist() == second.tolist()
+
+
 def test_a_reading_the_prior_excludes_still_has_an_answer() -> None:
     stays = MarkovPrior([1.0, 0.0, 0.0], np.eye(3))
     observations = np.array([[0.0, np.nan, np.nan], [np.nan, np.nan, 1.0], [np.nan, np.nan, np.nan]])

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from penstock.accountants.inference.success_prior import few_matches, log_ball, max_ball_probability, most_matches
 from penstock.accountants.markov import MarkovPrior, chain_prior
@@ -98,13 +99,15 @@ def test_a_thousand_windows_do_not_underflow() -> None:
     assert max_ball_probability(prior, 1000, 0) > 0
 
 
-def test_priors_use_their_support() -> None:
+def test_sparse_priors_use_their_support() -> None:
     rng = np.random.default_rng(5)
     small = random_prior(rng, 4, stationary=False)
-    where = np.array([7, 123, 500, 999])
-    matrix = np.eye(1000)
-    matrix[np.ix_(where, where)] = small.transition
-    initial = np.zeros(1000)
+    where = np.array([7, 1234, 5000, 9999])
+    rows, columns = np.meshgrid(where, where, indexing="ij")
+    matrix = sparse.coo_array((small.transition.ravel(), (rows.ravel(), columns.ravel())), shape=(10_000, 10_000))
+    idle = np.setdiff1d(np.arange(10_000), where)
+    matrix = matrix + sparse.coo_array((np.ones(idle.size), (idle, idle)), shape=matrix.shape)
+    initial = np.zeros(10_000)
     initial[where] = small.initial
     large = MarkovPrior(initial, matrix)
     assert large.reduced[1].tolist() == where.tolist()

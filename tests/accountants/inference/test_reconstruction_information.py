@@ -11,7 +11,7 @@ from scipy.special import entr
 
 from penstock.accountants.inference.information import information_bound
 from penstock.accountants.inference.observation import cell_divergence, log_capacity, sample_noise, total_variation
-from penstock.accountants.markov import chain_prior, trajectory_entropy
+from penstock.accountants.markov import MarkovPrior, chain_prior, trajectory_entropy
 from penstock.mechanisms.core.plugin import ParameterError
 from tests.tools.reconstruction_oracle import Enumeration, random_prior, random_sensors
 
@@ -52,6 +52,20 @@ def test_published_figures_on_the_slow_chain() -> None:
     prior = chain_prior(20, 0.01)
     assert information_bound(prior, sensors) == pytest.approx(1.9636, abs=1e-3)
     assert information_bound(prior, sensors, order="exact") == pytest.approx(1.6902, abs=1e-3)
+
+
+def test_sparse_and_dense_priors_agree() -> None:
+    from scipy import sparse
+
+    prior = chain_prior(300, 0.01)
+    matrix = np.where(prior.transition > 0.05, prior.transition, 0)
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    sensors = [{5, 60}, {150}, set(), {7, 8, 9}, {151}]
+    dense, thin = MarkovPrior(prior.initial, matrix), MarkovPrior(prior.initial, sparse.csr_array(matrix))
+    for order in (1, 2, "exact"):
+        expected = information_bound(dense, sensors, order=order)
+        assert information_bound(thin, sensors, order=order) == pytest.approx(expected, rel=1e-12)
+    assert trajectory_entropy(thin, 5) == pytest.approx(trajectory_entropy(dense, 5), rel=1e-12)
 
 
 def test_gaussian_bound_is_the_papers() -> None:

@@ -84,9 +84,10 @@ def test_reduced_priors_keep_the_marginals() -> None:
     ],
 )
 def test_a_prior_that_is_none_is_refused(initial: object, transition: object, field: str) -> None:
-    with pytest.raises(ParameterError) as caught:
-        MarkovPrior(initial, transition)
-    assert caught.value.field == field
+    for form in (transition, sparse.csr_array(np.asarray(transition, dtype=float))):
+        with pytest.raises(ParameterError) as caught:
+            MarkovPrior(initial, form)
+        assert caught.value.field == field
 
 
 def test_estimates_count_moves() -> None:
