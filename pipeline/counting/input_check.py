@@ -179,6 +179,8 @@ MIN_SAMPLE_ROWS = 100
 PLACEHOLDER = r"(?i)^\s*(null|none|nan|na|n/a|nil|unknown|undefined|anonymous|missing|-|\?|-1)\s*$"
 #: Zeros before and after a whole number, which programs add and drop.
 _ZEROS = r"^0*(\d+)(\.0+)?$"
+#: A long number as spreadsheets write it: its last digits are gone.
+_CUT = r"^\d[.,]\d+[eE]\+\d\d$"
 _BUT_FOR = "like another but for case, blanks or zeros, as 'A7' and 'a7 ', or '007' and '7.0'"
 #: Rows that are read again to tell whether their times are local.
 _ROWS = 1000
@@ -227,6 +229,10 @@ def _users(frame: pl.DataFrame) -> Iterator[str]:
             f"{_format_share(known['len'][0], frame)} are of one user, {times:.0f} times as many as of an average "
             "one: is it a person, or what a device or an export writes where none is known?"
         )
+    n_cut = int(known.filter(pl.col("user").str.contains(_CUT))["len"].sum() or 0)
+    if n_cut >= MIN_WORD_FRACTION * len(frame):
+        cut = "users written like 1.2E+15, as spreadsheets cut long numbers: people with the same first digits are one"
+        yield f"{_format_share(n_cut, frame)} have {cut}; export identifiers as text"
     if n_alike := len(_near_duplicates(known["user"])):
         yield f"{n_alike:,} of {len(known):,} users are written {_BUT_FOR}: one person with two of them counts twice"
 

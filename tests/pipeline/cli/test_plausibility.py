@@ -68,6 +68,12 @@ def test_one_user_with_too_many_rows(tmp_path, capsys, user, n, message):
     assert "k71x" not in " ".join(doubts)
 
 
+def test_identifiers_that_a_spreadsheet_has_cut(tmp_path, capsys):
+    rows = "".join(f"1.{i % 40}E+15,{TIME},{AREA}\n" for i in range(400))
+    message = "100 % of the first 400 rows have users written like 1.2E+15, as spreadsheets cut long numbers"
+    assert [doubt[: len(message)] for doubt in executed(tmp_path, HEAD + rows, capsys)] == [message]
+
+
 def test_identifiers_that_are_written_in_two_ways(tmp_path, capsys):
     users = [*(f"A{i}" for i in range(98)), *(f"a{i} " for i in range(3)), "7", "007", "7.0"]
     doubts = executed(tmp_path, HEAD + "".join(f"{user},{TIME},{AREA}\n" for user in users), capsys)
