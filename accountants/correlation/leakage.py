@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from penstock.accountants.correlation.hull import Array, leakage_hull, upper_hull
-from penstock.accountants.markov import transition_matrix
+from penstock.accountants.markov import checked_matrix, is_sparse, transition_matrix
 from penstock.mechanisms.core.plugin import ParameterError
 
 _LARGE_ALPHA = 700.0  # exp overflows a little above
@@ -27,8 +27,8 @@ class LeakageFunction:
     Parameters
     ----------
     matrix
-        Row-stochastic transition matrix, shape (n, n), dense or SciPy sparse (made dense): previous given now for the
-        backward loss, next given now for the forward loss.
+        Row-stochastic transition matrix, shape (n, n), dense or scipy sparse: previous given now for the backward
+        loss, next given now for the forward loss.
 
     Raises
     ------
@@ -57,11 +57,14 @@ class LeakageFunction:
     """
 
     def __init__(self, matrix: ArrayLike) -> None:
-        checked = transition_matrix(matrix)
+        checked = checked_matrix(matrix)
         pattern = (checked > 0).astype(np.float32)
-        # Two rows without a state in common leak everything.
-        is_shared = bool((pattern @ pattern.T).all())
-        self._set_hull(leakage_hull(checked) if is_shared else np.array([[0.0, 1.0]]))
+        shared = pattern @ pattern.T
+        if (shared.nnz if is_sparse(shared) else np.count_nonzero(shared)) < checked.shape[0] ** 2:
+            # Two rows without a state in common leak everything, and a sparse matrix need not become dense.
+            self._set_hull(np.array([[0.0, 1.0]]))
+        else:
+            self._set_hull(leakage_hull(transition_matrix(checked)))
 
     @classmethod
     def of_rows(cls, rows: Array) -> LeakageFunction:

@@ -63,8 +63,9 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
     """Bound the success of one who knows the preceding place, averaged over it; tight where releases tell little."""
     reduced, _ = before.reduced
-    targets, n_places = TargetPriors.of([before] * reduced.n_locations), reduced.n_locations
+    first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
+    targets, n_places = TargetPriors.of([before] * len(first)), len(first)
     ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
     ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
-    bounds = horizon_bounds(targets, reduced.transition, coming, tolerance, ahead)
+    bounds = horizon_bounds(targets, first, coming, tolerance, ahead)
     return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))

@@ -45,6 +45,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 from scipy.special import entr, logsumexp, xlogy
 
 from penstock.accountants.inference.observation import ADDITIVE, HiddenMarkovModel, cell_divergence, log_capacity
@@ -190,8 +191,10 @@ def _advance(
     else:
         moved = unseen[:, hidden] @ matrix[hidden]
     arrivals = model.marginals[step - 1][active]
+    fresh = matrix[active]
+    fresh = fresh.toarray() if sparse.issparse(fresh) else fresh
     return (
-        np.concatenate([moved, arrivals[:, None] * matrix[active]]),
+        np.concatenate([moved, arrivals[:, None] * fresh]),
         np.concatenate([sighted_at[alive], np.full(active.size, step - 1)]),
     )
 

@@ -1,4 +1,4 @@
-"""Multiply by a transition matrix in cache-sized blocks."""
+"""Multiply by a dense or sparse transition matrix in cache-sized blocks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from penstock.accountants.markov import FloatArray, IntArray, dense
+from penstock.accountants.markov import FloatArray, IntArray
 
 #: Entries of a product that stays in the processor's cache.
 BLOCK_ENTRIES = 1 << 15
@@ -20,13 +21,14 @@ RARE = 0.01
 
 
 class Kernel:
-    """A nonnegative matrix (n_from, n_to), whose entry [x, x'] is for the move from x to x'."""
+    """A nonnegative matrix (n_from, n_to), dense or sparse, whose entry [x, x'] is for the move from x to x'."""
 
     def __init__(self, matrix: Any) -> None:
-        self.matrix = matrix = dense(matrix)
+        self.matrix = matrix
+        self.is_sparse = sparse.issparse(matrix)
         self.n_from, self.n_to = matrix.shape
-        # transposed, so that the maximum over x' runs along whole rows of memory
-        self._arranged = np.ascontiguousarray(matrix.T)
+        # sparse by rows; dense transposed, so that the maximum over x' runs along whole rows of memory
+        self._arranged: Any = matrix.tocsr() if self.is_sparse else np.ascontiguousarray(matrix.T)
 
     def forward(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x of rows[x] matrix[x, x'] in one matrix product."""
@@ -34,20 +36,31 @@ class Kernel:
 
     def expected(self, rows: FloatArray) -> FloatArray:
         """Return the sum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) in one matrix product."""
-        return np.asarray(self._flat(rows) @ self._arranged).reshape(*rows.shape[:-1], self.n_from)
+        flat = self._flat(rows)
+        result = (self.matrix @ flat.T).T if self.is_sparse else flat @ self._arranged
+        return np.asarray(result).reshape(*rows.shape[:-1], self.n_from)
 
     def best_next(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) ≥ 0, skipping hopeless places."""
+        """Return the maximum over x' of matrix[x, x'] rows[x'] for rows (..., n_to) ≥ 0. O(nnz) per nonzero row.
+
+        Of a dense matrix, places rarely moved to are left out where the most they could give is under what all have.
+        """
         flat = self._flat(rows)
         result = np.zeros((len(flat), self.n_from))
         useful = np.flatnonzero(flat.any(axis=1))
-        likely, rare, largest = self._likely
-        for part in self._blocks(len(useful), likely.size):
-            result[useful[part]] = np.max(self._arranged[likely] * flat[useful[part]][:, likely, None], axis=1)
-        others = (flat[np.ix_(useful, rare)] * largest).max(axis=1, initial=0.0)
-        useful = useful[others > result[useful].min(axis=1)]
-        for part in self._blocks(len(useful), self.n_to):
-            result[useful[part]] = np.max(self._arranged * flat[useful[part], :, None], axis=1)
+        if self.is_sparse:
+            csr, filled = self._arranged, np.flatnonzero(np.diff(self._arranged.indptr))
+            for number in useful if filled.size else ():
+                values = csr.data * flat[number, csr.indices]
+                result[number, filled] = np.maximum.reduceat(values, csr.indptr[filled])
+        else:
+            likely, rare, largest = self._likely
+            for part in self._blocks(len(useful), likely.size):
+                result[useful[part]] = np.max(self._arranged[likely] * flat[useful[part]][:, likely, None], axis=1)
+            others = (flat[np.ix_(useful, rare)] * largest).max(axis=1, initial=0.0)
+            useful = useful[others > result[useful].min(axis=1)]
+            for part in self._blocks(len(useful), self.n_to):
+                result[useful[part]] = np.max(self._arranged * flat[useful[part], :, None], axis=1)
         return result.reshape(*rows.shape[:-1], self.n_from)
 
     @cached_property
@@ -63,9 +76,15 @@ class Kernel:
         return rows.reshape(math.prod(rows.shape[:-1]), self.n_to)
 
     def best_previous_log(self, rows: FloatArray) -> FloatArray:
-        """Return the maximum over x of rows[x] + ln matrix[x, x'] for rows of logarithms."""
+        """Return the maximum over x of rows[x] + ln matrix[x, x'] for rows of logarithms. O(n_rows nnz)."""
         log = self._log
         result = np.full((len(rows), self.n_to), -np.inf)
+        if self.is_sparse:
+            filled = np.flatnonzero(np.diff(log.indptr))
+            for out, row in zip(result, rows):
+                if filled.size:
+                    out[filled] = np.maximum.reduceat(log.data + row[log.indices], log.indptr[filled])
+            return result
         for part in self._blocks(len(rows), self.n_to):
             np.max(log + rows[part, :, None], axis=1, out=result[part])
         return result
@@ -77,13 +96,25 @@ class Kernel:
 
     def log_column(self, to: NDArray[np.intp]) -> FloatArray:
         """Return ln matrix[:, x'] for each x' in ``to``, shape (n_rows, n_from). Impossible moves are −infinity."""
-        return np.asarray(self._log[:, to].T)
+        log = self._log
+        if not self.is_sparse:
+            return np.asarray(log[:, to].T)
+        result = np.full((len(to), self.n_from), -np.inf)
+        for out, column in zip(result, to):
+            part = slice(log.indptr[column], log.indptr[column + 1])
+            out[log.indices[part]] = log.data[part]
+        return result
 
     @cached_property
-    def _log(self) -> FloatArray:
-        """The logarithms of the matrix."""
+    def _log(self) -> Any:
+        """The logarithms of the matrix. A sparse matrix is stored by column, without impossible moves."""
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.matrix))
+            if not self.is_sparse:
+                return np.log(self.matrix)
+            log = self.matrix.tocsc(copy=True)
+            log.sort_indices()
+            log.data = np.log(log.data)
+            return log
 
 
 class Moves(Protocol):

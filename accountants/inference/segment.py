@@ -62,8 +62,8 @@ def log_segment(model: HiddenMarkovModel, tolerance: int) -> float:
     starts = model.prior.initial[None, :]
     n_steps, n_locations = model.n_steps, model.prior.n_locations
     n_starts, n_moments = 1 + sum(active.size for active in model.active), 0
-    # As many moments of every run as take about a second; none for a large prior.
-    if n_starts**2 * n_steps * n_locations / 6 <= _FIRST_OPERATIONS:
+    # As many moments of every run as take about a second; none for a large or sparse prior.
+    if isinstance(model.prior.transition, np.ndarray) and n_starts**2 * n_steps * n_locations / 6 <= _FIRST_OPERATIONS:
         n_moments = 1 + int(min(n_steps - 1, _OPERATIONS / (n_starts * n_steps**2 * n_locations**2 / 6)))
     segments, end_windows, unseen = _genie_tables(model, tolerance, starts, keep_unseen=n_moments > 0)
     kernels = {
@@ -120,7 +120,8 @@ def _genie_tables(
         if window < last:
             moves = matrix if window >= 0 else begin
             sighted, after = model.active[window + 1], model.hidden[window + 1]
-            columns = moves[:, sighted].T
+            columns = moves[:, sighted]
+            columns = (columns if isinstance(columns, np.ndarray) else columns.toarray()).T
             values = np.concatenate(
                 [
                     genie_step(Kernel(moves[:, after]), values[:, :, after], has_total=True),
@@ -141,8 +142,10 @@ def segment_operations(model: HiddenMarkovModel, tolerance: int) -> float:
     model = model.raw
     sighted = np.array([active.size for active in model.active])
     hidden = np.array([window.size for window in model.hidden])
+    matrix = model.prior.transition
+    per_location = model.prior.n_locations if isinstance(matrix, np.ndarray) else matrix.nnz / model.prior.n_locations
     n_ends = 1 + np.concatenate([np.cumsum(sighted[::-1])[::-1][1:], [0]])
-    genie = (tolerance + 1) * model.prior.n_locations * float(n_ends @ hidden)
+    genie = (tolerance + 1) * per_location * float(n_ends @ hidden)
     return genie + (tolerance + 1) ** 2 * float(n_ends @ sighted)
 
 

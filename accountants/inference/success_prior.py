@@ -34,8 +34,6 @@ Ball = Literal["genie", "factorial", "union", "paper", "best"]
 BALLS = ("genie", "factorial", "union", "paper", "best")
 
 _OPERATIONS = 2e6
-#: Reachable locations beyond which the factorial balls, products of whole matrices, are left out of `best`.
-_LARGE = 2000
 
 
 def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "best") -> float:
@@ -53,7 +51,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
         paper: Σ_{l ≤ s} C(T, l) f(T − l), never below union.
         factorial: smallest C(T, j) / C(T − s, j) f(j); j = 1, 2 and T − s always, the others where they are cheap.
         best: the smallest of all, with j = 1 sharpened to the sum over windows of the likeliest location; genie and
-        that one only above 2,000 reachable locations.
+        that one only on sparse priors with many reachable locations.
 
     Returns
     -------
@@ -99,8 +97,7 @@ def log_ball(prior: MarkovPrior, n_steps: int, tolerance: int, bound: Ball = "be
         # the mean number of hits is at most the sum of the marginals' largest entries, no more than n_steps f(1)
         mean_hits = float(prior.marginals(n_steps).max(axis=1).sum())
         value = min(log_genie(prior.initial, kernel, n_steps, tolerance), math.log(mean_hits / (n_steps - tolerance)))
-        is_large = prior.n_locations > _LARGE
-        return value if is_large else min(value, _log_factorial(prior, n_steps, tolerance, value))
+        return value if kernel.is_sparse else min(value, _log_factorial(prior, n_steps, tolerance, value))
     if bound == "factorial":
         return _log_factorial(prior, n_steps, tolerance)
     log_f = most_matches(prior, n_steps, tolerance)

@@ -244,7 +244,8 @@ class TargetPriors:
             locations[target, : reached.size] = reached
             initial[target, : reached.size] = prior.initial
             if target == 0 or not is_shared:
-                transition[target, : reached.size, : reached.size] = prior.transition
+                dense = prior.transition if isinstance(prior.transition, np.ndarray) else prior.transition.toarray()
+                transition[target, : reached.size, : reached.size] = dense
         return cls(locations, initial, transition, priors[0].n_locations)
 
     @cached_property

@@ -190,6 +190,19 @@ def test_equal_rows_leak_nothing(matrix):
     assert leakage.supremum(0.5) == 0.5
 
 
+def test_sparse_and_dense_agree():
+    dense = np.random.default_rng(3).random((40, 40)) * (np.random.default_rng(4).random((40, 40)) < 0.8)
+    dense /= dense.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(LeakageFunction(sparse.csr_matrix(dense)).vertices, LeakageFunction(dense).vertices)
+
+
+def test_a_large_sparse_walk_never_becomes_dense():
+    n = 20_000
+    step = sparse.diags_array([0.5, 0.5], offsets=[0, 1], shape=(n, n)).tolil()
+    step[n - 1, n - 1] = 1.0
+    assert LeakageFunction(step).vertices.tolist() == [[0.0, 1.0]]
+
+
 def test_very_small_probabilities_give_finite_figures():
     leakage = LeakageFunction([[1.0, 1e-200], [1e-250, 1.0]])
     assert leakage(1e4) == pytest.approx(250 * math.log(10), rel=1e-12)

@@ -116,6 +116,20 @@ def test_sparse_priors_use_their_support() -> None:
         assert max_ball_probability(large, 6, 2, bound) == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_ring_of_ten_thousand_stays_sparse() -> None:
+    n = 10_000
+    place = np.arange(n)
+    ring = sparse.coo_array(
+        (np.repeat([0.5, 0.5], n), (np.tile(place, 2), np.concatenate([place, (place + 1) % n]))), shape=(n, n)
+    )
+    prior = MarkovPrior(np.full(n, 1 / n), ring)
+    # every step is a coin, and only the genie learns a wrongly guessed start
+    assert log_ball(prior, 1000, 0) == pytest.approx(-math.log(n) - 999 * math.log(2), rel=1e-12)
+    assert max_ball_probability(prior, 3, 1, "genie") == pytest.approx(0.25, abs=1e-3)
+    # each single place has probability 1 / n: two hits in three windows happen with at most 3 / 2 of that
+    assert max_ball_probability(prior, 3, 1) == pytest.approx(1.5 / n, rel=1e-9)
+
+
 def test_wrong_arguments_are_named() -> None:
     prior = chain_prior(3, 1.0)
     assert max_ball_probability(prior, 3, 3) == 1.0

@@ -62,6 +62,7 @@ def test_sparse_and_dense_priors_agree() -> None:
     matrix /= matrix.sum(axis=1, keepdims=True)
     sensors = [{5, 60}, {150}, set(), {7, 8, 9}, {151}]
     dense, thin = MarkovPrior(prior.initial, matrix), MarkovPrior(prior.initial, sparse.csr_array(matrix))
+    assert sparse.issparse(thin.reduced[0].transition)
     for order in (1, 2, "exact"):
         expected = information_bound(dense, sensors, order=order)
         assert information_bound(thin, sensors, order=order) == pytest.approx(expected, rel=1e-12)
