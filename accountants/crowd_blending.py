@@ -118,10 +118,7 @@ class CrowdBlending(Accountant):
         """Account for one window."""
         pure = pure_epsilon(release.charge)
         epsilon, delta = (pure, 0.0) if pure < np.inf or model["amplified"] is None else model["amplified"]
-        state = {
-            "largest": np.maximum(state["largest"], [epsilon, delta]),
-            "total": np.asarray(state["total"] + pure),
-        }
+        state = {"largest": np.maximum(state["largest"], [epsilon, delta]), "total": np.asarray(state["total"] + pure)}
         return _rows(window.index, "window", epsilon, delta), state
 
     def finish(self, model: Mapping[str, Any], state: State) -> Rows:

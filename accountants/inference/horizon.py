@@ -45,11 +45,7 @@ def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhe
 
 
 def horizon_bounds(
-    targets: TargetPriors,
-    start: FloatArray,
-    coming: PlannedWindows,
-    tolerance: int,
-    ahead: GenieAhead | None = None,
+    targets: TargetPriors, start: FloatArray, coming: PlannedWindows, tolerance: int, ahead: GenieAhead | None = None
 ) -> dict[str, FloatArray]:
     """Bound any attack's success on the coming windows for every target.
 
