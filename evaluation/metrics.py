@@ -94,7 +94,7 @@ class Metric:
     @property
     def help(self) -> str:
         """The first line of the metric's docstring."""
-        return (self.function.__doc__ or "").strip().splitlines()[0]
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
         """Return the metric's value for each cell, window or day in the mean, preceded by their 0-based indices.
@@ -112,8 +112,9 @@ class Metric:
         if (pair[0] < 0).any():
             raise ParameterError("truth", pair[0].min(), "counts of at least 0")
         values = np.asarray(self.values(*pair, *options, **named), np.float64)
-        expected = {"window": pair[0].shape[:1], "cell": pair[0].shape[1:]}.get(self.scope)
-        if values.ndim != 1 or expected not in (None, values.shape):
+        n_windows, n_cells = pair[0].shape
+        n_days = len(by_day(pair[0], named.get("days"))) if self.scope == "day" else 0
+        if values.shape != ({"window": n_windows, "cell": n_cells, "day": n_days}[self.scope],):
             text = f"metric {self.name} returns values of shape {values.shape}; it must be one for each {self.scope}"
             raise PluginError(f"{place_of(self.values)}: {text}")
         where = np.flatnonzero(~np.isnan(values))
@@ -174,6 +175,9 @@ def check_metric(module: ModuleType) -> None:
     if registered != [name]:
         text = f"the file must register the metric {name}, and no other: @metric({name!r}, …) above its function"
         raise PluginError(f"{module.__file__}:1: {text}")
+    if not METRICS[name].help:
+        text = f"the metric {name} has no docstring, the first line of which says what it measures"
+        raise PluginError(f"{place_of(METRICS[name].values)}: {text}")
 
 
 def metric(
@@ -195,6 +199,8 @@ def metric(
 
     if scope not in get_args(Scope):
         raise ParameterError("scope", scope, f"one of {', '.join(get_args(Scope))}")
+    if scope == "day" and not facts.get("daily"):
+        raise ParameterError("daily", False, "true where scope is day: the function takes `days`, for `by_day`")
 
     def register(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
         """Register the function under the metric's name."""

@@ -52,7 +52,7 @@ def test_the_section_begins_with_a_clone_and_has_a_file_and_commands():
     assert CLONE == "git clone … penstock && cd penstock && make .venv/.dev .venv/.test"
     assert [command.split()[0] for command in COMMANDS] == [".venv/bin/python", ".venv/bin/penstock", "make"]
     assert "Write `mechanisms/round_to.py`:" in PROSE
-    assert "Name it in the table of `docs/mechanisms.md`" in PROSE
+    assert "Name it in the last row of the table in `docs/mechanisms.md`" in PROSE
 
 
 def test_the_new_step_is_checked_and_run(checkout):

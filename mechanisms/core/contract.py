@@ -468,17 +468,21 @@ class Postprocess(ChainStep):
         return {}
 
     def process(self, release: Release, state: State) -> tuple[Release, State]:
-        """Transform a release, whose standard deviation grows with it, and return it with the next state."""
-        values = np.asarray(release.values, np.float64)
-        shown = self.transform(values)
-        deviation = release.standard_deviation
+        """Transform a release and return it as `released_as` does, with the next state."""
+        return self.released_as(release, self.transform(np.asarray(release.values, np.float64))), state
+
+    def released_as(self, release: Release, shown: NDArray[np.float64]) -> Release:
+        """Return a release with the values ``shown`` in place of its values, and a standard deviation so much larger
+        that intervals hold what they held.
+        """
+        values, deviation = np.asarray(release.values, np.float64), release.standard_deviation
         if deviation is not None and shown.shape == values.shape:
             possible = np.maximum(values, 0.0)
             moved = np.abs(shown - possible)
             # By more than the rounding; below LEAST no interval reaches one person, and most not half of one.
             wider = np.maximum(deviation_of(shown, margin(possible, deviation) + moved + 0.001), LEAST)
             deviation = np.where(moved > 0, millionths(np.maximum(wider, deviation)), deviation)
-        return replace(release, values=shown, standard_deviation=deviation), state
+        return replace(release, values=shown, standard_deviation=deviation)
 
     def transform(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the transformed values, shape (..., n_cells). NaN marks inactive sensors and stays NaN."""

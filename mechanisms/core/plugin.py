@@ -384,6 +384,7 @@ def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
     """Return the file and line of a class or function, or of the first named method it defines; else its module."""
     methods = [vars(plugin)[name] for name in names if isinstance(plugin, type) and name in vars(plugin)]
     for code in (*(getattr(method, "fget", method) for method in methods), plugin):
+        code = inspect.unwrap(code)  # as the line is that of what a decorator was put on
         with contextlib.suppress(OSError, TypeError):
             return f"{inspect.getfile(code)}:{inspect.getsourcelines(code)[1]}"
     return str(plugin.__module__)

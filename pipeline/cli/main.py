@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(error, (PenstockError, OSError, MemoryError)):
             return _fail(arguments, error, FAILED)
         if place := raised_outside(error):
-            cure = "penstock.testing tries a plug-in outside of a run, with the whole traceback"
+            cure = "penstock.testing tries a step of a chain outside of a run, with the whole traceback"
             return _fail(arguments, PenstockError(f"{place} ({cure})"), FAILED)
         raise
 

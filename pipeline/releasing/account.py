@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, Rows
+from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, AccountRow, Rows
+from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.mechanisms.core.state import State, decode_state, encode_state
 from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
 from penstock.pipeline.releasing.release import Batch
@@ -61,11 +62,14 @@ class AccountLoop:
             for release, window in zip(batch.releases, windows):
                 if release.window > accounted:
                     private = {} if self.targets is None else known.of(release.window, self.targets)
-                    made, state = accountant.charge(release, window, private, self.model, state)
-                    rows += made
+                    made = accountant.charge(release, window, private, self.model, state)
+                    if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)):
+                        raise _misbehaves(accountant, "charge", "must return a pair: rows, and the state as a dict")
+                    rows += _checked_rows(accountant, "charge", made[0])
+                    state = made[1]
                     accounted = release.window
         if not finished and (batch.stopped or accounted == self.grid.calendar.n_windows):
-            rows += accountant.finish(self.model, state)
+            rows += _checked_rows(accountant, "finish", accountant.finish(self.model, state))
             finished = True
         return rows, self._encode(state, accounted, finished, known.after(accounted))
 
@@ -87,6 +91,20 @@ class AccountLoop:
             "sightings": known.target_cells,
         }
         return encode_state(*FORMAT, flat | {"state": np.frombuffer(encoded, np.uint8)})
+
+
+def _checked_rows(accountant: Accountant, method: str, rows: Rows) -> Rows:
+    """Return rows. Raises `PluginError` if one is something else or has no number."""
+    for row in rows:
+        if not isinstance(row, AccountRow):
+            raise _misbehaves(accountant, method, f"must return rows of AccountRow, not {type(row).__name__}")
+        if isinstance(row.value, float) and math.isnan(row.value):
+            raise _misbehaves(accountant, method, f"returns a row {row.name} whose value is no number (NaN)")
+    return rows
+
+
+def _misbehaves(accountant: Accountant, method: str, text: str) -> PluginError:
+    return PluginError(f"{place_of(type(accountant), (method,))}: {method} {text}")
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:

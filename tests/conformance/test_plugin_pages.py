@@ -283,13 +283,48 @@ MISTAKES = {
         "costliest_window",
         ', {"largest": largest}',
         "",
-        "py:19: a method may take or return something else",
+        "py:19: charge must return a pair: rows, and the state as a dict",
     ),
+    "rows": (
+        "costliest_window",
+        'AccountRow("everybody", window.index, "costliest_window", float(largest[0]))',
+        '("everybody", 1)',
+        "py:19: charge must return rows of AccountRow, not tuple",
+    ),
+    "no figure": (
+        "costliest_window",
+        "float(largest[0])",
+        'float("nan")',
+        "py:19: charge returns a row costliest_window whose value is no number",
+    ),
+    "no docstring": (
+        "empty_streets",
+        '    """Share of the empty cells that are released as less than one person."""\n',
+        "",
+        "py:8: the metric empty_streets has no docstring, the first line of which says what it measures",
+    ),
+    "days": ("empty_streets", '"window"', '"day"', "py:8: .* it must be true where scope is day"),
     "source": ("json_lines", "(FileSource)", "", "py:16: the class JsonLines must derive from "),
 }
 
 #: Tried every time: some of each kind of plug-in.
-KINDS = ("nothing", "one value", "cells", "taken", "method", "metric", "shape", "row", "accountant", "space", "source")
+KINDS = (
+    "nothing",
+    "one value",
+    "no figure",
+    "no docstring",
+    "days",
+    "returns",
+    "cells",
+    "taken",
+    "method",
+    "metric",
+    "shape",
+    "row",
+    "accountant",
+    "space",
+    "source",
+)
 
 
 @pytest.fixture

@@ -242,6 +242,15 @@ class SamplesPeopleOnce(Sampling):
         return np.asarray(users) * 2654435761 % 2**32 < self.rate * 2**32
 
 
+class RoundsUnseen(SuppressSmall):
+    """Show other values beside the deviations of those that were read."""
+
+    __doc__ = SuppressSmall.__doc__
+
+    def process(self, release, state):
+        return replace(release, values=20 * np.rint(np.asarray(release.values) / 20)), state
+
+
 class ShowsNoCharge(SuppressSmall):
     """Take the price from what is suppressed."""
 
@@ -285,6 +294,7 @@ NAMED_MUTANTS = (
     ),
     Mutant(Subject(SamplesPeopleOnce(rate=0.5)), ("samples_anew_in_every_window_and_configuration",)),
     Mutant(Subject(ShowsNoCharge(threshold=5)), ("reads_releases_alone",)),
+    Mutant(Subject(RoundsUnseen(threshold=5)), ("reads_releases_alone",)),
     Mutant(Subject(AnnouncesNothing.of(CHAINED)), ("charges_stay_within_worst_charge",)),
 )
 
