@@ -113,8 +113,10 @@ class Metric:
             raise ParameterError("truth", pair[0].min(), "counts of at least 0")
         values = np.asarray(self.values(*pair, *options, **named), np.float64)
         n_windows, n_cells = pair[0].shape
-        n_days = len(by_day(pair[0], named.get("days"))) if self.scope == "day" else 0
-        if values.shape != ({"window": n_windows, "cell": n_cells, "day": n_days}[self.scope],):
+        expected = {"window": n_windows, "cell": n_cells}.get(self.scope)
+        if self.scope == "day" and "days" in named:
+            expected = len(by_day(pair[0], named["days"]))
+        if values.ndim != 1 or expected not in (None, len(values)):
             text = f"metric {self.name} returns values of shape {values.shape}; it must be one for each {self.scope}"
             raise PluginError(f"{place_of(self.values)}: {text}")
         where = np.flatnonzero(~np.isnan(values))

@@ -67,7 +67,7 @@ def test_workers_of_the_in_process_runner_that_listen_on_all_interfaces_are_refu
 
 @pytest.mark.parametrize(
     ("runner", "reason"),
-    [("dataflow", "Missing required option: project."), ("nonsense", "Unexpected pipeline runner")],
+    [("dataflow", "Missing required option: project."), ("nonsense", "it must be one of direct, local")],
 )
 def test_what_a_runner_refuses_is_refused_before_the_folder_is_touched(
     tmp_path: Path, runner: str, reason: str
