@@ -32,6 +32,7 @@ from penstock.evaluation.utility import metric
 
 @metric("NAME", "window", higher_is_better=False)
 def NAME(truth, released):
+    "Mean difference."
     return (released - truth).mean(1)
 """
 SPACE = """
