@@ -46,13 +46,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _execute(arguments: argparse.Namespace) -> int:
+    from penstock.accountants.core.accountant import ACCOUNTANTS
     from penstock.pipeline.config.run import load
     from penstock.pipeline.experiments.choose import ChoiceRequest, choose
 
-    load(arguments.config, arguments.set)  # measures may be of its plug-ins
+    config = load(arguments.config, arguments.set)  # before the request, whose measures may be of its plug-ins
     n_jobs = arguments.jobs or os.cpu_count() or 1
     arguments.at_least, arguments.at_most = dict(arguments.at_least), dict(arguments.at_most)
-    asked = from_arguments(ChoiceRequest, arguments)
+    asked = from_arguments(ChoiceRequest, arguments).of(config)
     quiet = arguments.quiet or arguments.json
     total = 0
     with progress_bar("trials", enabled=not quiet, piped=not sys.stderr.isatty()) as progress:
@@ -60,7 +61,7 @@ def _execute(arguments: argparse.Namespace) -> int:
         def begun(task: str, n_trials: int) -> None:
             nonlocal total
             if not quiet:
-                looked = "" if total else f"penstock: {LOOKED}\n"
+                looked = "" if total else f"penstock: asked: {asked.question}\npenstock: {LOOKED}\n"
                 print(f"{looked}penstock: {task}: {n_trials} trials", file=sys.stderr)
             total = n_trials
 
@@ -68,8 +69,12 @@ def _execute(arguments: argparse.Namespace) -> int:
             progress(done + failed, total, f"{failed} failed" if failed else "")
 
         choice = choose(arguments.config, asked, arguments.out, arguments.set, n_jobs, begun, listener)
-    facts = {"folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
+    facts = {"asked": asked.question, "folder": str(choice.folder), "grids": choice.tried, "failed": choice.failed}
     lines = summary(choice, asked)
+    if choice.best.is_file():
+        kept = {type(entry) for entry in load(choice.best).accountants}
+        left_out = [ACCOUNTANTS.name_of(type(entry)) for entry in config.accountants if type(entry) not in kept]
+        lines += [f"left out  {name}: it has no theorem for the best" for name in left_out]
     show(arguments, facts | {"attacked": choice.attacked} | choice.choice, lines)
     if arguments.quiet and not arguments.json:
         print_lines("\n".join(line for line in lines if line.startswith(("CAUTION", "FAILED", "best"))))
@@ -99,7 +104,7 @@ def summary(chosen: Choice, asked: ChoiceRequest) -> list[str]:
     error = next((name for name in SHARES if name in means), None)
     worse_than_zeros = table.filter(table[error] >= 1)["variant"].to_list() if error else []
     missed = f" (nothing kept the limits on: {', '.join(chosen.tried[:-1])})" if chosen.tried[1:] else ""
-    lines = [f"grid {chosen.tried[-1]}{missed}"]
+    lines = [f"asked     {asked.question}", f"grid {chosen.tried[-1]}{missed}"]
     if chosen.attacked:
         head = f"{'advantage over the most exposed people':44}{'mean':>10}{'interval':>20}"
         lines.append(f"{head}  at most {asked.advantage:g}")

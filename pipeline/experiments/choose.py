@@ -38,7 +38,7 @@ from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan, outline
-from penstock.pipeline.config.rules import daily_metrics_flaw
+from penstock.pipeline.config.rules import accountants_know_the_mechanism, daily_metrics_flaw
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
 from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
@@ -102,7 +102,6 @@ MEASURES = (
     *("relative_mae", "mae", "skill", "pearson", "coverage", "hotspot_f1", "kendall_tau", "daily_relative_mae"),
     "forecast_error",
 )
-QUESTION = "Which mechanism keeps one person's contributions in {stretch} to {budget} with the smallest error here?"
 ATTACKED = "How well does an adversary tell whether one of the people in most counts is in what a candidate releases?"
 SETTING = (
     "{n} candidates with the same guarantee, each at the whole budget, on the data of {file}. Choosing looks at the "
@@ -119,11 +118,20 @@ class ChoiceRequest(Checked):
     keep.
     """
 
-    protect: str = parameter(
-        "24h", doc="any stretch of a person's contributions of a duration, window, or day: a calendar day"
+    protect: str | None = parameter(
+        None,
+        doc="any stretch of a person's contributions of a duration, window, or day: a calendar day; unset: that of the "
+        "configuration, or 24h",
     )
-    epsilon: float = parameter(1.0, above=0, below=math.inf, doc="budget of the stretch, in nats")
-    delta: float = parameter(1e-6, at_least=0, below=1, doc="δ of Gaussian noise; 0: only Laplace noise")
+    epsilon: float | None = parameter(
+        None,
+        above=0,
+        below=math.inf,
+        doc="budget of the stretch, in nats; unset: that of the configuration if it has one for the stretch, or 1",
+    )
+    delta: float | None = parameter(
+        None, at_least=0, below=1, doc="δ of Gaussian noise; 0: only Laplace noise; unset: as configured, or 1e-06"
+    )
     advantage: float | None = parameter(
         None,
         above=0,
@@ -154,6 +162,27 @@ class ChoiceRequest(Checked):
                 measure(name)
             except ParameterError as error:
                 raise ParameterError(option, name, error.expected) from None
+
+    def of(self, config: RunConfig) -> ChoiceRequest:
+        """Return the request with what it leaves unset as in ``config``: the stretch to protect, ε and δ."""
+        step, stretch = config.mechanism[0], None
+        if (w := getattr(step, "w", None)) is not None:
+            stretch = format_duration(w * config.windows.size)
+        elif isinstance(step, PERIOD_MECHANISMS) and config.budget_period == parse_duration("1d"):
+            stretch = CALENDAR_DAY
+        protect = self.protect or stretch or "24h"
+        usual: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
+        if stretch and n_windows(config, protect) == n_windows(config, stretch):
+            usual |= {name: of_step for name in usual if (of_step := getattr(step, name, None)) is not None}
+        usual |= {name: given for name in usual if (given := getattr(self, name)) is not None}
+        return replace(self, protect=protect, **usual)
+
+    @property
+    def question(self) -> str:
+        """The stretch to protect and its budget."""
+        stretch = {CALENDAR_DAY: "a calendar day", "window": "a window"}.get(str(self.protect), f"any {self.protect}")
+        delta = f" (δ = {self.delta:g})" if self.delta else ""
+        return f"ε = {self.epsilon:g}{delta} for all that a person does in {stretch}"
 
     @property
     def preferred(self) -> str:
@@ -292,7 +321,8 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
         raise ConfigError((f"{path}: {text}",))
     if any(step.guarantee.on_points for step in config.mechanism):
         raise ConfigError((f"{path}: traces are not counted; choose is for counts",))
-    w = None if asked.protect == CALENDAR_DAY else n_windows(config, asked.protect)
+    asked = asked.of(config)
+    w = n_windows(config, str(asked.protect))
     if w is None and not make_plan(replace(config, accountants=())).grid.aligns_with_days:
         expected = "a duration, or windows must divide a calendar day (outside UTC also the hour that clocks change by)"
         raise ParameterError("--protect", asked.protect, expected)
@@ -309,11 +339,9 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
     if config.bounding.max_per_period is not None:
         set_first["bounding.max_per_period"] = None
-    budget = f"ε = {asked.epsilon:g}" + (f" (δ = {asked.delta:g})" if asked.delta else "")
-    stretch = "a calendar day" if w is None else f"any {w} successive windows"
     document = {
         "name": f"choose-{config.name}",
-        "question": QUESTION.format(stretch=stretch, budget=budget),
+        "question": f"Which mechanism has the smallest error here with {asked.question}?",
         "base": plain(root),
         "set": set_first,
         "seeds": asked.n_seeds,
@@ -323,13 +351,28 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
     steps = document["base"]["mechanism"]
     filters = [step for step in (steps if isinstance(steps, list) else [steps]) if step["type"] == "filter"]
     configured = next((step for step in filters if len(step) > 1), None)
-    experiment = with_variants(document, path, candidates(w, asked, (), configured))
+    listed = document["base"].get("accountants") or []
+    listed = listed if isinstance(listed, list) else [listed]
+
+    def tried(bounds: Iterable[int] = ()) -> Sweep:
+        """Return the experiment on all candidates, each with the accountants that have a theorem for it."""
+        variants = candidates(w, asked, bounds, configured)
+        for changes in variants.values():
+            step = MECHANISMS.get(changes["mechanism"][0]["type"]).examples()[0]
+            bounding = replace(config.bounding, max_per_period=changes.get("bounding.max_per_period"))
+            flaws = [accountants_know_the_mechanism((step,), (entry,), bounding) for entry in config.accountants]
+            kept = [one for one, wrong in zip(listed, flaws) if not any(wrong)]
+            if len(kept) < len(listed):
+                changes["accountants"] = kept or [{"type": "composition"}]
+        return with_variants(document, path, variants)
+
+    experiment = tried()
     if w is None:
         first = experiment.trials[0].config
         plan = make_plan(replace(first, accountants=(), bounding=replace(first.bounding, max_cells=None)))
         step = PeriodUniform(epsilon=asked.epsilon, delta=asked.delta or None)
         bounds = suggested_bounds(plan, plan.grid.calendar.n_windows or 0, step)
-        experiment = with_variants(document, path, candidates(w, asked, sorted(set(bounds.values())), configured))
+        experiment = tried(sorted(set(bounds.values())))
     return experiment
 
 
@@ -340,12 +383,14 @@ def with_variants(document: dict[str, Any], path: str | Path, variants: dict[str
     return loads_experiment(text, str(path), Path(path).parent)
 
 
-def n_windows(config: RunConfig, protect: str) -> int:
-    """Return the number of windows (at least one) in the period to protect.
+def n_windows(config: RunConfig, protect: str) -> int | None:
+    """Return the number of windows (at least one) in the period to protect, or None for a calendar day.
 
     Raises `ParameterError` if it is no duration, or not a whole number of windows.
     """
     size = config.windows.size
+    if protect == CALENDAR_DAY:
+        return None
     if protect == "window":
         return 1
     try:
@@ -404,6 +449,7 @@ def choose(
     """
     overrides = tuple(overrides)
     config = load(path, overrides)
+    asked = asked.of(config)
     check_input(outline(config, NoiseKey.from_seed(0)))
     target = Path(folder or Path("runs") / "choose" / config.name)
     target.mkdir(parents=True, exist_ok=True)

@@ -52,9 +52,12 @@ def chosen(configuration, tmp_path_factory):
     return choose(configuration, asked, tmp_path_factory.mktemp("out"))
 
 
+USUAL = ChoiceRequest(protect="24h", epsilon=1.0, delta=1e-6)
+
+
 def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
     experiment = experiment_of(configuration, (), ChoiceRequest(epsilon=2.0, n_seeds=1), {})
-    assert len(experiment.trials) == len(candidates(24, ChoiceRequest()))
+    assert len(experiment.trials) == len(candidates(24, USUAL))
     for trial in experiment.trials:
         step = trial.config.mechanism[0]
         assert (step.w, step.epsilon) == (24, 2.0)
@@ -63,11 +66,43 @@ def test_every_candidate_keeps_the_asked_budget_for_any_24_hours(configuration):
         name = ", ".join(trial.values["variant"].split(", ")[:2])
         assert step.noise == noise.get(name, "auto"), name
         assert getattr(step, "delta", None) == (None if "Laplace" in name else 1e-6)
-    assert {"w_event_ba", "pegasus, Laplace, filter"} <= candidates(24, ChoiceRequest()).keys()
-    assert not any("Gaussian" in name for name in candidates(24, ChoiceRequest(delta=0.0)))
-    assert {changes["mechanism"][0].get("delta") for changes in candidates(24, ChoiceRequest(delta=0.0)).values()} == {
+    assert {"w_event_ba", "pegasus, Laplace, filter"} <= candidates(24, USUAL).keys()
+    assert not any("Gaussian" in name for name in candidates(24, replace(USUAL, delta=0.0)))
+    assert {changes["mechanism"][0].get("delta") for changes in candidates(24, replace(USUAL, delta=0.0)).values()} == {
         None
     }
+
+
+DAY = ("budget_period=1d", "landmarks=", "accountants=[{type: composition}]")
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "expected"),
+    [
+        ((), ChoiceRequest(), ("24h", 1.0, 1e-6)),
+        ((*DAY, "mechanism={type: period_uniform, epsilon: 2, delta: 1e-7}"), ChoiceRequest(), ("day", 2.0, 1e-7)),
+        ((*DAY, "mechanism={type: period_uniform, epsilon: 2}"), ChoiceRequest(delta=0.0), ("day", 2.0, 0.0)),
+        ((*DAY, "mechanism={type: period_uniform, epsilon: 2}"), ChoiceRequest(protect="12h"), ("12h", 1.0, 1e-6)),
+        ((*DAY, "mechanism={type: period_uniform, epsilon: 2}"), ChoiceRequest(epsilon=5.0), ("day", 5.0, 1e-6)),
+        ((*DAY[1:], "mechanism={type: w_event_uniform, w: 6, epsilon: 3}"), ChoiceRequest(), ("6h", 3.0, 1e-6)),
+        (
+            (*DAY[1:], "mechanism={type: w_event_uniform, w: 24, epsilon: 3}"),
+            ChoiceRequest(protect="24h"),
+            ("24h", 3.0, 1e-6),
+        ),
+    ],
+)
+def test_what_is_left_unset_is_asked_as_configured(configuration, changes, asked, expected):
+    asked = asked.of(load(configuration, changes))
+    assert (asked.protect, asked.epsilon, asked.delta) == expected
+
+
+def test_an_accountant_is_left_out_where_it_has_no_theorem(configuration):
+    accountants = "accountants=[{type: composition}, {type: temporal, correlation: {estimate: first, windows: 12}}]"
+    changes = [*DAY[:2], "mechanism={type: period_uniform, epsilon: 2}"]
+    experiment = experiment_of(configuration, (*changes, accountants), ChoiceRequest(n_seeds=1), {})
+    for trial in experiment.trials:
+        assert len(trial.config.accountants) == (1 if "n = " in trial.values["variant"] else 2)
 
 
 def test_a_filter_with_parameters_is_tried_beside_the_usual_one(configuration):
@@ -231,7 +266,7 @@ def test_zeros_are_never_chosen_without_a_word(tmp_path):
     table = pl.DataFrame({"variant": ["a", "b"], "mean relative_mae": [1.0, 2.0], "allowed": [True, True]})
     choice = {"binding": None, "best": {"values": {"variant": "a"}, "means": {}, "intervals": {}}}
     choice |= {"at_least": {}, "at_most": {"mae": 9.0}, "settings": 2}
-    asked = ChoiceRequest()
+    asked = USUAL
     message = summary(Choice(tmp_path, table, choice, ("as configured",), 0), asked)
     assert "limits    mae ≤ 9, of the whole interval over seeds" in message
     assert any(line.startswith("CAUTION   the best is no nearer to the counts than zeros are") for line in message)
@@ -321,7 +356,7 @@ def test_what_lets_an_adversary_tell_the_most_exposed_people_apart_is_refused_be
     assert len(names) == len(set(names))
     assert not any("filter" in name for name in names)
     none = {"at_least": {}, "at_most": {}, "settings": 0, "best": None, "binding": None}
-    message = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), ChoiceRequest(advantage=0.5))
+    message = summary(Choice(tmp_path, pl.DataFrame(), none, ("as configured",), 0), replace(USUAL, advantage=0.5))
     assert any(line.startswith("best      none: every candidate is refused") for line in message)
 
 
