@@ -21,7 +21,7 @@ from penstock.pipeline.sources.base import FileSource
 SECRETS = ("seed", "noise_key")
 
 #: Top-level keys outside the digest. The seed and the key decide the noise, but through the key alone: the digest is
-#: public. ``on_exhausted`` says what happens *instead* of a release.
+#: no secret. ``on_exhausted`` says what happens *instead* of a release.
 _WITHOUT_EFFECT = {"name", "mode", "source", "accountants", "utility", "output", "plugins", "on_exhausted"}
 _WITHOUT_EFFECT |= {"allow_no_guarantee", "looked_at_data", "allow_empty", "typical_count", *SECRETS}
 
@@ -44,6 +44,8 @@ def digest(config: RunConfig) -> bytes:
     simulation of the source only ``from`` and ``until`` count, so that the same events release the same bytes from
     whatever files; in a deployment all of it does (but not how it is streamed), so that two sources never share noise.
     Other input files count by their content.
+
+    **Privacy**: it confirms a guess of a deployment's source, hence it is the operator's.
     """
     values: dict[str, Any] = {}
     for field in fields_of(type(config)):
@@ -57,8 +59,16 @@ def digest(config: RunConfig) -> bytes:
         if isinstance(source, FileSource) and type(source).disorder is None:  # in a made-up city it decides the events
             source = replace(source, disorder=None)
         values["source"] = _plain_value(source, Parameter(doc="")) | {"block_rows": None}
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).digest()
+    return values_digest(values)
+
+
+def values_digest(values: dict[str, Any]) -> bytes:
+    """Return the SHA-256 digest of plain values: of their JSON with sorted keys and without spaces.
+
+    >>> values_digest({}).hex() == hashlib.sha256(b"{}").hexdigest()
+    True
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).digest()
 
 
 def content_digest(path: str) -> str:

@@ -18,10 +18,16 @@ from penstock.mechanisms.core.plugin import DataError, PenstockError, RowEquatio
 from penstock.mechanisms.core.run import TraceFacts
 from penstock.mechanisms.core.unit import LANDMARKS, exceeds
 from penstock.pipeline import atomic
-from penstock.pipeline.config.canonical import digest
+from penstock.pipeline.config.canonical import digest, values_digest
 from penstock.pipeline.config.plan import make_plan, outline
 from penstock.pipeline.config.run import RunConfig, loads
-from penstock.pipeline.output.manifest import check_row_equation, check_windows, input_digests, shortfall
+from penstock.pipeline.output.manifest import (
+    check_row_equation,
+    check_windows,
+    input_digests,
+    public_configuration,
+    shortfall,
+)
 from penstock.pipeline.output.tables import ACCOUNTS, TRACES, releases_schema
 from penstock.pipeline.releasing.ledger import Ledger, Posting
 from penstock.pipeline.releasing.traces import budget_periods
@@ -58,7 +64,9 @@ def verify(folder: Path) -> list[Check]:
     # JSON is YAML, so the manifest's configuration loads as it stands.
     config = loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
     run, of_traces, recomputed = _Run(folder, manifest, public, config), "points" in manifest, digest(config).hex()
-    same = public["configuration_digest"] == manifest["configuration_digest"] == recomputed
+    shown = public["configuration"]
+    same = manifest["configuration_digest"] == recomputed and shown == public_configuration(config)
+    same = same and public["configuration_digest"] == values_digest(shown).hex()
     table = ("traces", TRACES) if of_traces else ("releases", releases_schema(config.mechanism))
     checks = [*_rows(run), *(_schema(folder, *of) for of in (table, ("accounts", ACCOUNTS)))]
     checks += _traces(run) if of_traces else _releases(run)

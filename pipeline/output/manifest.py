@@ -23,7 +23,7 @@ from penstock.mechanisms.core.noise_keys import BEGINNING
 from penstock.mechanisms.core.plugin import DataError, RowEquationError
 from penstock.mechanisms.core.schedules import LandmarkSchedule
 from penstock.pipeline import atomic
-from penstock.pipeline.config.canonical import digest, resolved
+from penstock.pipeline.config.canonical import digest, resolved, values_digest
 from penstock.pipeline.config.plan import Plan, ledger_path
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import SINKS
@@ -135,6 +135,19 @@ def _engine(plan: Plan) -> dict[str, str]:
     return {"engine": warning} if warning else {}
 
 
+def public_configuration(config: RunConfig) -> dict[str, Any]:
+    """Return the part of a configuration that the public manifest shows."""
+    # Files without their folders, which say where and for whom the operator keeps things.
+    values = resolved(config, files=lambda path: Path(path).name)
+    if config.mode == "deployment":
+        values.pop("source", None)
+    for sink in SINKS:
+        values["output"].pop(sink, None)
+    # The others' books are the operator's, and their settings may name people.
+    values["accountants"] = [section for section, a in zip(values["accountants"], config.accountants) if a.public]
+    return values
+
+
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -143,21 +156,15 @@ def public_manifest(
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
     run, so that it shows nothing of the data.
     """
-    # Files without their folders, which say where and for whom the operator keeps things.
-    config = resolved(plan.config, files=lambda path: Path(path).name)
-    if plan.config.mode == "deployment":
-        config.pop("source", None)
-    for sink in SINKS:
-        config["output"].pop(sink, None)
-    # The others' books are the operator's, and their settings may name people.
-    config["accountants"] = [section for section, a in zip(config["accountants"], plan.config.accountants) if a.public]
+    config = public_configuration(plan.config)
     reader, source = plan.traces.mechanism if plan.on_points else plan.chain.reader, plan.config.source
     manifest = {
         "name": plan.config.name,
         "mode": plan.config.mode,
         "notice": SIMULATION_NOTICE if plan.config.mode == "simulation" else "Released under the guarantee below.",
         "configuration": config,
-        "configuration_digest": digest(plan.config).hex(),
+        # Of what is shown alone: another would confirm guesses of what is not.
+        "configuration_digest": values_digest(config).hex(),
         "versions": versions(),
         "guarantee": [
             describe_guarantee(step, promise(plan) if step is reader else step.guarantee, source)

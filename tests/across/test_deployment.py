@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from pathlib import Path
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError
+from penstock.pipeline.config.canonical import digest, values_digest
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
 from tests.tools import deployments
@@ -78,6 +80,34 @@ def test_the_public_manifest_names_neither_source_nor_key(deployment):
     public = (folder / "public" / "manifest.json").read_text()
     assert "events.csv" not in public
     assert str(key) not in public
+
+
+def test_public_files_confirm_no_guess_of_the_source(deployment):
+    _, sections = deployment
+    config = loads(json.dumps(sections))
+    folder = run(config).folder
+    manifest = folder / "public" / "manifest.json"
+    guess = digest(config).hex()
+    assert guess in (folder / "operator" / "manifest.json").read_text()  # the search below can fail
+    public = [path.read_bytes() for path in (folder / "public").rglob("*") if path.is_file()]
+    assert not any(guess[:32].encode() in text or digest(config)[:16] in text for text in public)
+    shown = json.loads(manifest.read_text())
+    text = json.dumps(shown["configuration"], sort_keys=True, separators=(",", ":"))
+    assert shown["configuration_digest"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("repaired", [False, True])
+def test_verify_notices_another_public_configuration(deployment, repaired):
+    """Also where its digest was made anew, since the operator's configuration says what is shown."""
+    _, sections = deployment
+    folder = run(loads(json.dumps(sections))).folder
+    manifest = folder / "public" / "manifest.json"
+    shown = json.loads(manifest.read_text())
+    shown["configuration"]["mechanism"][0]["epsilon"] = 9.0
+    if repaired:
+        shown["configuration_digest"] = values_digest(shown["configuration"]).hex()
+    manifest.write_text(json.dumps(shown))
+    assert [check.name for check in verify(folder) if not check.passed] == ["configuration digest"]
 
 
 def test_the_membership_game_is_for_simulations(deployment):
