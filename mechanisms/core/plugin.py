@@ -404,7 +404,12 @@ def load(module: str) -> ModuleType:
     except (PluginError, MissingLibrary):
         raise
     except Exception as error:  # the file may hold anything
-        raise PluginError(raised_outside(error) or f"{module}: {type(error).__name__}: {error}") from error
+        text = raised_outside(error) or f"{module}: {type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            text += f"; install {error.name}, or mend the import"
+        elif not isinstance(error, (PenstockError, SyntaxError)) and spec:
+            text += f"; python {spec.origin} shows the traceback"
+        raise PluginError(text) from error
 
 
 def load_visible(package: str, name: str, group: str = "") -> ModuleType:
@@ -436,7 +441,7 @@ def raised_outside(error: BaseException) -> str | None:
     if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
     lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename in OUTSIDE]
-    text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    text = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     if lines:
         return f"{lines[-1].filename}:{lines[-1].lineno}: {text}"
     places = ", ".join(_in_use(error))

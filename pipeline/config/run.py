@@ -144,9 +144,10 @@ def from_document(
     (`rules.keys_are_read`), since another trial may read them.
     """
     problems = list(problems)
+    if broken := add_plugins(root, folder):
+        raise ConfigError(tuple(map(str, problems + broken)))  # which names there are is not known
     builder = Builder(UNIONS, folder)
     fields = {field.name: field for field in fields_of(RunConfig)}
-    problems += add_plugins(root, folder)
     values = builder.values(root, RunConfig, ())
     problems += [problem for problem in builder.problems if problem not in problems]
     known = {name: field.default for name, field in fields.items() if not field.required} | values

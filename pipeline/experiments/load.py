@@ -298,8 +298,9 @@ def loads_experiment(
         reduce(root, problems)
     for override in overrides:
         problems += apply_override(root, override)
-    if isinstance(base := root.items.get(BASE), Mapping):
-        problems += add_plugins(base, base_folder)  # measures may be theirs
+    base = root.items.get(BASE)
+    if isinstance(base, Mapping) and (broken := add_plugins(base, base_folder)):  # measures may be theirs
+        raise_all(problems + broken)
     written = plain(root)
     builder = Builder({}, folder)
     known = (BASE, REDUCED, *SECTIONS)

@@ -27,6 +27,7 @@ def blocks(name):
 
 
 BLOCKS = blocks("add_a_mechanism.md")
+RUNNERS = ("local", "direct")
 
 
 def run(folder, script, **environment):
@@ -163,7 +164,7 @@ def test_an_installed_package_of_every_kind_runs_in_the_plain_loop_and_in_beam(p
     code, log = run(package, "penstock validate town.yaml", **site)
     assert code == 0, log
     runs = []
-    for runner in ("local", "direct"):
+    for runner in RUNNERS:
         code, log = run(package, f"penstock run town.yaml --runner {runner} --out {runner}", **site)
         assert code == 0, log
         assert "241 rows: 240 used" in log, log
@@ -217,6 +218,18 @@ MISTAKES = {
     "base": ("nearest_ten", "(Postprocess)", "", "py:10: the class NearestTen must derive from Mechanism or"),
     "dataclass": ("nearest_ten", "@dataclass(frozen=True, kw_only=True)", "", r"py:\d+: .* must be a frozen dataclass"),
     "method": ("nearest_ten", "np.rint", "np.rind", "py:19: AttributeError: module 'numpy' has no attribute 'rind'"),
+    "library": (
+        "empty_streets",
+        "import numpy",
+        "import nunpy",
+        "py:4: ModuleNotFoundError: No module named 'nunpy'; install nunpy, or mend the import",
+    ),
+    "loading": (
+        "empty_streets",
+        "import metric\n",
+        "import metric\n\n1 / 0\n",
+        r"py:8: ZeroDivisionError: division by zero; python /.*/empty_streets.py shows the traceback",
+    ),
     "metric": ("empty_streets", "truth == 0", "truths == 0", "py:11: NameError: name 'truths' is not defined"),
     "shape": (
         "empty_streets",
@@ -319,6 +332,8 @@ KINDS = (
     "taken",
     "method",
     "metric",
+    "library",
+    "loading",
     "shape",
     "row",
     "accountant",
@@ -348,6 +363,16 @@ def test_a_mistake_is_one_line_with_file_line_and_cure(copied, mistake):
     assert code in (1, 2)
     assert re.search(rf"{name}[.:]{expected}", log), log
     assert "Traceback" not in log
+    assert len(re.findall("^penstock: ", log, re.MULTILINE)) == 1, log
+
+
+def test_a_mistake_is_the_same_line_in_the_plain_loop_and_in_beam(copied):
+    path = copied / "town/mechanisms/nearest_ten.py"
+    path.write_text(path.read_text().replace("return 10", "return {}['ten']"))
+    (code, log), in_beam = (run(copied, f"penstock run town.yaml --runner {name} --out {name}") for name in RUNNERS)
+    [line] = [line for line in log.splitlines() if line.startswith("penstock: ")]
+    assert line.startswith(f"penstock: {path}:19: KeyError: 'ten' ("), line
+    assert (code, [line]) == (in_beam[0], [line for line in in_beam[1].splitlines() if line.startswith("penstock: ")])
 
 
 def test_a_file_with_a_taken_name_is_refused(copied):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.mechanisms.core.plugin import ConfigError, PenstockError
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError, raised_outside
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
@@ -140,17 +140,37 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
         pipeline.run().wait_until_finish()
         check_complete(plan, engine)
     except ImportError as error:
-        raise ConfigError((f"--runner {runner}: {error}",)) from None
-    except RuntimeError as error:
-        # Beam adds the step's name to a worker's exception by wrapping it; the cause is what people need.
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, PenstockError):
-            cause = cause.__cause__
-        if cause is not None:
-            raise cause from None
-        raise_failure(plan.folder)  # workers elsewhere report theirs here
-        raise
+        original = unwrapped(error)
+        raise ConfigError((f"--runner {runner}: {raised_outside(original) or original}",)) from None
+    except Exception as error:
+        original = unwrapped(error)
+        if isinstance(error, RuntimeError) and not isinstance(original, PenstockError):
+            raise_failure(plan.folder)  # workers elsewhere report theirs here
+        raise original from original.__cause__
     return None
+
+
+def unwrapped(error: Exception) -> Exception:
+    """Return what a step raised, without the step's name that Beam adds to its words; otherwise the error itself.
+
+    >>> try:
+    ...     try:
+    ...         {}["gone"]
+    ...     except KeyError as raised:  # as Beam does it
+    ...         raise KeyError(f"{raised.args[0]} [while running 'Count']")
+    ... except KeyError as error:
+    ...     print(repr(unwrapped(error)))
+    KeyError('gone')
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        original = cause.__context__
+        if "[while running '" in str(cause) and isinstance(original, Exception):
+            return original
+        if isinstance(cause, PenstockError):
+            return cause
+        cause = cause.__cause__
+    return error
 
 
 def _import_quietly() -> None:

@@ -201,7 +201,8 @@ class TestPlugins:
             loads(TEXT.replace("landmark_uniform", "broken_on_purpose") + "plugins: extra\n")
         assert caught.value.problems == (
             "<string>:9: mechanism.type: 'broken_on_purpose' cannot be loaded: "
-            f"{plugin_folder}/broken_on_purpose.py:1: ModuleNotFoundError: No module named 'nothing_of_this_name'",
+            f"{plugin_folder}/broken_on_purpose.py:1: ModuleNotFoundError: No module named 'nothing_of_this_name'; "
+            "install nothing_of_this_name, or mend the import",
         )
 
 
