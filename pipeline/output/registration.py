@@ -250,6 +250,8 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
             }
             transaction.add_entry(entry)
             _begin(plan, transaction, begin)
+            # Before the entry, so that no other ledger begins unwarned if the run is killed right after it.
+            known.note(transaction.known.identity, announced=True)
         known.note(transaction.known.identity)
     return "; ".join(filter(None, (caution, notice))) or None
 
@@ -302,6 +304,7 @@ def resume_run(plan: Plan) -> str | None:
                 _charge_traces(plan, transaction)
             else:
                 transaction.add_entry({"entry": "nonce", "run": plan.keys.run_id, "nonce": secrets.token_hex(16)})
+            known.note(transaction.known.identity, resumed=True, announced=True)
         known.note(transaction.known.identity, resumed=True)
     return notice
 
@@ -358,7 +361,8 @@ class KnownLedgers:
     """The ledgers used by deployments with a given key or on a given machine, by event source.
 
     Noted beside the key file and in the state folder: who deletes a ledger, or names a new one, is told that its budget
-    is not all that was spent.
+    is not all that was spent. A new ledger is announced before its first entry, without runs or entries, and counts
+    once it has that entry.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -403,7 +407,12 @@ class KnownLedgers:
         """Return the paths of the source's other ledgers, including the original if the run's ledger is a copy."""
         known = [self._read(file).get(self.source, {}) for file in self.files]
         identity = identity_of(self.ledger)
-        noted = {name: ledger["path"] for ledgers in known for name, ledger in ledgers.items()}
+        noted = {
+            name: ledger["path"]
+            for ledgers in known
+            for name, ledger in ledgers.items()
+            if _is_entered(ledger) or _may_hold(Path(ledger["path"]), name)
+        }
         return sorted({path for name, path in noted.items() if name != identity or self._is_original(path)})
 
     def check(self, by_copy: bool = False) -> None:
@@ -448,24 +457,40 @@ class KnownLedgers:
         )
 
     def is_noted(self) -> bool:
-        """Return whether a file knows the run's ledger."""
-        return any(identity_of(self.ledger) in self._read(file).get(self.source, {}) for file in self.files)
+        """Return whether a file knows of entries in the run's ledger."""
+        known = [self._read(file).get(self.source, {}) for file in self.files]
+        return any(_is_entered(ledgers.get(identity_of(self.ledger) or "")) for ledgers in known)
 
-    def note(self, identity: str, resumed: bool = False) -> None:
-        """Record that a run has started, resumed or ended. Raises `ConfigError` if this cannot be recorded anywhere,
-        and never was.
+    def note(self, identity: str, resumed: bool = False, announced: bool = False) -> None:
+        """Record that a run has started, resumed or ended, or is about to enter. Raises `ConfigError` if this cannot be
+        recorded anywhere, and never was.
         """
-        noted, n_entries = False, len(Ledger(self.ledger).checked_entries())
-        for path in self.files:
-            known = self._read(path)
-            is_new = not resumed or identity not in known.get(self.source, {})
-            ledger = known.setdefault(self.source, {}).setdefault(identity, {"runs": 0})
-            ledger |= {"path": os.path.abspath(self.ledger), "runs": ledger["runs"] + is_new, "entries": n_entries}
+        n_entries = len(Ledger(self.ledger).checked_entries())
+        is_written, path = False, os.path.abspath(self.ledger)
+        for file in self.files:
+            known = self._read(file)
+            ledger = known.setdefault(self.source, {}).setdefault(identity, {"path": path, "runs": 0, "entries": 0})
+            if not announced:
+                is_new = not resumed or not _is_entered(ledger)
+                ledger |= {"path": path, "runs": ledger["runs"] + is_new, "entries": n_entries}
             with suppress(OSError):
-                write_json(path, known, private=True)
-                noted = True
-        if not (noted or (resumed and self.is_noted())):
+                write_json(file, known, private=True)
+                is_written = True
+        if not (is_written or (resumed and self.is_noted())):
             raise ConfigError((f"{self.files[-1]}: cannot be written; XDG_STATE_HOME says where it may be",))
+
+
+def _is_entered(noted: dict[str, Any] | None) -> bool:
+    """Return whether a ledger that was noted had entries then, and was not only announced."""
+    return noted is not None and noted.get("entries") != 0
+
+
+def _may_hold(path: Path, identity: str) -> bool:
+    """Return whether a file is the ledger with an identity, or cannot be read."""
+    try:
+        return identity_of(path) == identity
+    except (OSError, DataError):
+        return True
 
 
 def identity_of(path: Path) -> str | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import secrets
 import shutil
+import signal
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import BrokenBarrierError
@@ -673,34 +675,41 @@ def test_a_ledger_whose_first_writer_was_killed_is_begun_by_the_next_run(tmp_pat
     assert run(configured(value), tmp_path / "first").exit_code == DONE
 
 
-def test_a_run_that_was_killed_before_its_ledger_was_noted_notes_it_when_it_goes_on(tmp_path, value, monkeypatch):
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
+def _begin_and_die(value: dict[str, Any], folder: Path, phase: str) -> None:
+    """Begin a run and kill its process around a note in the file of known ledgers."""
+    note = registration.KnownLedgers.note
 
-    with monkeypatch.context() as patched:
-        patched.setattr(registration.KnownLedgers, "note", killed)
-        with pytest.raises(KeyboardInterrupt):
-            checkpoint.plan_in_folder(configured(value), tmp_path / "first")
-    checkpoint.plan_in_folder(configured(value), tmp_path / "first")
-    value["output"]["ledger"] = str(tmp_path / "other")
-    with pytest.raises(ConfigError, match="is not the ledger that the event source events has"):
-        checkpoint.plan_in_folder(configured(value), tmp_path / "second")
+    def killed(*known: Any, announced: bool = False, **options: Any) -> None:
+        if phase == ("announcing" if announced else "entered"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        note(*known, announced=announced, **options)
+        if phase == "announced":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with patch.object(registration.KnownLedgers, "note", killed):
+        checkpoint.plan_in_folder(configured(value), folder)
 
 
-def test_a_run_that_was_killed_before_its_ledger_was_noted_hears_of_one_that_began_meanwhile(
-    tmp_path, value, monkeypatch
-):
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(registration.KnownLedgers, "note", killed)
-        with pytest.raises(KeyboardInterrupt):
-            checkpoint.plan_in_folder(configured(value), tmp_path / "first")
-    other = value | {"output": value["output"] | {"ledger": str(tmp_path / "other")}}
-    checkpoint.plan_in_folder(configured(other), tmp_path / "second")
-    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/other"):
-        checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+@pytest.mark.parametrize("phase", ["announcing", "announced", "entered"])
+def test_of_two_ledgers_one_hears_of_the_other_whenever_the_first_run_is_killed(tmp_path, value, phase):
+    process = multiprocessing.get_context("spawn").Process(
+        target=_begin_and_die, args=(value, tmp_path / "first", phase)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    is_entered = phase == "entered"
+    assert bool(list(Ledger(tmp_path / "ledger").entries())) == is_entered
+    names = ("ledger", "other")
+    values = {name: value | {"output": value["output"] | {"ledger": str(tmp_path / name)}} for name in names}
+    folders = {"ledger": tmp_path / "first", "other": tmp_path / "second"}
+    # Where nothing was entered, no other ledger is known, and the killed run hears of the one that began meanwhile.
+    first, second = names if is_entered else names[::-1]
+    if not is_entered:
+        checkpoint.plan_in_folder(configured(values[first]), folders[first])
+    with pytest.raises(ConfigError, match=rf"is not the ledger that the event source events has: .*/{first},"):
+        checkpoint.plan_in_folder(configured(values[second]), folders[second])
+    checkpoint.plan_in_folder(configured(values[first]), folders[first])  # goes on
 
 
 def test_a_start_that_was_refused_is_not_enabled_by_resume(tmp_path, value, monkeypatch):
