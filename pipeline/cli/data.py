@@ -245,7 +245,7 @@ def _init(arguments: argparse.Namespace) -> int:
     from penstock.pipeline.config.drafting.draft import draft, name_of
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import describe_losses
-    from penstock.pipeline.output.rehearsal import expected_losses, rehearse
+    from penstock.pipeline.output.rehearsal import budget_unit, expected_losses, rehearse
 
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
@@ -258,7 +258,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise DataError(f"{out}: is there already; give another name with --out")
     rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
-    cost = [describe_losses(losses, drafted.one)] if losses else []
+    cost = [describe_losses(losses, drafted.one, budget_unit(rehearsal.plan))] if rehearsal and losses else []
     then = "write what is marked FIXME in it"
     if drafted.is_whole:
         then = f"now look at it, then: penstock run {out} --runner local"

@@ -118,6 +118,7 @@ def expectations(config: RunConfig) -> list[str]:
     from penstock.pipeline.counting.bounding import unbounded
     from penstock.pipeline.output.loss import caution, describe_losses
     from penstock.pipeline.output.rehearsal import (
+        budget_unit,
         describe_expected_noise,
         expected_losses,
         expected_noise,
@@ -137,7 +138,7 @@ def expectations(config: RunConfig) -> list[str]:
         ("CAUTION", noise and noise_warning(config, noise[0])),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
-        ("loss", losses and describe_losses(losses, one)),
+        ("loss", losses and rehearsal and describe_losses(losses, one, budget_unit(rehearsal.plan))),
         ("CAUTION", caution(losses)),
         ("expect", noise and describe_expected_noise(config, *noise)),
         ("CAUTION", promised and unbounded(vars(config.bounding), promised.plan.grid.n_cells)),

@@ -166,8 +166,9 @@ def even_odds(epsilon: float) -> str:
     return "over 99.9 %" if share > 99.9 else f"{at_most(share, 3)} %"
 
 
-def describe_losses(figures: Mapping[str, float], one: str = "person") -> str:
-    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id.
+def describe_losses(figures: Mapping[str, float], one: str = "person", unit: str = "") -> str:
+    """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id,
+    and ``unit`` describes what the figure ``unit`` is for.
 
     >>> describe_losses({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88.1 %), 14 by the whole run (over 99.9 %),
@@ -176,19 +177,23 @@ def describe_losses(figures: Mapping[str, float], one: str = "person") -> str:
     'One person loses at most ε = 4 by a day (even odds become at most 98.3 %), 2 by the whole run (88.1 %), 2 by one
     release (88.1 %); in nats, sums of the charges. A day costs more than the run because a charge goes beyond it:
     without its events, others of the person may be counted in their place.'
+    >>> describe_losses({"unit": 1.0, "day": 4.0}, unit="any 6 successive windows")
+    'One person loses at most ε = 4 by a day (even odds become at most 98.3 %), and as much again by each day that
+    follows, 1 in any 6 successive windows (73.2 %); in nats, sums of the charges.'
     >>> describe_losses({"release": math.inf, "day": math.inf, "run": math.inf})
     'What one person loses has no bound: not by one release, not by a day, not by the whole run.'
     """
-    if math.isinf(figures["release"]):
+    if math.isinf(figures["day"]):
         return f"What one {one} loses has no bound: not by one release, not by a day, not by the whole run."
-    names = {"day": "by a day", "run": "by the whole run", "release": "by one release"}
+    names = {"day": "by a day", "run": "by the whole run", "release": "by one release", "unit": f"in {unit}"}
     amounts = [
         f"{short_loss(figures[n])} {words} ({even_odds(figures[n])})" for n, words in names.items() if n in figures
     ]
     amounts[0] = amounts[0].replace("(", "(even odds become at most ").replace("at most over", "over")
+    if "run" not in figures:
+        amounts[0] += ", and as much again by each day that follows"
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
-    endless = "" if "run" in figures else ", and as much again by each day that follows"
-    words = f"One {one} loses at most ε = {', '.join(amounts)}{endless}; in nats{delta}, sums of the charges."
+    words = f"One {one} loses at most ε = {', '.join(amounts)}; in nats{delta}, sums of the charges."
     return f"{words}{day_beyond_run(figures, one)}"
 
 
@@ -209,7 +214,7 @@ def caution(figures: Mapping[str, Any] | None) -> str | None:
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'
     >>> caution({"release": 2.0, "day": 2.0, "run": 2.0})
     """
-    if figures is None or math.isinf(figures["release"]):
+    if figures is None or math.isinf(figures["day"]):
         return None
     day, run = figures["day"], figures.get("run", 0.0)
     if day > VERY_WEAK:

@@ -69,7 +69,8 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
     """Return an upper bound on the result of `losses` based on the configuration alone.
 
     Charges that are fixed beforehand are summed over a rehearsal. Otherwise the budget of the mechanism's unit counts
-    in full for as many units as a day, or the run (missing for an endless stream), can meet.
+    in full for as many units as a day, or the run (missing for an endless stream), can meet; and ``unit``, what one of
+    several windows costs, takes the place of ``release``.
     """
     plan = rehearsal.plan
     if not rehearsal.has_every_charge:
@@ -115,8 +116,14 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
             return total, total**2 / 2
         return (math.inf, total) if terms.measure == RHO else (math.inf, math.inf, total)
 
-    figures = {"release": amounts(1, 1), "day": amounts(per_day, periods)}
+    first = "release" if (terms.kind, terms.length) == ("stretch", 1) else "unit"
+    figures = {first: amounts(1, 1), "day": amounts(per_day, periods)}
     return price(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
+
+
+def budget_unit(plan: Plan) -> str:
+    """Return the windows that the figure ``unit`` of `expected_losses` is for, in words."""
+    return plan.chain.reader.guarantee.words.unit.removeprefix("all of one user's events in ")
 
 
 def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:

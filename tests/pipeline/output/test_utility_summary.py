@@ -14,6 +14,7 @@ import pytest
 
 from penstock.mechanisms.core.concentrated import SMOOTHING, epsilon_at
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.cli.run import expectations
 from penstock.pipeline.output.loss import DELTA, caution, describe_losses, losses
 from penstock.pipeline.output.rehearsal import expected_losses, expected_noise, rehearse
 from penstock.pipeline.output.utility_summary import (
@@ -379,7 +380,31 @@ def test_what_a_run_loses_is_known_before_it(tmp_path, mechanism, changes, is_ex
     assert expected == measured or not is_exact
     for forecast in (expected, expected_losses(rehearse(config, max_counts=0))):  # the second as of a long run
         assert forecast is not None
-        assert all(forecast[name] >= amount * (1 - 1e-12) for name, amount in measured.items())
+        bounds = {"release": forecast.get("unit")} | forecast
+        assert all(bounds[name] >= amount * (1 - 1e-12) for name, amount in measured.items())
+
+
+ENDLESS = {"from": "2024-01-01T00:00:00Z", "columns": {"user": "user", "time": "time", "place": "place"}}
+UNITS = [
+    ({"type": "discrete_laplace", "epsilon": 0.5}, {}, "0.5 by one release (62.3 %)"),
+    ({"type": "w_event_uniform", "epsilon": 1.0, "w": 6}, {}, "1 in any 6 successive windows (73.2 %)"),
+    ({"type": "w_event_ba", "epsilon": 1.0, "w": 24}, {}, "1 in any 24 successive windows (73.2 %)"),
+    (
+        {"type": "landmark_uniform", "epsilon": 1.0},
+        {"budget_period": "1d", "landmarks": LANDMARKS},
+        "1 in the landmark windows of a budget period and in any one other window of it (73.2 %)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("mechanism", "changes", "words"), UNITS, ids=lambda value: str(value)[:40])
+def test_an_endless_run_states_the_budget_of_its_unit_as_that(tmp_path, mechanism, changes, words):
+    value = simulated(tmp_path, mechanism, **changes)
+    value["source"] = {"type": "kafka", "topic": "t", "brokers": "localhost:9092", **ENDLESS}
+    value |= {"windows": {"type": "fixed", "size": "1h"}, "space": {"type": "places", "list": ["a", "b"]}}
+    (loss,) = (line for line in expectations(configured(value)) if line.startswith("loss"))
+    assert f", and as much again by each day that follows, {words}; in nats, sums" in loss
+    assert loss.count("release") == words.count("release")
 
 
 def test_a_day_with_a_large_loss_has_a_caution():
