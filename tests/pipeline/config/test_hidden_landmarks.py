@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -15,8 +16,9 @@ import yaml
 
 from penstock.accountants.landmark_budget import landmark_loss
 from penstock.mechanisms.core.plugin import PenstockError
+from penstock.mechanisms.landmark_uniform import LandmarkUniform
 from penstock.pipeline.cli.main import main
-from penstock.pipeline.config.hidden_landmarks import LandmarkChoice, plan_landmarks, worst_loss
+from penstock.pipeline.config.hidden_landmarks import LandmarkChoice, describe_choice, plan_landmarks, worst_loss
 from penstock.pipeline.config.run import loads
 from tests.tools.small_configuration import grid
 from tests.tools.small_configuration import run_locally as run
@@ -52,6 +54,20 @@ def test_the_choice_costs_epsilon_about_each_landmark_whichever_they_are(size, s
         assert ratio <= choice.whole_epsilon + 1e-12
         if n_replaced == 1:
             assert ratio == pytest.approx(choice.epsilon)
+
+
+@pytest.mark.parametrize(("size", "shown"), [(1, 3), (2, 3), (2, 5), (3, 2), (3, 4), (4, 4), (6, 3)])
+def test_the_stated_probability_of_covering_so_many_landmarks_is_never_more_than_it_is(size, shown):
+    """By enumeration."""
+    for epsilon in (0.3, 0.7, 1.1, 1.9):
+        choice = LandmarkChoice(n_windows=6, size=size, shown=shown, epsilon=epsilon)
+        landmarks = next(masks(6, size))
+        sets, probability = law(choice, landmarks)
+        _, sentence = describe_choice(choice, LandmarkUniform(epsilon=1.0))
+        covered, stated = re.fullmatch(r".* where (\d+) or more .* which has probability ([\d.]+)", sentence).groups()
+        is_so = [(chosen & landmarks).sum() >= int(covered) for chosen in sets]
+        exact = probability[is_so].sum()
+        assert exact - 0.001 < float(stated) <= exact + 1e-12
 
 
 def test_other_numbers_draw_an_independent_set():

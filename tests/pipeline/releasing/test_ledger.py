@@ -712,6 +712,25 @@ def test_of_two_ledgers_one_hears_of_the_other_whenever_the_first_run_is_killed(
     checkpoint.plan_in_folder(configured(values[first]), folders[first])  # goes on
 
 
+@pytest.mark.parametrize(
+    "left",
+    ["operator/checkpoint/latest", f"operator/checkpoint/flink/{'a' * 32}/chk-1/_metadata", "public/parts/1.parquet"],
+)
+def test_a_folder_with_anything_entered_is_not_gone_on_with_on_an_empty_ledger(tmp_path, value, left):
+    """A state, also of an engine, holds counts that were charged elsewhere; without any the run is registered again."""
+    plan = checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    for file in [*tmp_path.glob("ledger*"), *tmp_path.glob("*.ledgers"), plan.folder / "operator" / "ledger.head"]:
+        file.unlink()
+    shutil.rmtree(state_folder())
+    (plan.folder / left).parent.mkdir(parents=True)
+    (plan.folder / left).touch()
+    with pytest.raises(DataError, match=r"ledger: lacks what the run in .*first has entered: it was cut"):
+        checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    assert not (tmp_path / "ledger").exists()
+    shutil.rmtree(plan.folder / Path(*Path(left).parts[:2]))
+    checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+
+
 def test_a_start_that_was_refused_is_not_enabled_by_resume(tmp_path, value, monkeypatch):
     """Where no file can say which ledgers there are, each would be a new book."""
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
