@@ -16,7 +16,7 @@ from penstock.accountants.core.renyi import ORDERS, from_renyi, renyi
 from penstock.mechanisms.core.concentrated import epsilon_of, epsilon_of_gaussian
 from penstock.mechanisms.core.contract import Release, Window
 from penstock.mechanisms.core.events import Block, Event
-from penstock.mechanisms.core.plugin import ParameterError, chance, stretch
+from penstock.mechanisms.core.plugin import chance, check_whole, stretch
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.core.unit import PERIOD, WINDOW, Unit
 from penstock.mechanisms.temporal_generalization import TemporalGeneralization
@@ -68,8 +68,7 @@ class Composition(Accountant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.w is not None and not hasattr(self.w, "__index__"):
-            raise ParameterError("w", self.w, "a whole number of windows")
+        check_whole({"w": self.w})
 
     def start(self, facts: AccountingFacts) -> tuple[Mapping[str, Any], State]:
         """Return the model and the initial state."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError, check_whole
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.intp]
@@ -87,7 +87,7 @@ def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
     array([[0.667, 0.333],
            [0.333, 0.667]])
     """
-    _check_size("n", n)
+    check_whole({"n": n})
     if not 0 <= s < math.inf:
         raise ParameterError("s", s, "a finite number of at least 0")
     return (np.eye(n) + s) / (1.0 + n * s)
@@ -95,7 +95,7 @@ def laplacian_smoothing_matrix(n: int, s: float) -> FloatArray:
 
 def chain_matrix(n: int, tau: float) -> FloatArray:
     """Build the matrix of a random walk on a line of n places, P[x, y] ∝ exp(-|x - y| / (tau·n)) (Koga et al.)."""
-    _check_size("n", n)
+    check_whole({"n": n})
     if not 0 < tau < math.inf:
         raise ParameterError("tau", tau, "a finite number above 0")
     place = np.arange(n)
@@ -127,11 +127,6 @@ def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
         row = int(totals.ravel().argmin())
         raise ParameterError("smoothing", smoothing, f"above 0, since the training part never leaves state {row}")
     return np.asarray(smoothed / totals)
-
-
-def _check_size(field: str, n: Any) -> None:
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise ParameterError(field, n, "a whole number of at least 1")
 
 
 def stationary_distribution(matrix: Any, start: FloatArray | None = None) -> FloatArray:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core import surprise, usual_days
 from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Postprocess, Release
+from penstock.mechanisms.core.intervals import TINY
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES, families
 from penstock.mechanisms.core.plugin import ParameterError, parameter
 from penstock.mechanisms.core.portable import exp, millionths
@@ -47,8 +48,6 @@ MIN_LEFT = 0.2
 PASSES = 2
 #: Standard errors above 0 at which a mean of all noisy counts, or of a cell's, is as likely noise alone as people.
 CLEAR_MEAN = 4.0
-#: The least that variances, and their ratios, are taken to be.
-TINY = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core import surprise
 from penstock.mechanisms.core.contract import Facts, Postprocess, Release
+from penstock.mechanisms.core.intervals import TINY
 from penstock.mechanisms.core.plugin import parameter
 from penstock.mechanisms.core.state import State
 from penstock.mechanisms.filter import group_variance, noise_variance
@@ -85,7 +86,7 @@ class Kalman(Postprocess):
         usual = np.sqrt(state["largest"])
         limit = tuple(np.maximum(end, usual) for end in surprise.limits(release.noise, release.scale, n_counts, begun))
         event, events = surprise.believed(predicted, expected, noisy, added, known, limit, state)
-        surprises = np.where(known, (noisy - predicted) ** 2 / np.maximum(expected + added, surprise.TINY), 0.0)
+        surprises = np.where(known, (noisy - predicted) ** 2 / np.maximum(expected + added, TINY), 0.0)
         estimate, variance = correct(predicted, spread, noisy, noise)
         # What the walk is off by is what the cell's surprises show, and the estimate's error is no smaller.
         beyond = np.where(known, (added / (expected + added)) ** 2, np.isfinite(spread)) * (event.spread - expected)

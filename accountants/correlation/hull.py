@@ -29,7 +29,6 @@ Indices = NDArray[np.intp]
 SMALLEST_PROBABILITY = 1e-290
 """Entries below count as 0, which keeps every slope between two hull vertices a finite double."""
 
-
 _FEW_POINTS = 32  # up to here the sequential hull is the fastest
 _ELEMENTS_PER_BATCH = 1 << 16  # chunks of half a megabyte stay in the processor's cache
 _FEW_ROWS = 16  # up to here pruning costs more than it saves
@@ -133,8 +132,7 @@ def exact_support(rows: Array, first: Indices, second: Indices, slope: float) ->
 
 def roc_points(q: Array, d: Array) -> Array:
     """Return the ROC points (miss, gain) of the given pairs (q[i], d[i]) down to slope 1, shape (n_points, 2)."""
-    # The prefixes of the states sorted by q/d are the corners of the curve (Neyman and Pearson, 1933); states with q <=
-    # d add nothing, so those are not sorted.
+    # The prefixes of the states sorted by q/d are the corners of the curve; states with q <= d add nothing.
     gain = np.maximum(q - d, 0.0)
     inverse_ratio = np.divide(d, q, out=np.full_like(d, np.inf), where=gain > 0)
     order = np.argsort(inverse_ratio, axis=-1)

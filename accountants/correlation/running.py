@@ -325,22 +325,13 @@ class TemporalLossTracker:
                 ("forward_loss", losses.forward, losses.forward_bound),
                 ("total_loss", losses.total, losses.total_bound),
             ):
-                value, high = float(values[at]), float(bounds[at])
-                status = "final" if is_final else "provisional"
-                rows.append(self._row(int(windows[at]), name, value, None if is_final else (value, high), status))
+                value = float(values[at])
+                is_open = {} if is_final else {"low": value, "high": float(bounds[at]), "status": "provisional"}
+                rows.append(self._row(int(windows[at]), name, value, **is_open))
         return rows
 
-    def _row(
-        self,
-        window: int | None,
-        name: str,
-        value: float,
-        interval: tuple[float, float] | None = None,
-        status: str = "final",
-        adjacency: str | None = None,
-    ) -> AccountRow:
-        low, high = interval or (None, None)
-        return AccountRow(self.subject, window, name, value, low, high, "nats", adjacency or self.adjacency, status)
+    def _row(self, window: int | None, name: str, value: float, **columns: Any) -> AccountRow:
+        return AccountRow(self.subject, window, name, value, **{"adjacency": self.adjacency, **columns})
 
 
 def _largest_window(largest: Any, losses: LossRows, windows: Any, n_rows: int) -> Any:

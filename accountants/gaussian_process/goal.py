@@ -36,6 +36,8 @@ from penstock.mechanisms.gaussian_trace import ConditionalGoal
 
 #: Added to the worst loss found in a class, relative.
 TOLERANCE = 1e-3
+#: Relative slack by which the least noise for a goal is rounded up.
+SAFETY = 1e-9
 #: Of a designed covariance: relative distance from the optimum, rounds of design, and the gain that another is worth.
 DESIGN_TOLERANCE, N_DESIGNS, MIN_GAIN = 0.05, 6, 0.01
 
@@ -162,12 +164,6 @@ def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
     complete = list(named_family(goal.secrets, n_points, goal.width))
     shorter = min(goal.width, n_points) if goal.secrets == "sliding_blocks" else 0
     return [np.arange(size) for size in range(1, shorter)] + complete
-
-
-# The least noise that keeps every chosen secret under a goal.
-
-
-SAFETY = 1e-9
 
 
 def smallest_sigma(

@@ -38,11 +38,8 @@ _GENIE_OPERATIONS = 2e9
 
 def first_moment(model: HiddenMarkovModel, tolerance: int, n_samples: int, seed: int, confidence: float) -> float:
     """Return the average over observations of the smallest of 1, Markov's bound and the posterior's genie ball."""
-    # Exact, or an upper limit of the one-sided confidence level where there are too many observations to go through
-    # (noise, or more than 2048 raw histories): then `n_samples` are drawn. A bare guarantee is bounded by the raw
-    # counts, and so is noise where their histories can be gone through, since noise tells no more. O(n_samples T s M²)
-    # time, of which the genie balls take most: observations go without one where all of them would take more than a few
-    # seconds.
+    # A bare guarantee is bounded by the raw counts. O(n_samples T s M²) time, of which the genie balls take most:
+    # observations go without one where all of them would take more than a few seconds.
     if tolerance >= model.n_steps:
         return 1.0
     if model.noise not in ADDITIVE:

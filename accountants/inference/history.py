@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
+from penstock.accountants.inference.horizon import genie_ahead, horizon_bounds
+from penstock.accountants.inference.kernel import GenieSuccess
 from penstock.accountants.inference.places import PlannedWindows
 from penstock.accountants.inference.success_bounds import success_upper_bound
 from penstock.accountants.inference.targets import TargetPriors
@@ -66,6 +67,6 @@ def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int)
     first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
     targets, n_places = TargetPriors.of([before] * len(first)), len(first)
     ahead = genie_ahead(TargetPriors.of([before]), len(coming.sensors), tolerance)
-    ahead = GenieAhead(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
+    ahead = GenieSuccess(np.repeat(ahead.values, n_places, axis=0), np.repeat(ahead.log_scale, n_places))
     bounds = horizon_bounds(targets, first, coming, tolerance, ahead)
     return min(1.0, float(reduced.initial @ bounds["best"]) * (1 + _ROUNDED_UP))

@@ -6,8 +6,6 @@ The same bounds as `success_upper_bound` in their cheapest form: genie and first
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
@@ -18,7 +16,7 @@ from penstock.accountants.inference.information import (
     log_loose,
     mixture_information,
 )
-from penstock.accountants.inference.kernel import genie_back, one_wrong
+from penstock.accountants.inference.kernel import GenieSuccess, genie_back, one_wrong
 from penstock.accountants.inference.observation import ADDITIVE, active_sensors, log_capacity, noise_scales
 from penstock.accountants.inference.places import PlannedWindows
 from penstock.accountants.inference.success_prior import check_horizon
@@ -28,24 +26,14 @@ from penstock.accountants.markov import FloatArray, IntArray
 _PAIRED_SENSORS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class GenieAhead:
-    """The genie's success after a horizon's first window, (n_targets, tolerance + 1, n_places)."""
-
-    # It depends on the priors alone, hence is made once; each target's values are divided by exp of its `log_scale`.
-
-    values: FloatArray
-    log_scale: FloatArray
-
-
-def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieAhead:
-    """Solve the genie's recursion backward from the horizon's end. O(n_targets n_steps tolerance n_places²)."""
-    values = np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1]))
-    return GenieAhead(*genie_back(targets, values, n_steps - 1))
+def genie_ahead(targets: TargetPriors, n_steps: int, tolerance: int) -> GenieSuccess:
+    """Return the genie's success after a horizon's first window. O(n_targets n_steps tolerance n_places²)."""
+    # It depends on the priors alone, hence is made once.
+    return genie_back(targets, np.ones((targets.n_targets, tolerance + 1, targets.locations.shape[1])), n_steps - 1)
 
 
 def horizon_bounds(
-    targets: TargetPriors, start: FloatArray, coming: PlannedWindows, tolerance: int, ahead: GenieAhead | None = None
+    targets: TargetPriors, start: FloatArray, coming: PlannedWindows, tolerance: int, ahead: GenieSuccess | None = None
 ) -> dict[str, FloatArray]:
     """Bound any attack's success on the coming windows for every target.
 

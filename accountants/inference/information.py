@@ -156,9 +156,7 @@ def mixture_information(seen: FloatArray, hidden: FloatArray, noise: str, scale:
 
 def raw_information(model: HiddenMarkovModel, order: int | None) -> float:
     """Return Σ_t H(Y_t given Y_{t−order} … Y_{t−1}) in nats, Y the raw reading; exact if ``order`` is None."""
-    # Since Y is a function of X, I(X; Y) = H(Y) = Σ_t H(Y_t given all earlier readings), and forgetting some of the
-    # past only adds to a term: every order is an upper bound, decreasing to the exact value. O(n_steps · min(order,
-    # n_steps) · sensors · M · min(M, unseen locations)) time.
+    # O(n_steps · min(order, n_steps) · sensors · M · min(M, unseen locations)) time.
     model = model.raw
     order = model.n_steps if order is None else order
     matrix = model.prior.transition
@@ -212,10 +210,8 @@ def _reading_entropy(rows: FloatArray, model: HiddenMarkovModel, step: int) -> f
 
 def log_leakage(model: HiddenMarkovModel) -> float:
     """Return ln Π_t λ_t, where λ_t = Σ_y max_x Pr(y given x) is window t's Bayes capacity."""
-    # Raw counts have one reading per sensor the target can be at, plus elsewhere; noisy counts of a family have
-    # `log_capacity`; an ε-DP release e^ε. Never more than the raw counts of the same sensors, by data processing: per
-    # window for a noise family, over all windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone
-    # bounds no capacity, so there the raw counts decide.
+    # Never more than the raw counts of the same sensors, by data processing: per window for a noise family, over all
+    # windows for a bare guarantee, whose release may mix windows. ρ-zCDP alone bounds no capacity.
     possible = model.marginals > 0
     readings = [
         np.count_nonzero(row[active]) + np.any(row[hidden])
@@ -258,8 +254,7 @@ def log_loose(
     n_locations: int, n_steps: int, tolerance: int, entropy: float | FloatArray, information: float | FloatArray
 ) -> FloatArray:
     """Return the log of the largest success by Fano's inequality with a uniform prior (Koga et al., equation 3)."""
-    # With N the number of trajectories within the tolerance of a guess, the inequality reads: the divergence of the
-    # success from N / M^T is at most T ln M − H(X) + information. N and M^T stay in logarithms.
+    # The number of trajectories within the tolerance of a guess, and that of all of them, stay in logarithms.
     entropy = np.asarray(entropy, float)
     if n_locations == 1 or tolerance >= n_steps:
         return np.zeros(entropy.shape)

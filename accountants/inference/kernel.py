@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,15 +137,22 @@ def genie_step(moves: Moves, values: FloatArray, has_total: bool = False) -> Flo
     return moves.expected(after_error) + moves.best_next(np.maximum(values - after_error, 0.0))
 
 
-def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> tuple[FloatArray, FloatArray]:
-    """Apply `genie_step` repeatedly, rounding up below `FLOOR`. Return values of maximum 1 and their log scale."""
+class GenieSuccess(NamedTuple):
+    """The genie's success from each place, (..., levels, n_places), divided by exp of its log scale."""
+
+    values: FloatArray
+    log_scale: FloatArray
+
+
+def genie_back(moves: Moves, values: FloatArray, n_windows: int) -> GenieSuccess:
+    """Apply `genie_step` repeatedly, rounding up below `FLOOR`. The values have a maximum of 1."""
     log_scale: FloatArray = np.zeros(values.shape[:-2])
     for _ in range(n_windows):
         values = genie_step(moves, values)
         top = values.max(axis=(-2, -1))
         log_scale = log_scale + np.log(top)
         values = np.maximum(values / top[..., None, None], FLOOR)
-    return values, log_scale
+    return GenieSuccess(values, log_scale)
 
 
 def one_wrong(values: FloatArray, has_total: bool) -> FloatArray:

@@ -16,8 +16,6 @@ from penstock.mechanisms.core.plugin import ParameterError
 
 ADDITIVE = ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
 GUARANTEE = ("pure_dp", "zcdp")
-
-
 #: Trajectories that are worked on together.
 CHUNK = 64
 _GRID = 4096
@@ -162,8 +160,7 @@ def total_variation(noise: str, scale: float) -> float:
 def log_capacity(noise: str, scales: FloatArray) -> float:
     """Return the log of an upper bound on one window's Bayes capacity Σ_y max_x Pr(y given x) with noisy counts."""
     # `scales` (n_sensors,) holds the scale of each active cell the target can be at; none at all gives 0. Exact for one
-    # cell; for several the integral 1 + ∫₁^∞ (1 − Π_c Pr(R_c ≤ r)) dr over the likelihood ratios R_c of independent
-    # noisy empty cells, summed from above on a grid (at most a few per cent too large). Never above ln(n_sensors + 1).
+    # cell; for several the integral (see `information`) is at most a few per cent too large.
     values, counts = np.unique(np.asarray(scales, dtype=float), return_counts=True)
     return _log_capacity(noise, tuple(values.tolist()), tuple(counts.tolist())) if values.size else 0.0
 

@@ -40,7 +40,6 @@ from penstock.mechanisms.core.unit import LANDMARKS
 
 WindowsOf = Callable[[int, int], Sequence[Window]]
 
-
 _DRY = "dry"
 #: Columns of the table of planned windows: 1 + place of the noise family in ADDITIVE (0: none known), its scale,
 #: ε and ρ of the window or its block, first window of the block (0: none); NaN scale: nothing is observed.

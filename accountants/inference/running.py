@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import AccountRow, Rows
-from penstock.accountants.inference.horizon import GenieAhead, genie_ahead, horizon_bounds
-from penstock.accountants.inference.kernel import genie_step, one_wrong
+from penstock.accountants.inference.horizon import genie_ahead, horizon_bounds
+from penstock.accountants.inference.kernel import GenieSuccess, genie_step, one_wrong
 from penstock.accountants.inference.places import PlannedWindows, Reading
 from penstock.accountants.inference.targets import KnownTargets, TargetPriors
 from penstock.accountants.markov import FloatArray, IntArray, spectral_gap
@@ -19,8 +19,6 @@ from penstock.mechanisms.core.state import State, nested, part
 
 #: Targets that are worked on together: their matrices stay in the processor's cache.
 BLOCK = 64
-
-
 #: Figures of the coming windows as `horizon_bounds` calls them, and how their rows are called, with the unit.
 COMING = {
     "loose": ("loose_bound", "probability"),
@@ -30,9 +28,7 @@ COMING = {
     "ball": ("success_prior", "probability"),
     "information": ("information", "nats"),
 }
-
 _LEAK = 1e-150
-
 
 # Beliefs and realised risk: a forward filter, and fixed-lag smoothing over the horizon.
 
@@ -71,7 +67,6 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
 
     Returns ``high`` (n_targets,): bound on the posterior success of any guess, the smallest of Markov's inequality and
     the posterior's genie ball. ``low``: the exact posterior success of guessing each window's most probable location.
-    ``guess`` (n_targets, T): that guess, as locations. ``expected_hits``: how many of them are right on average.
     ``marginals`` (n_targets, T, n_places): smoothed beliefs, which later windows revise. O(n_targets T s n_places²).
     """
     n_steps = min(int(state["n_windows"]), len(state["belief"]))
@@ -79,18 +74,10 @@ def realised_risk(targets: TargetPriors, state: State, tolerance: int) -> dict[s
     likelihood = np.asarray(state["likelihood"])[-n_steps:]
     marginals, high = _smooth(targets, belief, likelihood, tolerance)
     best = marginals.argmax(axis=-1)
-    guess = targets.locations[np.arange(targets.n_targets)[:, None], best]
-    expected_hits = marginals.max(axis=-1).sum(axis=-1)
     if tolerance < n_steps:
-        high = np.minimum(high, expected_hits / (n_steps - tolerance))
+        high = np.minimum(high, marginals.max(axis=-1).sum(axis=-1) / (n_steps - tolerance))
     low = _success_of_guess(targets, belief, likelihood, best, tolerance)
-    return {
-        "high": np.maximum(np.minimum(high, 1.0), low),
-        "low": low,
-        "guess": guess,
-        "expected_hits": expected_hits,
-        "marginals": marginals,
-    }
+    return {"high": np.maximum(np.minimum(high, 1.0), low), "low": low, "marginals": marginals}
 
 
 def _smooth(
@@ -147,7 +134,7 @@ class TargetBlock:
     span: slice
     known: KnownTargets
     targets: TargetPriors
-    ahead: GenieAhead
+    ahead: GenieSuccess
 
     def observe(self, state: State, reading: Reading | None, cells: IntArray, unknown: IntArray) -> State:
         """Return the beliefs after a release. If ``reading`` is None, nothing is learned."""

@@ -80,7 +80,7 @@ class Chain(Mechanism):
     @property
     def together(self) -> int:
         """The number of windows merged into one for counting."""
-        return 1
+        return 1 if self.temporal is None else self.temporal.windows
 
     @property
     def unit_windows(self) -> int:
@@ -185,11 +185,6 @@ class LongerChain(Chain):
     """A chain on longer windows: steps on counts take one step for each, whose releases cover its original windows."""
 
     temporal: TemporalGeneralization
-
-    @property
-    def together(self) -> int:
-        """The number of windows merged into one for counting."""
-        return self.temporal.windows
 
     @property
     def guarantee(self) -> Guarantee:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -45,11 +45,16 @@ def rho_of(epsilon: float, delta: float) -> float:
     """
     if not np.isfinite(epsilon):
         return float(epsilon)
-    low, high = 0.0, epsilon - math.log(delta)  # a larger ρ would only be of use at a δ that protects no one
+    largest = epsilon - math.log(delta)  # a larger ρ would only be of use at a δ that protects no one
+    return _of_32_bits(_bisect(0.0, largest, lambda rho: epsilon_of(rho, delta) <= epsilon)[0])
+
+
+def _bisect(low: float, high: float, is_below: Callable[[float], bool]) -> tuple[float, float]:
+    """Halve an interval 60 times. Return both ends, of which the lower one is below what is sought."""
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
-    return _of_32_bits(low)
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return low, high
 
 
 def _of_32_bits(value: float) -> float:
@@ -92,12 +97,9 @@ def epsilon_of_gaussian(amount: float, delta: float) -> float:
     """Return the smallest ε at δ for continuous or discrete Gaussian noise, given its amount μ²/2."""
     if amount == 0 or not math.isfinite(amount):
         return float(amount)
-    low, high = 0.0, epsilon_of(amount, delta)  # the same amount in ρ
-    for _ in range(60):
-        middle = (low + high) / 2
-        is_enough = delta_of_gaussian(amount, middle) <= delta * (1 - SPARE_DELTA)
-        low, high = (low, middle) if is_enough else (middle, high)
-    return high + SPARE_EPSILON
+    largest = epsilon_of(amount, delta)  # the same amount in ρ
+    limit = delta * (1 - SPARE_DELTA)
+    return _bisect(0.0, largest, lambda epsilon: delta_of_gaussian(amount, epsilon) > limit)[1] + SPARE_EPSILON
 
 
 @lru_cache(maxsize=4096)
@@ -105,13 +107,8 @@ def gaussian_of(epsilon: float, delta: float) -> float:
     """Return the largest amount μ²/2, to 32 significant bits, for which Gaussian noise satisfies (ε, δ)-DP."""
     if not math.isfinite(epsilon):
         return float(epsilon)
-    low = rho_of(epsilon, delta)
-    high = 2 * low
-    for _ in range(60):
-        middle = (low + high) / 2
-        is_enough = delta_of_gaussian(middle, epsilon - SPARE_EPSILON) <= delta * (1 - SPARE_DELTA)
-        low, high = (middle, high) if is_enough else (low, middle)
-    return _of_32_bits(low)
+    rho, at, limit = rho_of(epsilon, delta), epsilon - SPARE_EPSILON, delta * (1 - SPARE_DELTA)
+    return _of_32_bits(_bisect(rho, 2 * rho, lambda amount: delta_of_gaussian(amount, at) <= limit)[0])
 
 
 def epsilon_at(measure: str | None, amount: float, delta: float) -> float:

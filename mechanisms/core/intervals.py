@@ -15,7 +15,7 @@ LEVEL, QUANTILE = 0.95, 1.959964
 ROUNDING = 1.0 / 12.0
 #: Standard deviation from which on an interval reaches one person.
 LEAST = 0.225
-#: The least that a value is taken to be where it divides.
+#: The least that a value, and a variance, are taken to be where they divide.
 TINY = 1e-6
 
 

@@ -333,7 +333,8 @@ class Registry(Generic[T]):
 
     def names(self) -> tuple[str, ...]:
         """Return the sorted names of all plug-ins without importing any of them."""
-        return tuple(sorted({*_module_names(self.package), *installed(self.group)} - {*self.internal}))
+        in_folders = _names_in(self.package, places(self.package))
+        return tuple(sorted({*in_folders, *installed(self.group)} - {*self.internal}))
 
     def get(self, name: str) -> type[T]:
         """Return a plug-in class by name. Raise `UnknownPlugin` or, if its file is unusable, `PluginError`."""
@@ -530,10 +531,6 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     # stable: equally similar names stay in the order of the library
     matches.sort(key=lambda name: (-difflib.SequenceMatcher(None, name, word).ratio(), sorted(name) != letters))
     return matches[0] if matches else None
-
-
-def _module_names(package: str) -> tuple[str, ...]:
-    return _names_in(package, places(package))
 
 
 @cache

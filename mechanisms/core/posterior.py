@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.intervals import LEVEL, deviation_of
+from penstock.mechanisms.core.intervals import LEVEL, TINY, deviation_of
 from penstock.mechanisms.core.surprise import Belief
 from penstock.mechanisms.core.usual_days import Noisy
 
@@ -23,8 +23,8 @@ REACH = 8.0
 TAIL_MASS = 1e-4
 #: What is added to an interval that ends at whole numbers, so that these are inside by more than rounding.
 INSIDE = 0.01
-#: The least that a mean, and that a variance, are taken to be.
-MIN_MEAN, TINY = 1e-3, 1e-6
+#: The least that a mean is taken to be.
+MIN_MEAN = 1e-3
 #: Mean from which a Poisson distribution is taken to be normal.
 MANY = 1e6
 #: Looks at the values of a count, each at fewer of them; cells that are worked on at a time, so that memory is bounded.

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import Facts
+from penstock.mechanisms.core.intervals import TINY
 from penstock.mechanisms.core.noise_family import NOISE_FAMILIES
 from penstock.mechanisms.core.portable import exp, log
 from penstock.mechanisms.core.state import State
@@ -31,8 +32,6 @@ USUAL_FADING, USUAL_WEIGHT = 0.99, 24.0
 CLEAR_RATIO = 2.0
 #: Coefficient of the last term in the tail of a faded sum of Laplace noise; those of earlier terms alternate.
 _LARGEST_TERM = float(np.prod(1.0 / (1.0 - SUM_FADING ** (2 * np.arange(1.0, 60.0)))))
-#: The least that a variance is taken to be.
-TINY = 1e-6
 
 
 class Belief(NamedTuple):

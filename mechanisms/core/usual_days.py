@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.contract import DAY, DAY_TYPES, Facts, Window
+from penstock.mechanisms.core.intervals import TINY
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, check_one_of, parameter
 from penstock.mechanisms.core.state import State
 
@@ -87,8 +88,6 @@ class UsualCounts:
 PATTERNS = 8
 #: The patterns are worked out again when there are as many more windows, as a share of those before or of a day.
 GROWTH, DAY_FRACTION = 0.1, 0.5
-#: The least that variances, and their ratios, are taken to be.
-TINY = 1e-6
 
 
 class Noisy(NamedTuple):

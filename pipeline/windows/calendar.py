@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from penstock.mechanisms.core.plugin import ParameterError, nearest
 
 DAY = 86_400_000
-#: Clocks are put forward or back by no more than this within a day, dates that a zone leaves out apart.
-CLOCK_CHANGE = 3 * 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR = 366 * DAY
 #: Zone rules so far ahead are guesses; the last known offset is kept from here on (2400-01-01).

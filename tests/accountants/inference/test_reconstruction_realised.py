@@ -75,7 +75,7 @@ def test_beliefs_and_success_against_brute_force(scale: float | None, is_shared:
                     marginal = np.bincount(truth.paths[:, window], posterior, n_locations)
                     actual = risk["marginals"][target, position, places >= 0]
                     assert actual == pytest.approx(marginal[places[places >= 0]], abs=1e-9)
-                guess = risk["guess"][target]
+                guess = places[risk["marginals"][target].argmax(axis=-1)]
                 wrong = (truth.paths[:, kept] != guess).sum(axis=1)
                 assert risk["low"][target] == pytest.approx(posterior[wrong <= tolerance].sum(), abs=1e-9)
                 every = np.unique(truth.paths[:, kept], axis=0)
