@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import polars as pl
 from reproductions.koga import CHECKINS
 from reproductions.pyrgelis import COLUMNS, ROWS
 
+#: Draws a table: as a figure, given Matplotlib's plotting functions, or on a pair of axes.
+Drawing = Callable[[Any, pl.DataFrame], Any]
 #: Rates below are drawn there: axes are logarithmic.
 _SMALLEST = 1e-12
 
@@ -33,70 +36,68 @@ def draw(tables: dict[str, pl.DataFrame], folder: Path) -> list[str]:
     return drawn
 
 
-def _sweeps(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw a panel per sweep and smoothing, of bounds and (dashed) attacks or of their ratio."""
-    panels = _panels(table, "sweep")
-    figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
-    value, label = ("ratio", "bound / best attack") if "ratio" in table.columns else ("mean", "success")
-    for axis, (title, panel) in zip(axes[:, 0], panels):
-        for (name,), line in panel.partition_by("quantity", as_dict=True, maintain_order=True).items():
-            line = line.sort("at")
-            style = "--" if "kind" in line.columns and line["kind"][0] == "attack" else "-"
-            shown = line[value].clip(lower_bound=_SMALLEST)
-            axis.plot(line["at"], shown, style, marker="o", markersize=3, label=name)
-        axis.set(xlabel=panel["sweep"][0], ylabel=label, yscale="log")
-        if panel["sweep"][0] == "sigma":
-            axis.set_xscale("symlog", linthresh=0.25)
-        axis.set_title(title, fontsize="small")
-        axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
+def _single(size: tuple[float, float], drawing: Drawing) -> Drawing:
+    """Return what draws a figure with a single pair of axes and a legend."""
+
+    def drawn(plt: Any, table: pl.DataFrame) -> Any:
+        figure, axis = plt.subplots(figsize=size)
+        drawing(axis, table)
+        axis.legend(fontsize="small")
+        return figure
+
+    return drawn
 
 
-def _ranges(plt: Any, table: pl.DataFrame) -> Any:
-    """Draw one panel per quantity and smoothing that shows the quartiles of two bounds for each range of people."""
-    panels = _panels(table, "against")
-    figure, axes = plt.subplots(len(panels), 1, figsize=(8, 3.6 * len(panels)), squeeze=False)
-    for axis, (title, panel) in zip(axes[:, 0], panels):
-        for (name,), part in panel.partition_by("bound", as_dict=True, maintain_order=True).items():
-            correlation = part["rank_correlation"].drop_nulls()
-            part = part.drop_nulls("median")
-            ends = (part["median"] - part["q25"], part["q75"] - part["median"])
-            label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
-            axis.errorbar(
-                (part["from"] + part["to"]) / 2, part["median"], yerr=ends, marker="o", capsize=3, label=label
-            )
-        axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))
-        axis.set_title(title, fontsize="small")
-        axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def _panels(table: pl.DataFrame, swept: str) -> list[tuple[str, pl.DataFrame]]:
+def _panels(plt: Any, table: pl.DataFrame, swept: str, drawing: Drawing) -> Any:
+    """Draw a panel per smoothing and value of the ``swept`` column, one below the other."""
     keys = [name for name in ("smoothing", "towards", swept) if name in table.columns]
     parts = table.partition_by(keys, as_dict=True, maintain_order=True)
-    return [(", ".join(map(str, values)), panel) for values, panel in parts.items()]
+    figure, axes = plt.subplots(len(parts), 1, figsize=(8, 3.6 * len(parts)), squeeze=False)
+    for axis, (values, panel) in zip(axes[:, 0], parts.items()):
+        drawing(axis, panel)
+        axis.set_title(", ".join(map(str, values)), fontsize="small")
+        axis.legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
 
 
-def _losses(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(6, 4))
+def _sweep(axis: Any, panel: pl.DataFrame) -> None:
+    """Draw bounds and (dashed) attacks, or their ratio."""
+    value, label = ("ratio", "bound / best attack") if "ratio" in panel.columns else ("mean", "success")
+    for (name,), line in panel.partition_by("quantity", as_dict=True, maintain_order=True).items():
+        line = line.sort("at")
+        style = "--" if "kind" in line.columns and line["kind"][0] == "attack" else "-"
+        shown = line[value].clip(lower_bound=_SMALLEST)
+        axis.plot(line["at"], shown, style, marker="o", markersize=3, label=name)
+    axis.set(xlabel=panel["sweep"][0], ylabel=label, yscale="log")
+    if panel["sweep"][0] == "sigma":
+        axis.set_xscale("symlog", linthresh=0.25)
+
+
+def _ranges(axis: Any, panel: pl.DataFrame) -> None:
+    """Draw the quartiles of two bounds for each range of people."""
+    for (name,), part in panel.partition_by("bound", as_dict=True, maintain_order=True).items():
+        correlation = part["rank_correlation"].drop_nulls()
+        part = part.drop_nulls("median")
+        ends = (part["median"] - part["q25"], part["q75"] - part["median"])
+        label = f"{name!s}, rank correlation {correlation[0]:.2f}" if len(correlation) else str(name)
+        axis.errorbar((part["from"] + part["to"]) / 2, part["median"], yerr=ends, marker="o", capsize=3, label=label)
+    axis.set(xlabel=panel["against"][0], ylabel="bound (quartiles)", ylim=(0, 1.02))
+
+
+def _losses(axis: Any, table: pl.DataFrame) -> None:
     for (length_scale,), line in table.partition_by("length_scale", as_dict=True, maintain_order=True).items():
         axis.plot(line["noise_variance"], line["loss"], marker="o", markersize=3, label=f"length scale {length_scale}")
     alone = table.filter(pl.col("length_scale") == table["length_scale"][0])
     axis.plot(alone["noise_variance"], alone["independent_loss"], "b:", label="independent points")
     axis.set(xlabel="noise variance", ylabel="loss, nats", xscale="log", yscale="log")
-    axis.legend(fontsize="small")
-    return figure
 
 
-def _hypotheses(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(6, 4))
+def _hypotheses(axis: Any, table: pl.DataFrame) -> None:
     secret = table.filter(pl.col("is_secret"))
     for name, style in (("truth", "k-"), ("hypothesis", "r--")):
         axis.plot(table["time"], table[name], style, label=name)
         axis.plot(secret["time"], secret[name], style[0] + "o")
     axis.set(xlabel="time (secret points: dots)", ylabel="position")
-    axis.legend(fontsize="small")
-    return figure
 
 
 def _landmark_losses(plt: Any, table: pl.DataFrame) -> Any:
@@ -110,12 +111,9 @@ def _landmark_losses(plt: Any, table: pl.DataFrame) -> Any:
     return figure
 
 
-def _landmark_distances(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(6, 4))
+def _landmark_distances(axis: Any, table: pl.DataFrame) -> None:
     _shapes(axis, table)
     axis.set(xlabel="landmarks, %", ylabel="windows to a landmark or end", yscale="symlog")
-    axis.legend(fontsize="small")
-    return figure
 
 
 def _shapes(axis: Any, table: pl.DataFrame) -> None:
@@ -123,23 +121,17 @@ def _shapes(axis: Any, table: pl.DataFrame) -> None:
         axis.errorbar(line["percentage"], line["mean"], yerr=line["standard_deviation"], marker="o", label=shape)
 
 
-def _deciles(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(6, 3.4))
+def _deciles(axis: Any, table: pl.DataFrame) -> None:
     for row in table.iter_rows(named=True):
         areas = [row[f"q{10 * i}"] for i in range(11)]
         axis.step(areas, [i / 10 for i in range(11)], where="post", marker="o", markersize=3, label=row["attack"])
     axis.set(xlabel="area under the curve", ylabel="share of the targets", xlim=(0.45, 1.01))
-    axis.legend(fontsize="small")
-    return figure
 
 
-def _activity(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(8, 3))
+def _activity(axis: Any, table: pl.DataFrame) -> None:
     for name in ("most", "least"):
         axis.plot(table["hour"], table[name], label=f"{name} exposed tenth")
     axis.set(xlabel="hour of the week (UTC)", ylabel="relative activity")
-    axis.legend(fontsize="small")
-    return figure
 
 
 def _loadings(plt: Any, table: pl.DataFrame) -> Any:
@@ -165,15 +157,12 @@ def _places(plt: Any, table: pl.DataFrame) -> Any:
     return figure
 
 
-def _gains(plt: Any, table: pl.DataFrame) -> Any:
-    figure, axis = plt.subplots(figsize=(6, 6))
+def _gains(axis: Any, table: pl.DataFrame) -> None:
     table = table.reverse()
     ends = (table["median"] - table["q25"], table["q75"] - table["median"])
     axis.errorbar(table["median"], table["defense"], xerr=ends, fmt="o", capsize=3, label="median and quartiles")
     axis.plot(table["gain"], table["defense"], "x", label="mean")
     axis.set(xlabel="privacy gain", xlim=(-0.02, 1.02))
-    axis.legend(fontsize="small")
-    return figure
 
 
 def _trade_off(plt: Any, table: pl.DataFrame) -> Any:
@@ -189,24 +178,28 @@ def _trade_off(plt: Any, table: pl.DataFrame) -> Any:
     return figure
 
 
+_OF_SWEEP = partial(_panels, swept="sweep", drawing=_sweep)
 #: What draws a table.
-DRAWINGS: dict[str, Callable[[Any, pl.DataFrame], Any]] = {
+DRAWINGS: dict[str, Drawing] = {
     **dict.fromkeys(
         ("membership_comparison", "membership_past_attacks", "membership_exposed", "membership_past_comparison"),
-        _deciles,
+        _single((6, 3.4), _deciles),
     ),
-    "membership_gain": _gains,
+    "membership_gain": _single((6, 6), _gains),
     "membership_trade_off": _trade_off,
-    "membership_activity": _activity,
+    "membership_activity": _single((8, 3), _activity),
     **dict.fromkeys(("membership_loadings", "membership_past_loadings"), _loadings),
     **dict.fromkeys(("membership_places", "membership_past_places"), _places),
     **{
         f"reconstruction_{name}{end}": drawing
         for name in ("chain", *CHECKINS)
-        for end, drawing in (("", _sweeps), ("_ratio", _sweeps), ("_bins", _ranges))
+        for end, drawing in (
+            *(("", _OF_SWEEP), ("_ratio", _OF_SWEEP)),
+            ("_bins", partial(_panels, swept="against", drawing=_ranges)),
+        )
     },
-    "landmark_distance": _landmark_distances,
+    "landmark_distance": _single((6, 4), _landmark_distances),
     "landmark_loss": _landmark_losses,
-    "conditional_losses": _losses,
-    "conditional_hypotheses": _hypotheses,
+    "conditional_losses": _single((6, 4), _losses),
+    "conditional_hypotheses": _single((6, 4), _hypotheses),
 }

@@ -49,6 +49,11 @@ def table(name: str, **where: object) -> pl.DataFrame:
     return pl.read_csv(RESULTS / f"{name}.csv").filter(**where)
 
 
+def by(key: str, name: str, value: str = "mean", **where: object) -> dict[str, float]:
+    """Values of a table's rows by one of its columns."""
+    return dict(table(name, **where).select(key, value).iter_rows())
+
+
 def short(value: float, digits: int = 2) -> str:
     """A number without the 0 before its point."""
     return f"{value:.{digits}g}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.{digits}g}"
@@ -59,8 +64,7 @@ def places(value: float) -> str:
 
 
 def errors(data: str, series: str, wanted: int) -> dict[str, float]:
-    rows = table("landmark", data=data, series=series, thresholds="matched", wanted_percent=wanted)
-    return dict(rows.select("mechanism", "mean").iter_rows())
+    return by("mechanism", "landmark", data=data, series=series, thresholds="matched", wanted_percent=wanted)
 
 
 def gains_on_uniform(data: str, series: str, wanted: tuple[int, ...]) -> list[str]:
@@ -98,8 +102,7 @@ def landmarks() -> list[str]:
 def long_traces() -> list[str]:
     ratio = {}
     for share in (0.4, 0.6, 0.8, 1.0):
-        rows = table("landmark_traces", **{"landmarks.drawn.share": share, "measure": "mae"})
-        means = dict(rows.select("variant", "mean").iter_rows())
+        means = by("variant", "landmark_traces", **{"landmarks.drawn.share": share, "measure": "mae"})
         ratio[share] = 100 * (1 - means["adaptive .1 .9"] / means["uniform"])
     assert ratio == dict(sorted(ratio.items(), key=lambda item: item[1]))
     claims = table("landmark_traces-expected").with_columns(on_skip=pl.col("says").str.starts_with("Skip"))
@@ -114,16 +117,14 @@ def long_traces() -> list[str]:
 
 
 def membership() -> list[str]:
-    auc = dict(table("membership_comparison").select("attack", "mean").iter_rows())
-    past = dict(table("membership_past_attacks").select("attack", "mean").iter_rows())
+    auc, past = (by("attack", name) for name in ("membership_comparison", "membership_past_attacks"))
     same, different = (past[f"{prior} pca"] for prior in ("same_groups", "different_groups"))
     more = [100 * (past[f"{one} pca"] / past[f"{one} statistics"] - 1) for one in ("same_groups", "different_groups")]
-    gains = dict(table("membership_gain").select("defense", "gain").iter_rows())
+    gains, medians = (by("defense", "membership_gain", value) for value in ("gain", "median"))
     order_of_means, order = (
         spearmanr([gains[name] for name in told], list(told.values())).statistic for told in (MEANS, PAPER_GAINS)
     )
     assert f"{order_of_means:.2f}" == f"{order:.2f}"
-    medians = dict(table("membership_gain").select("defense", "median").iter_rows())
     mixed = spearmanr([(gains if name in MEANS else medians)[name] for name in PAPER_GAINS], list(PAPER_GAINS.values()))
     ids = table("membership_trade_off", metric="hotspot_rank_tau")
     protected = ids.filter(pl.col("privacy_gain") > 0.5)
@@ -206,9 +207,8 @@ def chain() -> list[str]:
             pl.col("ratio").median().alias("middle"), pl.col("ratio").max().alias("most")
         ).iter_rows()
     }
-    rows = table("reconstruction_chain", sweep="locations", at=10.0)
-    at_ten = dict(rows.select("quantity", "mean").iter_rows())
-    noisy = dict(table("reconstruction_chain", sweep="sigma", at=8.0).select("quantity", "mean").iter_rows())
+    at_ten = by("quantity", "reconstruction_chain", sweep="locations", at=10.0)
+    noisy = by("quantity", "reconstruction_chain", sweep="sigma", at=8.0)
     return [
         "**paper_tight is {:.0f} times the best attack in the median ({:.0f} at most)".format(*found["paper_tight"]),
         "tight {:.0f} ({:.0f}), first_moment {:.0f} ({:.1f}), segment {:.2f} ({:.1f})**".format(
@@ -225,8 +225,8 @@ def chain() -> list[str]:
 def check_ins() -> list[str]:
     def correlations(name: str, figure: int, smoothing: float, towards: str = "uniform") -> dict[str, str]:
         where = {"figure": figure, "smoothing": smoothing, "towards": towards}
-        rows = table(f"reconstruction_{name}_bins", **where).select("bound", "rank_correlation").unique()
-        return {bound: places(value) for bound, value in rows.iter_rows()}
+        rows = by("bound", f"reconstruction_{name}_bins", "rank_correlation", **where)
+        return {bound: places(value) for bound, value in rows.items()}
 
     gap = {
         name: [correlations(name, 4, weight)["paper_tight"] for weight in (0.01, 0.1, 1.0)]
@@ -274,9 +274,8 @@ def noise() -> list[str]:
     """Bounds and attacks of figure 8, without and with the most noise."""
     fallen = []
     for data, towards, weight in (("gowalla", "uniform", 1.0), ("foursquare", "uniform", 1.0), ("gowalla", "own", 0.1)):
-        swept = table(f"reconstruction_{data}", figure=8, smoothing=weight, towards=towards)
-        ends = (swept.filter(at=at).select("quantity", "mean").iter_rows() for at in (0, 8))
-        raw, noisy = (dict(means) for means in ends)
+        where = {"figure": 8, "smoothing": weight, "towards": towards}
+        raw, noisy = (by("quantity", f"reconstruction_{data}", at=at, **where) for at in (0, 8))
         fallen.append({name: f"{places(raw[name])} to {places(mean)}" for name, mean in noisy.items()})
     for data in ("gowalla", "foursquare"):
         swept = table(f"reconstruction_{data}", figure=8, kind="bound")
@@ -313,20 +312,17 @@ def advantage() -> list[str]:
 
 
 def spread_landmarks() -> list[str]:
-    near = {row["shape"]: row["mean"] for row in table("landmark_distance", percentage=20).iter_rows(named=True)}
-    alone = {
-        row["shape"]: row["mean"]
-        for row in table("landmark_loss", correlation="strong", percentage=20, method="single").iter_rows(named=True)
-    }
-    moderate, strong = (
-        dict(
-            table("landmark_loss", correlation=name, percentage=20, method="sound").select("shape", "mean").iter_rows()
+    near = by("shape", "landmark_distance", percentage=20)
+    alone, moderate, strong, paper = (
+        by("shape", "landmark_loss", percentage=20, correlation=correlation, method=method)
+        for correlation, method in (
+            ("strong", "single"),
+            ("moderate", "sound"),
+            ("strong", "sound"),
+            ("strong", "paper"),
         )
-        for name in ("moderate", "strong")
     )
     uniform, bimodal, symmetric = moderate.pop("uniform"), moderate.pop("bimodal"), strong.pop("symmetric")
-    rows = table("landmark_loss", correlation="strong", percentage=20, method="paper")
-    paper = dict(rows.select("shape", "mean").iter_rows())
     spread = (paper.pop("uniform"), paper.pop("bimodal"))
     shapes = (near["uniform"], near["bimodal"], near["symmetric"], near["left_skewed"])
     return [
@@ -393,7 +389,7 @@ def boxes() -> list[str]:
     """Errors over all cells in both boxes."""
 
     def errors_of(name: str, *settings: str) -> tuple[list[float], list[float]]:
-        means = dict(table(name, measure="mre").select("variant", "mean").iter_rows())
+        means = by("variant", name, measure="mre")
         return [means[one] for one in settings], [means[f"{one}, second box"] for one in settings]
 
     published = written(ROOT / "experiments" / "sfc_fixed_ranges.yaml")["published"]["rows"]
