@@ -28,7 +28,6 @@ from penstock.evaluation.attacks.priors import (
     Known,
     Period,
     Samples,
-    check_whole,
     game_blocks,
     known_users,
     past_samples,
@@ -36,7 +35,7 @@ from penstock.evaluation.attacks.priors import (
 )
 from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
 from penstock.evaluation.attacks.zero_knowledge import zero_knowledge_scores
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_whole
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item")
@@ -120,12 +119,8 @@ class MembershipGame:
             raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
         if challenges not in CHALLENGES or (challenges != "known" and prior != "subset"):
             raise ParameterError("challenges", challenges, "known, or with the prior subset others")
-        check_whole(group_size=group_size, n_samples=n_samples, groups=groups or 0, n_components=n_components)
-        check_whole(seed=seed)
-        if n_components < 1:
-            raise ParameterError("n_components", n_components, "at least 1")
-        if seed < 0:
-            raise ParameterError("seed", seed, "at least 0")
+        check_whole({"group_size": group_size, "n_samples": n_samples, "groups": groups, "n_components": n_components})
+        check_whole({"seed": seed}, at_least=0)
         presence = checked_binary(binary)
         blocks = game_blocks(observation, inference, presence.shape[1], prior)
         if groups is None:
@@ -141,8 +136,8 @@ class MembershipGame:
     def samples(self, target: int) -> Samples:
         """Return the labelled groups for one target. They depend only on the seed and the target."""
         n_users, n_blocks = len(self.space.binary), len(self.space.blocks)
-        check_whole(target=target)
-        if not 0 <= target < n_users:
+        check_whole({"target": target}, at_least=0)
+        if target >= n_users:
             raise ParameterError("target", target, f"a user of 0..{n_users - 1}")
         rng = np.random.default_rng([self.seed, target])
         if self.prior == "subset":

@@ -82,13 +82,6 @@ class Samples:
         return Samples(self.users, self.members[rows], self.blocks[rows], self.labels[rows], 0)
 
 
-def check_whole(**numbers: object) -> None:
-    """Raise `ParameterError` if any of the given numbers is not an integer."""
-    for field, number in numbers.items():
-        if not isinstance(number, int | np.integer):
-            raise ParameterError(field, number, "a whole number")
-
-
 def known_users(known: Known, target: int, n_users: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return the users whose locations the adversary knows, including the target."""
     if known is None:

@@ -101,19 +101,7 @@ def attack(
     listener.begun(len(targets), len(run.users))
     folder = Path(folder or config.output.path)
     name, kept = game_name(config, asdict(played.game), run), RecordFolder(folder / "operator" / "attack")
-    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
-
-    def forecast(n: int) -> float:
-        """Return the expected duration for ``n`` targets or, if there is a time limit, for as many as fit within it."""
-        one = played.seconds()
-        every, fewest = (one * math.ceil(number / n_jobs) for number in (n, len(MOBILITY_GROUPS)))
-        return every if minutes is None else min(every, max(60 * minutes, fewest))
-
-    def is_over(n_made: int) -> bool:
-        """Return whether the time limit has been reached and every mobility group has been attacked."""
-        return time.monotonic() > end and n_made >= len(MOBILITY_GROUPS)
-
-    rows, n_resumed = play_all(kept, name, targets, played.play, n_jobs, listener, forecast, is_over)
+    rows, n_resumed = play_all(kept, name, targets, played.play, n_jobs, listener, played.seconds, minutes)
     table = pl.DataFrame([{"game": name} | row for row in rows], SCHEMA).sort("released", "target", maintain_order=True)
     return finish_attack(config, folder, table, played.summary(table), n_resumed, ("attack.json", "attack.parquet"))
 
@@ -147,12 +135,7 @@ def reconstruct(
     learned = content_digest(settings.known.learned) if settings.known.learned else None
     name = game_name(config, [asdict(game), asdict(settings), learned], run)
     kept, n_jobs = RecordFolder(folder / "operator" / "attack"), n_jobs or os.cpu_count() or 1
-
-    def forecast(n: int) -> float:
-        """Return the expected duration for ``n`` targets."""
-        return played.seconds() * math.ceil(n / n_jobs)
-
-    rows, n_resumed = play_all(kept, name, played.targets, played.play, n_jobs, listener, forecast)
+    rows, n_resumed = play_all(kept, name, played.targets, played.play, n_jobs, listener, played.seconds)
     named = [{"game": name, "stream": STREAM} | row for row in rows]
     table = pl.DataFrame(named, RECONSTRUCTION_SCHEMA).sort("target", maintain_order=True)
     files = ("attack_reconstruction.json", "attack_reconstruction.parquet")
@@ -273,24 +256,27 @@ def play_all(
     play: Callable[[int], list[Record]],
     n_jobs: int,
     listener: AttackListener,
-    forecast: Callable[[int], float],
-    is_over: Callable[[int], bool] = lambda n_made: False,
+    seconds: Callable[[], float],
+    minutes: float | None = None,
 ) -> tuple[list[Record], int]:
     """Return the rows for all of a game's targets in order, and the number of targets attacked by earlier calls.
 
-    ``forecast`` is asked for the time of those that are left before the first of them.
+    ``seconds`` says how long one target takes, before the first that is left. ``minutes``: as for `attack`.
     """
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     records = {one: record["rows"] for one in targets if (record := kept.read([game, one])) is not None}
     n_resumed = len(records)
     waiting = [target for target in targets if target not in records]
     if waiting:
-        listener.foreseen(forecast(len(waiting)))
+        one = seconds()
+        every, fewest = (one * math.ceil(n / n_jobs) for n in (len(waiting), len(MOBILITY_GROUPS)))
+        listener.foreseen(every if minutes is None else min(every, max(60 * minutes, fewest)))
     listener.made(n_resumed, len(targets))
     for target, rows in in_threads(lambda target: (target, play(target)), waiting, n_jobs):
         kept.write([game, target], {"rows": rows})
         records[target] = rows
         listener.made(len(records), len(targets))
-        if is_over(len(records)):
+        if time.monotonic() > end and len(records) >= len(MOBILITY_GROUPS):
             break
     return [row for target in targets for row in records.get(target, ())], n_resumed
 

@@ -29,12 +29,13 @@ from penstock.pipeline.config.plan import Plan, make_plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.experiments.trial import counts_of
 from penstock.pipeline.releasing.traces import TraceLoop, area_of, budget_periods, landmark_mask
+from penstock.pipeline.windows.calendar import DAY
 
 #: Windows of an audit without data whose configuration has no end.
 ENDLESS = 336
-#: Traces of a run, their points at least, and the milliseconds in which they are where no end is given. Places are so
-#: far apart that to tell them apart costs this much at least, in ε and in ρ: less would take ever more runs.
-N_TRACES, N_POINTS, A_DAY, APART = 100, 20, 86_400_000, {False: 2.0, True: 0.5}
+#: Traces of a run, and their points at least, within a day where no end is given. Places are so far apart that to tell
+#: them apart costs this much at least, in ε and in ρ: less would take ever more runs.
+N_TRACES, N_POINTS, APART = 100, 20, {False: 2.0, True: 0.5}
 #: Metres at most from one point of a trace to the next one.
 FAR = 1e6
 
@@ -144,8 +145,8 @@ def _plant_points(plan: Plan, random: np.random.Generator) -> TraceRun:
     factor = max(1.0, APART[concentrated] / amount)  # amounts go with the distance, ρ with its square
     separation = spec.mechanism.metres * (np.sqrt(factor) if concentrated else factor)
     n_points = max(N_POINTS, *(spec.landmarks.windows if spec.landmarks else ()), 0)
-    until = plan.config.source.until or calendar.from_ms + A_DAY
-    step = max((min(until, calendar.from_ms + (spec.budget_period or A_DAY)) - calendar.from_ms) // n_points, 1)
+    until = plan.config.source.until or calendar.from_ms + DAY
+    step = max((min(until, calendar.from_ms + (spec.budget_period or DAY)) - calendar.from_ms) // n_points, 1)
     times = calendar.from_ms + max(step, spec.gap or 0) * np.arange(n_points)
     users, starts, times = np.arange(N_TRACES)[:, None], n_points * np.arange(N_TRACES), np.tile(times, N_TRACES)
     # Far from the point before, and the first one from the public point, so that what follows changes is released.

@@ -190,7 +190,7 @@ class Calendar:
     @property
     def per_day(self) -> int:
         """The number of windows that begin within 24 hours, or 1 if windows are longer than a day."""
-        return max(1, round(86_400_000 / self.step))
+        return max(1, round(DAY / self.step))
 
     def start(self, index: int) -> int:
         """Return a window's start time."""

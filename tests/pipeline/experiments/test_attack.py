@@ -384,13 +384,10 @@ def test_the_command_ends_after_some_minutes_unless_targets_are_asked_for(tmp_pa
 def test_the_time_of_what_is_left_is_foreseen_before_the_first_target(tmp_path):
     told = list[float]()
     listener = AttackListener(foreseen=told.append, made=lambda n_made, n_targets: told.append(-n_made))
-    for is_over, expected in ((2, [40.0, 0, -1, -2]), (4, [20.0, -2, -3, -4]), (4, [-4])):
+    given = RecordFolder(tmp_path), "game", range(4), lambda target: [{"target": target}], 1, listener, lambda: 10.0
+    for minutes, expected in ((1e-9, [30.0, 0, -1, -2, -3]), (None, [10.0, -3, -4]), (None, [-4])):
         told.clear()
-        play_all(
-            *(RecordFolder(tmp_path), "game", range(4), lambda target: [{"target": target}], 1, listener),
-            forecast=lambda n: 10.0 * n,
-            is_over=lambda n, last=is_over: n >= last,
-        )
+        play_all(*given, minutes)
         assert told == expected
 
 
