@@ -323,9 +323,7 @@ def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
-    charge = Charge(1, last, epsilon, rho, 1, _input(plan), part="traces")
-    transaction.check(charge)
-    transaction.charge(charge)
+    transaction.charge(Charge(1, last, epsilon, rho, 1, _input(plan), part="traces"))
 
 
 def _input(plan: Plan) -> str:

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from penstock.beam import make_plan as make_own_plan
-from penstock.mechanisms.core.noise_keys import NoiseKey, new_key_file
+from penstock.mechanisms.core.noise_keys import NoiseKey, NoiseKeyError, add_key_epoch, new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, StateVersionError
 from penstock.pipeline import DONE
 from penstock.pipeline.config.plan import make_plan
@@ -188,6 +188,18 @@ def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):
     assert worker.keys.noise_key == plan.keys.noise_key
     assert worker.keys.users == plan.keys.users
     assert worker.keys.noise_key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").keys.noise_key
+
+
+def test_a_plan_that_is_opened_takes_neither_another_key_nor_epochs_that_came_later(tmp_path):
+    plan = make_plan(configured(deployed(tmp_path)), nonce=b"of this run")
+    sent, path = pickle.dumps(plan), tmp_path / "noise.key"
+    add_key_epoch(path, 1_704_078_000_000)
+    assert NoiseKey.from_file(path).fingerprints != plan.keys.noise_key.fingerprints
+    assert pickle.loads(sent).opened().keys.noise_key == plan.keys.noise_key
+    path.unlink()
+    new_key_file(path)
+    with pytest.raises(NoiseKeyError, match="not the noise key that the run began with"):
+        pickle.loads(sent).opened()
 
 
 def test_another_beam_pipeline_has_the_nonce_of_its_folder(tmp_path):

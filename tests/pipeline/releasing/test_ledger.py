@@ -28,8 +28,10 @@ from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint, registration
 from penstock.pipeline.output.registration import terms_of
 from penstock.pipeline.releasing.ledger import Ledger
+from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.result import Result
+from penstock.pipeline.windows.calendar import format_time
 from tests.tools.deployments import LATITUDE, LONGITUDE, configured, sections
 from tests.tools.ledgers import charges_in, ledger_of
 from tests.tools.small_configuration import run_locally as run
@@ -166,6 +168,17 @@ def test_traces_count_run_by_run(tmp_path, value):
     assert run(configured(changed(value, 6, 9, **configuration)), tmp_path / "later").exit_code == DONE
     with pytest.raises(ConfigError, match="counts and traces need a ledger each"):
         run(configured(value), tmp_path / "counts")
+
+
+@pytest.mark.parametrize(("begin", "ended"), [("05:59:59.999", STOPPED), ("06:00:00", DONE)])
+def test_a_run_of_traces_is_charged_up_to_the_last_quarter_of_an_hour_that_it_meets(tmp_path, value, begin, ended):
+    configuration = changed(value, **TRACE_RUN, mechanism={"type": "planar_laplace", "epsilon": 0.01})
+    assert run(configured(configuration), tmp_path / "first").exit_code == DONE
+    source = configuration["source"] | {"from": f"2024-01-01T{begin}Z", "until": at(9)}
+    with (tmp_path / "events.csv").open("a") as file:
+        file.write(f"somebody,2024-01-01T07:10:00Z,{LATITUDE},{LONGITUDE}\n")
+    (tmp_path / "run.yaml").write_text(json.dumps(configuration | {"source": source}))
+    assert main(["run", str(tmp_path / "run.yaml"), "--quiet", "--out", str(tmp_path / "second")]) == ended
 
 
 TRACE_RUN = {"windows": {"type": "timestamps"}, "landmarks": None, "bounding": None, "accountants": []}
@@ -358,6 +371,11 @@ def test_a_choice_of_landmarks_is_charged_to_every_run_that_shows_it(tmp_path, v
         shown = json.loads(capsys.readouterr().out)
         assert shown["choices"] == manifest["ledger_choices"]
     assert shown["choices"] == {"choices": 3, "about_each": 4.5, "about_all": 9.0}
+    first, *entries = Ledger(tmp_path / "ledger").entries()
+    terms = Terms.of(first.values["terms"])
+    slots = [entry.values["slots"] for entry in entries if entry.kind == "choice"]
+    times = [[format_time(terms.start(slot)) for slot in of_run] for of_run in slots]
+    assert times == [[at(window - 1) for window in windows] for windows in ([2, 4, 5], [2, 4, 5], [1, 4, 6])]
     # Four runs of six windows, a quarter of ε = 1 in each, half where one landmark is declared: the choice is no part.
     assert shown["series"]["sum"] == pytest.approx(6 * (3 / 4 + 1 / 2))
     assert main(["ledger", "show", str(tmp_path / "ledger")]) == DONE
