@@ -150,8 +150,9 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
         from penstock.pipeline.counting.users import text_digest  # loads polars, which few accountants need
 
         text = str(name)
-        is_number = text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**63
-        for identity in ([(int(text), 0)] if is_number else []) + [text_digest(text)]:
+        is_number = text.removeprefix("-").isdecimal() and -(2**63) <= int(text) < 2**64
+        number = [((int(text) + 2**63) % 2**64 - 2**63, 0)] if is_number else []  # of 64 bits without a sign, too
+        for identity in [*number, text_digest(text)]:
             rows.append(identity)
             index.append(position)
     return np.array(rows, np.int64), np.array(index, np.int64)

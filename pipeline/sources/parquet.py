@@ -24,7 +24,10 @@ from penstock.pipeline.sources.reading.text import (
 )
 from penstock.pipeline.sources.reading.times import TimeFormat, polars_timestamps
 
-TOO_LARGE = "user is too large an integer (exact are floats below 2⁵³, or 2²⁴, and others below 2⁶³): write ids as text"
+TOO_LARGE = (
+    "user is too large an integer (exact are floats below 2⁵³, or 2²⁴, and others below 2⁶³, or 2⁶⁴ if unsigned): "
+    "write ids as text"
+)
 #: Rows that are checked together at most: several batches are in memory at a time.
 _BATCH_ROWS = 1 << 18
 #: Bytes that are read together from each column.
@@ -38,8 +41,9 @@ _DAMAGE = (OSError, ValueError, OverflowError, MemoryError, NotImplementedError,
 class Parquet(MappedColumns, PathSource):
     """Read events from Parquet files, loading only the columns that are needed.
 
-    Users may be integers (whole floats below 2⁵³, too) or text; times may be timestamps (without a zone: local in
-    ``time_zone``), or numbers or text in ``time_format``. What `penstock convert` writes needs no further settings.
+    Users may be integers (whole floats below 2⁵³, too; unsigned ones from 2⁶³ on are counted as negative) or text;
+    times may be timestamps (without a zone: local in ``time_zone``), or numbers or text in ``time_format``. What
+    `penstock convert` writes needs no further settings.
 
     Examples
     --------
@@ -150,6 +154,8 @@ def _runs(groups: list[int], n_rows: int) -> Iterator[tuple[int, int]]:
 
 
 def _users(column: pl.Series) -> pl.Series:
+    if column.dtype == pl.UInt64:  # hashes, often: those from 2⁶³ on are the negative numbers of the same bits
+        return column.reinterpret(signed=True)
     if column.dtype.is_integer() or (isinstance(column.dtype, pl.Decimal) and not column.dtype.scale):
         return column.cast(pl.Int64, strict=False)
     if column.dtype.is_float():

@@ -363,6 +363,9 @@ def test_another_beam_pipeline_releases_its_events(tmp_path):
         assert_that(rows, equal_to(expected.select("window", "cell", "value").rows()))
 
 
+NO_TIME = "time is no datetime, ISO 8601 text or whole number of milliseconds since 1970, but of type "
+
+
 def test_one_transform_releases_what_a_run_does(tmp_path):
     """Events as people have them; what cannot be read is an output, and in the folder of the run."""
     value = sections(tmp_path)
@@ -385,7 +388,9 @@ def test_one_transform_releases_what_a_run_does(tmp_path):
         assert_that(rows, equal_to(expected.select("window", "cell", "value").rows()))
         reasons = made["rejects"] | beam.Map(lambda row: row["reason"])
         missing = "user is missing (or is no integer)"
-        assert_that(reasons, equal_to([missing, "time cannot be read", "place is empty", missing]), "reasons")
+        assert_that(
+            reasons, equal_to([missing, "time is not ISO 8601", "place is empty", NO_TIME + "float"]), "reasons"
+        )
         outcomes = {"rows": 8, "used": 4, "late": 0, "out_of_area": 0, "out_of_time": 0, "rejected": 4}
         assert_that(made["outcomes"], equal_to([outcomes]), "outcomes")
     kept = [path.read_text().splitlines() for path in folder.rglob("*") if path.is_file() and "rejects" in str(path)]
@@ -407,7 +412,7 @@ def test_rejects_of_a_deployment_hold_no_row(tmp_path):
         with beam.Pipeline(runner=IN_PROCESS) as pipeline:
             made = pipeline | beam.Create(events) | Release(penstock.load(value), folder)
             rows = made["rejects"] | beam.Map(lambda row: (row["reason"], row["raw"]))
-            assert_that(rows, equal_to([("time cannot be read", None)]))
+            assert_that(rows, equal_to([("time is not ISO 8601", None)]))
     finally:
         os.umask(before)
     files = [path for path in folder.rglob("*") if path.is_file()]
@@ -431,7 +436,11 @@ def test_times_of_events_may_be_of_numpy_or_whole_floats():
     given = [{"user": "ann", "time": time, "place": "a"} for time in (*times, *unread)]
     block = EventsToBlocks()._block(given).block
     assert block.frame["time"].to_list() == [START] * len(times)
-    assert [reject.reason for reject in block.rejects] == ["time cannot be read"] * len(unread)
+    kinds = [NO_TIME + kind for kind in ("float", "float", "float", "bool", "datetime64")]
+    assert [reject.reason for reject in block.rejects] == [*kinds, "time cannot be read"]
+    skipped = [{"user": "ann", "time": "2024-03-31T02:30:00", "place": "a"}]
+    [reject] = EventsToBlocks(time_zone="Europe/Zurich")._block(skipped).block.rejects
+    assert reject.reason == "local time does not exist in Europe/Zurich (clocks went forward)"
 
 
 def test_users_are_text_unless_they_are_declared_whole_numbers():

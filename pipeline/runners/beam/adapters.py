@@ -96,17 +96,22 @@ class EventsToBlocks(beam.PTransform[Any, Any]):  # type: ignore[misc]
         name = f"events/{hashlib.sha256(repr(rows).encode()).hexdigest()[:24]}"
         plain = {part: [_plain_value(row.get(part)) for row in rows] for part in ("user", *columns)}
         parts = [column_of(part, _TYPES.get(part, self.users), values) for part, values in plain.items()]
-        frame = pl.DataFrame([parts[0], self._milliseconds([row.get("time") for row in rows]), *parts[1:]])
+        frame = pl.DataFrame([parts[0], *self._times([row.get("time") for row in rows]), *parts[1:]])
         sound, _, unsound = split_valid(frame)
         rejects = [Reject(name, i + 1, reason, str(rows[i])[:MAX_RAW_CHARACTERS]) for i, reason in unsound.items()]
-        return NamedBlock(name, EventBlock(sound, len(rows), tuple(rejects)))
+        return NamedBlock(name, EventBlock(sound.drop("problem"), len(rows), tuple(rejects)))
 
-    def _milliseconds(self, times: Sequence[Any]) -> pl.Series:
-        """Convert times to milliseconds since 1970 UTC. Unparseable times become null."""
+    def _times(self, times: Sequence[Any]) -> tuple[pl.Series, pl.Series]:
+        """Convert times to milliseconds since 1970 UTC, and explain why others are null."""
         read = [_text_or_instant(time) for time in times]
         texts = pl.Series("time", [text for text, _ in read], dtype=pl.String)
         numbers = pl.Series("time", [instant for _, instant in read], dtype=pl.Int64)
-        return numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
+        parsed = numbers.zip_with(texts.is_null(), self.times.milliseconds(texts))
+        kinds = pl.Series([None if time is None else type(time).__name__ for time in times], dtype=pl.String)
+        problem = "time is no datetime, ISO 8601 text or whole number of milliseconds since 1970, but of type " + kinds
+        problem = problem.set(parsed.is_not_null(), None)
+        unread = (parsed.is_null() & texts.is_not_null()).arg_true()
+        return parsed, problem.scatter(unread, self.times.explain(texts[unread])).alias("problem")
 
 
 def _text_or_instant(time: Any) -> tuple[str | None, int | None]:

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.mechanisms.core.plugin import DataError
+from penstock.pipeline.counting.targets import rows_of
+from penstock.pipeline.counting.users import user_codes
 from penstock.pipeline.sources.parquet import TOO_LARGE, Parquet
 from tests.tools.source_rows import blocks_of as read
 
@@ -191,13 +193,22 @@ def test_bad_rows_are_rejected_with_their_row(tmp_path: Path) -> None:
     [
         (pl.Series([2.0**53, 1e19, 7.0]), [7]),
         (pl.Series([2.0**24, 2.0**30, 7.0], dtype=pl.Float32), [7]),
-        (pl.Series([2**63, 2**64 - 1, 2**63 - 1], dtype=pl.UInt64), [2**63 - 1]),
+        (pl.Series([2**63, 2**64 - 1, 2**63 - 1], dtype=pl.Int128).cast(pl.Decimal(38, 0)), [2**63 - 1]),
     ],
 )
 def test_an_integer_that_is_too_large_is_called_so(tmp_path: Path, users: pl.Series, kept: list[int]) -> None:
     (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(3, user=users))))
     assert block.frame["user"].to_list() == kept
     assert [(reject.line, reject.reason) for reject in block.rejects] == [(1, TOO_LARGE), (2, TOO_LARGE)]
+
+
+def test_unsigned_ids_are_told_apart_over_all_64_bits_and_can_be_named(tmp_path: Path) -> None:
+    ids = [7, 2**63 - 1, 2**63, 2**64 - 1]
+    (block,) = read(Parquet(path=write(tmp_path / "a.parquet", frame(4, user=pl.Series(ids, dtype=pl.UInt64)))))
+    codes, table = user_codes(block.frame["user"], None)
+    assert not block.rejects
+    assert len(set(codes.tolist())) == 4
+    assert [table[row].tolist() for row in rows_of(table, ids, None)] == [[7], [2**63 - 1], [-(2**63)], [-1]]
 
 
 def test_spans_follow_row_groups_and_join_small_files(tmp_path: Path) -> None:
