@@ -46,6 +46,7 @@ API = {
     "evaluation": ("penstock.evaluation", "penstock.evaluation.attacks"),
     "for_plug_ins": (
         "penstock.mechanisms.core",
+        "penstock.accountants.core",
         "penstock.pipeline.sources.base",
         "penstock.pipeline.spaces.base",
         "penstock.pipeline.windows.base",
@@ -197,6 +198,19 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:
     """Do the same for the page that says that there is none."""
     return on_post_page(output_content, None, config)
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """Let the names of chapters on the page of the API lead to them.
+
+    >>> from types import SimpleNamespace
+    >>> page = SimpleNamespace(file=SimpleNamespace(src_uri="docs/api.md"))
+    >>> on_page_markdown("* **for plug ins**: contracts", page, None, None)
+    '* [for plug ins](api/for_plug_ins.md): contracts'
+    """
+    if page.file.src_uri != "docs/api.md":
+        return markdown
+    return re.sub(r"\*\*(.+?)\*\*", lambda name: f"[{name[1]}](api/{name[1].replace(' ', '_')}.md)", markdown)
 
 
 def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:

@@ -3,8 +3,7 @@
 Errors in people and as shares, and skill scores against releases that cost nothing; the metrics of Pyrgelis, Troncoso,
 De Cristofaro, *Measuring Membership Privacy on Aggregate Location Time-Series*, 2020, section 5: errors (5.1), hotspots
 and ranks (5.2), distributions over cells (5.3), correlations in time (5.4); forecasts and anomalies are the tasks
-behind sections 5.1 and 5.4. The conventions for ties, constant series and empty cells or windows are in
-``docs/utility.md``.
+behind sections 5.1 and 5.4. Each function says what it gives for ties, constant series and empty cells or windows.
 
 Each function is written for checked counts (n_windows, n_cells) and returns a value for each cell or window; `metric`
 makes of it a function of any two arrays (n_cells, n_windows), or (n_windows, n_cells) with ``axes="windows_cells"``,

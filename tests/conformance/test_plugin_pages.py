@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import polars as pl
 import pytest
 from setuptools import find_namespace_packages
 
+from penstock.accountants.core.accountant import AccountRow
 from tests.tools.cases import slow
 from tests.tools.checkout import ROOT
 
@@ -84,7 +86,9 @@ def town(tmp_path_factory):
 
 
 def test_a_folder_has_a_plug_in_of_every_kind(town):
-    folder, [(code, log)] = town
+    folder, [(code, log), (checked, suite)] = town
+    assert checked == 0, suite
+    assert "3 passed" in suite
     assert code == 0, log
     assert re.search(r"utility +empty_streets (0|1)", log), log
     assert "241 rows: 240 used" in log, log
@@ -95,6 +99,12 @@ def test_a_folder_has_a_plug_in_of_every_kind(town):
     assert accounts.filter(accountant="costliest_window")["value"].to_list() == [2.0] * 4
     [reject] = (folder / "runs/town/operator/rejects.jsonl").read_text().splitlines()
     assert '"line": 241' in reject
+
+
+def test_the_page_says_what_each_field_of_an_account_holds():
+    table = page("plugins.md").partition("| field of `AccountRow` |")[2].partition("\n\n")[0]
+    names = [name for line in table.splitlines() for name in re.findall(r"`(\w+)`", line.partition(" | ")[0])]
+    assert sorted(names) == sorted(field.name for field in fields(AccountRow))
 
 
 def install(site, groups):
