@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import DataError, MissingLibrary, ParameterError, check_one_of, parameter
 from penstock.pipeline.spaces.base import MAX_CELLS, Space
-from penstock.pipeline.spaces.raster import FEW_POINTS, Raster
+from penstock.pipeline.spaces.raster import FEW_POINTS, SQUARES_ALONG, Raster
 from penstock.pipeline.spaces.tables import read_table, unit_vectors
 
 #: Degrees of longitude of a box that the library is asked about at a time.
 _WIDEST = 90
 #: Degrees of latitude beyond which meridians run together too fast for a raster.
 _POLAR = 80
-#: Chords that stand for a side on the raster.
-_CHORDS = 16
+#: Chords that stand for a side on the raster, and squares along a cell that is as wide as high.
+_CHORDS, _SQUARES_PER_CELL = 16, 24
 #: Spelling of a cell, as many digits as the library reads.
 _NAME = r"(?i)(0x)?[0-9a-f]{1,16}"
 _BOX = ("south", "north", "west", "east")
@@ -133,14 +133,19 @@ class H3(Space):
             return None
         points = np.stack([longitude, latitude], axis=-1)
         chords = np.concatenate([points[:-1], points[1:]], axis=-1).reshape(-1, 4)
-        return Raster.over(chords, len(self.cells), self._locate, slack=0.05)
+        cell = np.tile(np.repeat(np.arange(len(rings)), [len(ring) for ring in rings]), _CHORDS)
+        along = min(_SQUARES_PER_CELL * math.sqrt(len(rings)), SQUARES_ALONG)
+        return Raster.over(chords, cell, lambda cell, *point: self._locate(*point) == cell, along=along, slack=0.05)
 
     def place(self, frame: pl.DataFrame) -> NDArray[np.int64]:
         """Return each row's cell index, shape (n_rows,), or −1 for rows outside all cells."""
         latitude, longitude = frame["latitude"].to_numpy(), frame["longitude"].to_numpy()
         if len(latitude) < FEW_POINTS or self._raster is None:
             return self._locate(latitude, longitude)
-        return self._raster.place(latitude, longitude, self._locate)
+        placed = self._raster.look_up(latitude, longitude)
+        mixed = np.flatnonzero(placed < -1)
+        placed[mixed] = self._locate(latitude[mixed], longitude[mixed])
+        return placed
 
     def _locate(self, latitude: NDArray[np.float64], longitude: NDArray[np.float64]) -> NDArray[np.int64]:
         locate = importlib.import_module("h3.api.basic_int").latlng_to_cell

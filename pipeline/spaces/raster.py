@@ -1,4 +1,4 @@
-"""Raster of a space, in which only points in squares crossed by an edge need an exact test."""
+"""Raster of a space, in which only points in squares touched by an edge need an exact test."""
 
 from __future__ import annotations
 
@@ -10,109 +10,82 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-#: Cell index of points by latitude and longitude, each of shape (n,); −1 outside of all cells.
-Locate = Callable[[Floats, Floats], NDArray[np.int64]]
+Indices = NDArray[np.int64]
+#: Whether a cell holds a point, by cell index, latitude and longitude, each of shape (n,).
+Holds = Callable[[Indices, Floats, Floats], NDArray[np.bool_]]
 
-#: Answer of a square that an edge crosses or touches.
-_MIXED = -2
-#: Squares along a cell that is as wide as high, and the most in all (4 bytes each).
-_SQUARES_PER_CELL = 24
-_MAX_SQUARES = 1 << 22
+#: Most squares from west to east, and from south to north, without the margin (4 bytes each).
+SQUARES_ALONG = 1800
 #: Points that are not worth a raster.
 FEW_POINTS = 1 << 14
 
 
 @dataclass(frozen=True)
 class Raster:
-    """A grid of equal squares over a space and a margin, which stores the cell of each square."""
+    """A grid of equal squares over a space and a margin, which stores the cells of each square."""
 
     west: float  # corner of the first square, in degrees
     south: float
     width: float  # size of a square, in degrees
     height: float
-    answers: NDArray[np.int32]  # by row and column: a cell index, −1 outside of all cells, −2 where it differs within
+    answers: NDArray[np.int32]  # by row and column: a cell, −1 outside of all, or −2 − k where an edge touches
+    offsets: Indices  # where the cells of each square that an edge touches begin in `listed`, and the end of the last
+    listed: Indices  # cells that hold points of a square, one square after another, each in ascending order
 
     @classmethod
-    def over(cls, edges: Floats, n_cells: int, locate: Locate, slack: float = 1e-6) -> Raster:
-        """Rasterise the edges of all cells and locate one point in each connected region that contains no edge.
+    def over(
+        cls, edges: Floats, cell: Indices, holds: Holds, *, along: float = SQUARES_ALONG, slack: float = 1e-6
+    ) -> Raster:
+        """Rasterise the edges of all cells and list the cells of each square. A point of several is in the first.
 
-        ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``slack``: how far
-        from its place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
+        ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``cell``: the cell
+        of each, shape (n,). ``along``: squares from one side of the space to the other. ``slack``: how far from its
+        place an edge may be, in squares: rounding, or the bend of a curve. At most .5.
         """
-        from scipy.ndimage import label  # loaded with the first space that has a raster
-
         (west, south), (east, north) = edges.reshape(-1, 2).min(axis=0), edges.reshape(-1, 2).max(axis=0)
-        along = math.sqrt(min(_SQUARES_PER_CELL**2 * n_cells, _MAX_SQUARES))
-        width, height = max((east - west) / along, 1e-9), max((north - south) / along, 1e-9)
+        width, height = (max(size / along, 1e-9) for size in (east - west, north - south))
         west, south = west - 2 * width, south - 2 * height  # no edge comes near the outermost squares
         shape = tuple(
             math.ceil((high - low) / size) + 2 for low, high, size in ((south, north, height), (west, east, width))
         )
-        parts, n_parts = label(~_touched_squares((edges - [west, south] * 2) / ([width, height] * 2), shape, slack))
-        # Neighbours without an edge between them have one answer, so one square stands for all of its part.
-        first = np.zeros(n_parts + 1, np.int64)
-        first[parts.ravel()[::-1]] = np.arange(parts.size)[::-1]
-        row, column = np.divmod(first[1:], shape[1])
-        located = locate(south + (row + 0.5) * height, west + (column + 0.5) * width)
-        return cls(west, south, width, height, np.concatenate([[_MIXED], located]).astype(np.int32)[parts])
+        cell, square = _touched_squares((edges - [west, south] * 2) / ([width, height] * 2), cell, shape, slack)
+        # Squares of one row between two that a cell's edges touch are all within the cell or all outside of it.
+        same = (np.diff(cell) == 0) & (np.diff(square // shape[1]) == 0) & (np.diff(square) > 1)
+        between, begin, end = cell[:-1][same], square[:-1][same] + 1, square[1:][same]
+        row, column = np.divmod(begin, shape[1])
+        within = holds(between, south + (row + 0.5) * height, west + (column + 0.5) * width)
+        answers = np.full(math.prod(shape), -1, np.int32)
+        for first, last, inside in np.stack([begin, end, between])[:, within][:, ::-1].T.tolist():
+            answers[first:last] = inside  # the first cell comes last
+        # A touched square lists the cells whose edges touch it, up to the first cell that holds all of the square.
+        is_touched = np.zeros(len(answers), bool)
+        is_touched[square] = True
+        touched = np.flatnonzero(is_touched)
+        whole = touched[answers[touched] >= 0]
+        n_cells = cell.max() + 1
+        pairs = np.append(square * n_cells + cell, whole * n_cells + answers[whole])
+        square, cell = _sorted_pairs(pairs, n_cells)
+        listed = (answers[square] < 0) | (cell <= answers[square])
+        square, cell = square[listed], cell[listed]
+        offsets = np.append(np.searchsorted(square, touched), len(square))
+        answers[touched] = -2 - np.arange(len(touched))
+        return cls(west, south, width, height, answers.reshape(shape), offsets, cell)
 
-    def place(self, latitude: Floats, longitude: Floats, locate: Locate) -> NDArray[np.int64]:
-        """Return each point's cell, shape (n,), calling ``locate`` only in squares crossed by an edge."""
+    def look_up(self, latitude: Floats, longitude: Floats) -> Indices:
+        """Return the entry of `answers` for each point, shape (n,)."""
         n_rows, n_columns = self.answers.shape
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
-        inside = np.flatnonzero((row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns))
-        placed = np.full(len(latitude), -1, np.int64)
-        placed[inside] = self.answers[row[inside].astype(np.int64), column[inside].astype(np.int64)]
-        mixed = np.flatnonzero(placed == _MIXED)
-        placed[mixed] = locate(latitude[mixed], longitude[mixed])
-        return placed
+        inside = (row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns)
+        # The first square is in the margin, so its answer is that of all points outside.
+        square = np.where(inside, np.floor(row) * n_columns + np.floor(column), 0).astype(np.int64)
+        return self.answers.ravel()[square].astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Bins:
-    """A coarse grid of bins for finding the boxes that contain a point. Each bin lists the boxes that overlap it."""
+def _touched_squares(edges: Floats, cell: Indices, shape: tuple[int, ...], slack: float) -> tuple[Indices, Indices]:
+    """Return all pairs of a cell and a square within ``slack`` of one of the edges, sorted by cell, then by square.
 
-    boxes: Floats
-    n_bins: int
-    offsets: NDArray[np.int64]
-    listed: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, boxes: Floats) -> Bins:
-        """Build bins for boxes of shape (n, 4), each given as its west, south, east and north edges."""
-        n_bins = 2 * math.ceil(math.sqrt(len(boxes)))
-        made = cls(boxes, n_bins, np.zeros(0, np.int64), np.zeros(0, np.int64))
-        (west, south), (east, north) = (made._bin(boxes[:, i], boxes[:, i + 1]) for i in (0, 2))
-        n_columns, n_met = east - west + 1, (east - west + 1) * (north - south + 1)
-        box = np.repeat(np.arange(len(boxes)), n_met)
-        row, column = np.divmod(np.arange(len(box)) - np.repeat(np.cumsum(n_met) - n_met, n_met), n_columns[box])
-        bins = (south[box] + row) * n_bins + west[box] + column
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(bins, minlength=n_bins**2))])
-        return cls(boxes, n_bins, offsets, box[np.argsort(bins, kind="stable")])
-
-    def _bin(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        low, high = self.boxes[:, :2].min(axis=0), self.boxes[:, 2:].max(axis=0)
-        size = np.maximum(high - low, 1e-9) / self.n_bins
-        column, row = ((a - b) / c for a, b, c in zip((longitude, latitude), low, size))
-        return tuple(np.clip(one, 0, self.n_bins - 1).astype(np.int64) for one in (column, row))  # type: ignore[return-value]
-
-    def pairs(self, longitude: Floats, latitude: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the indices of all pairs of a point and a box that contains it. A box contains its border."""
-        column, row = self._bin(longitude, latitude)
-        bins = row * self.n_bins + column
-        order = np.argsort(bins)  # one bin after another, so that what is in its boxes stays in the processor's cache
-        first = self.offsets[bins[order]]
-        n_listed = self.offsets[bins[order] + 1] - first
-        point = np.repeat(order, n_listed)
-        box = self.listed[np.arange(len(point)) + np.repeat(first - np.cumsum(n_listed) + n_listed, n_listed)]
-        west, south, east, north = self.boxes[box].T
-        x, y = longitude[point], latitude[point]
-        within = (x >= west) & (x <= east) & (y >= south) & (y <= north)
-        return point[within], box[within]
-
-
-def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDArray[np.bool_]:
-    """Return a mask of the squares within ``slack`` of an edge. Edges, shape (n, 4), are in units of squares."""
+    Edges, shape (n, 4), are in units of squares. Squares are counted row by row.
+    """
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
@@ -124,9 +97,23 @@ def _touched_squares(edges: Floats, shape: tuple[int, ...], slack: float) -> NDA
         low, high = np.minimum(step, 0) - slack, np.maximum(step, 0) + slack
         spans.append([np.floor(begin + side).astype(np.int64) for side in (low, high)])
     (west, east), (south, north) = spans
-    touched = np.zeros(shape, bool)
+    cell = np.repeat(cell, n_pieces)
+    pairs = []
     for column in range(3):
         for row in range(3):
             reached = (west + column <= east) & (south + row <= north)
-            touched[(south + row)[reached], (west + column)[reached]] = True
-    return touched
+            square = (south[reached] + row) * shape[1] + west[reached] + column
+            pairs.append(_distinct(cell[reached] * math.prod(shape) + square))
+    return _sorted_pairs(np.concatenate(pairs), math.prod(shape))
+
+
+def _sorted_pairs(pairs: Indices, n_others: int) -> tuple[Indices, Indices]:
+    """Return the distinct pairs, sorted by the first index, then by the second one. A pair is first · n + second."""
+    one, other = np.divmod(_distinct(np.sort(pairs)), n_others)
+    return one, other
+
+
+def _distinct(pairs: Indices) -> Indices:
+    """Return the first one of each stretch of equal pairs."""
+    is_first: NDArray[np.bool_] = np.append(True, pairs[1:] != pairs[:-1])
+    return pairs[is_first[: len(pairs)]]
