@@ -142,20 +142,24 @@ def stop_and_go_on(
         assert driver.wait(240) == 0, words_of(folder)
 
 
-DEPLOYED = """
+CITY = (
+    "{type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, "
+    "from: 2024-01-01T06:00:00Z, until: 2024-01-01T16:00:00Z}"
+)
+#: Sections of a stream of that city which takes some seconds.
+STREAM = f"""
+source: {{type: stream, speed: 900x, of: {CITY}}}
+space: {{type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 6, columns: 6}}
+windows: {{type: fixed, size: 10m, allowed_lateness: 1m}}
+bounding: {{max_cells: 2}}
+mechanism: {{type: discrete_laplace, epsilon: 0.5}}
+"""
+DEPLOYED = f"""
 name: deployed
 mode: deployment
 noise_key: env:NOISE_KEY
-source:
-  type: stream
-  speed: 900x
-  of: {type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, from: 2024-01-01T06:00:00Z,
-       until: 2024-01-01T16:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 6, columns: 6}
-windows: {type: fixed, size: 10m, allowed_lateness: 1m}
-bounding: {max_cells: 2}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-output: {path: runs/deployed, ledger_source: walks, report: false}
+{STREAM}
+output: {{path: runs/deployed, ledger_source: walks, report: false}}
 """
 
 

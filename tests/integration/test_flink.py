@@ -21,20 +21,12 @@ pytestmark = [pytest.mark.integration, needs_flink]
 #: How often something is killed.
 N_KILLS = int(os.environ.get("PENSTOCK_KILLS", "3"))
 #: 60 windows of 10 minutes.
-CONFIG = """
+CONFIG = f"""
 name: flink
 seed: 7
-source:
-  type: stream
-  speed: 900x
-  of: {type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, from: 2024-01-01T06:00:00Z,
-       until: 2024-01-01T16:00:00Z}
-space: {type: grid, south: 37.74, north: 37.82, west: -122.47, east: -122.37, rows: 6, columns: 6}
-windows: {type: fixed, size: 10m, allowed_lateness: 1m}
-bounding: {max_cells: 2}
-mechanism: {type: discrete_laplace, epsilon: 0.5}
-accountants: [{type: composition}, {type: temporal, correlation: {estimate: first, windows: 12}}]
-output: {path: runs/flink, report: false}
+{flink_runs.STREAM}
+accountants: [{{type: composition}}, {{type: temporal, correlation: {{estimate: first, windows: 12}}}}]
+output: {{path: runs/flink, report: false}}
 """
 #: Nobody counts more than five times in two hours.
 BOUNDED = (
@@ -44,10 +36,7 @@ BOUNDED = (
     "mechanism={type: period_uniform, epsilon: 0.5}",
     "accountants=[{type: composition}]",
 )
-FINITE = (
-    "source={type: synthetic, seed: 1, n_users: 400, events_per_hour: 20.0, "
-    "from: 2024-01-01T06:00:00Z, until: 2024-01-01T16:00:00Z}"
-)
+FINITE = f"source={flink_runs.CITY}"
 
 
 @pytest.fixture(scope="module")

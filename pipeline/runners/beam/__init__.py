@@ -30,9 +30,9 @@ PRISM = "prism"
 #: Runners with a job server of their own, and the modules that check that they are ready and run a plan on them.
 SERVED = {FLINK: "penstock.pipeline.runners.flink.runner", PRISM: "penstock.pipeline.runners.prism"}
 #: Runners of Beam that a run is taken to as well: they start no server on this machine.
-ELSEWHERE = ("dataflow", "DataflowRunner", "PortableRunner")
-#: Beam's names of what is started here.
-OURS = {"DirectRunner": "direct", "FlinkRunner": FLINK, "PrismRunner": PRISM}
+ELSEWHERE = ("dataflow", "PortableRunner")
+#: Names by which Beam knows runners that have another here.
+OURS = {"DirectRunner": "direct", "FlinkRunner": FLINK, "PrismRunner": PRISM, "DataflowRunner": "dataflow"}
 #: What some of Beam's options would open.
 EXPOSED = "ports to the network, behind which whoever reaches them runs code in the account of the noise key"
 #: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another

@@ -91,7 +91,7 @@ def submitted(monkeypatch) -> list[Any]:
     class Pipeline(beam.Pipeline):
         def __init__(self, runner: str, options: Any) -> None:
             super().__init__(runner=BundleBasedDirectRunner(), options=options)
-            assert runner == "DataflowRunner"
+            assert runner == "dataflow"
 
         def run(self, *_: Any) -> None:
             actual.append(self.options.get_all_options(drop_default=True))
