@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from penstock.mechanisms.core.plugin import (
     ParameterError,
     PluginError,
+    check_choice,
     installed,
     load_entry,
     place_of,
@@ -199,8 +200,7 @@ def metric(
     (0.5, 'window')
     """
 
-    if scope not in get_args(Scope):
-        raise ParameterError("scope", scope, f"one of {', '.join(get_args(Scope))}")
+    check_choice("scope", scope, get_args(Scope))
     if scope == "day" and not facts.get("daily"):
         raise ParameterError("daily", False, "true where scope is day: the function takes `days`, for `by_day`")
 

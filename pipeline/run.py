@@ -44,26 +44,12 @@ def run(
     resume: bool = False,
     unverified_engine: bool = False,
 ) -> Result:
-    """Run a configuration and return its result.
+    """Run a configuration and return its result. Arguments are those of `penstock.run`, whose ``out`` is ``folder``.
 
-    Parameters
-    ----------
-    config
-        As `penstock.pipeline.config.run.load` returns it.
-    folder
-        Where to write; None: the configuration's ``output.path``.
-    runner
-        ``direct``: Beam's in-process runner, pinned; ``local``: a plain loop in this process, without Beam, which also
-        runs every stream under ``direct``; ``flink``: as a job of Flink; ``prism``; ``dataflow``; ``PortableRunner``.
-    beam_options
-        Passed on to Beam.
-    n_shards
-        Parts that users are split into while counting; never changes a result.
-    resume
-        Continue the run that was killed or interrupted in the folder; nothing to do where it had finished.
-    unverified_engine
-        Whether a stream may go to an engine behind ``--job_endpoint`` that was never shown to hold the minimum of its
-        readers' watermarks. Its windows may lack rows, and the manifests say so.
+    ``runner``: ``direct``, Beam's in-process runner, pinned; ``local``, a plain loop in this process, without Beam,
+    which also runs every stream under ``direct``; ``flink``, ``prism``, ``dataflow``, ``PortableRunner``.
+    ``unverified_engine``: whether a stream may go to an engine behind ``--job_endpoint`` that was never shown to hold
+    the minimum of its readers' watermarks. Its windows may lack rows, and the manifests say so.
 
     Raises `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which
     no row can be used, `RowEquationError` if a row was lost, and the rest of the family.

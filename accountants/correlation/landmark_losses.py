@@ -30,7 +30,7 @@ result is used, so that the bound holds if either is right.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,7 +38,7 @@ from numpy.typing import ArrayLike
 from penstock.accountants.correlation.hull import Array
 from penstock.accountants.correlation.leakage import LeakageFunction, checked_epsilons, leakage_function, leaked
 from penstock.accountants.markov import backward_matrix, transition_matrix
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_choice
 
 Method: TypeAlias = Literal["sound", "paper"]
 _EQUAL = 1e-13  # relative spread of P^r[:, x_j] under which the bridge has forgotten its end
@@ -111,8 +111,7 @@ class LandmarkModel:
     """
 
     def __init__(self, backward: Any = None, forward: Any = None, method: Method = "sound") -> None:
-        if method not in ("sound", "paper"):
-            raise ParameterError("method", method, "one of sound, paper")
+        check_choice("method", method, get_args(Method))
         self.head = leakage_function(backward)
         self.tail = leakage_function(forward)
         if method == "paper":

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import linalg
 
-from penstock.mechanisms.core.plugin import Checked, ParameterError, parameter
+from penstock.mechanisms.core.plugin import Checked, ParameterError, check_choice, parameter
 from penstock.mechanisms.gaussian_trace import FAMILIES, TracePrior
 
 Array = NDArray[np.float64]
@@ -105,8 +105,7 @@ def noise_matrix(n_points: int, sigma: ArrayLike | None = None, noise_covariance
 
 def named_family(name: str, n_points: int, width: int = 2) -> list[Indices]:
     """Return the family of secrets that a configuration names. ``width`` applies only to ``sliding_blocks``."""
-    if name not in FAMILIES:
-        raise ParameterError("secrets", name, "one of " + ", ".join(FAMILIES))
+    check_choice("secrets", name, FAMILIES)
     if width < 1:
         raise ParameterError("width", width, "at least 1")
     if name == "every_other":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -21,10 +21,9 @@ from penstock.accountants.inference.observation import (
 from penstock.accountants.inference.success_prior import check_horizon
 from penstock.accountants.markov import FloatArray, IntArray, MarkovPrior
 from penstock.accountants.online_attack import exact_interval
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_choice
 
 Estimator = Literal["map", "prior", "posterior_marginals", "constant"]
-ESTIMATORS = ("map", "prior", "posterior_marginals", "constant")
 _IMPOSSIBLE = -700.0
 _LEAK = 1e-150
 
@@ -64,8 +63,7 @@ def estimate(
 
     Source: Koga, Meehan, Chaudhuri, section 3.2.2, propositions 1 and 2; posterior_marginals is added.
     """
-    if kind not in ESTIMATORS:
-        raise ParameterError("kind", kind, "one of " + ", ".join(ESTIMATORS))
+    check_choice("kind", kind, get_args(Estimator))
     active = active_sensors(sensors, prior.n_locations)
     shape = (len(active), prior.n_locations)
     values = np.asarray(observations, dtype=float)
@@ -129,8 +127,7 @@ def attack_success(
 
     Source: Koga, Meehan, Chaudhuri, section 3.2.1.
     """
-    if kind not in ESTIMATORS:
-        raise ParameterError("kind", kind, "one of " + ", ".join(ESTIMATORS))
+    check_choice("kind", kind, get_args(Estimator))
     active = active_sensors(sensors, prior.n_locations)
     n_steps = len(active)
     check_horizon(n_steps, tolerance)

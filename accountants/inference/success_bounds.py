@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from penstock.accountants.inference.estimators import blind_guess, guess_success
 from penstock.accountants.inference.first_moment import first_moment
 from penstock.accountants.inference.information import largest_success, log_leakage, log_loose, sharpest_information
 from penstock.accountants.inference.observation import HiddenMarkovModel
 from penstock.accountants.inference.segment import log_segment, segment_operations
-from penstock.accountants.inference.success_prior import BALLS, Ball, check_horizon, log_ball, probability
+from penstock.accountants.inference.success_prior import Ball, check_horizon, log_ball, probability
 from penstock.accountants.markov import MarkovPrior, trajectory_entropy
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_choice
 
 Bound = Literal["loose", "tight", "leakage", "first_moment", "segment", "best"]
-BOUNDS = ("loose", "tight", "leakage", "first_moment", "segment", "best")
 _SEGMENT_OPERATIONS = 3e9
 _ROUNDING = 1e-12
 
@@ -72,10 +71,8 @@ def success_upper_bound(
 
     Source: Koga, Meehan, Chaudhuri, section 3.3 (loose, tight); docs/reconstruction.md proves the others.
     """
-    if bound not in BOUNDS:
-        raise ParameterError("bound", bound, "one of " + ", ".join(BOUNDS))
-    if ball not in BALLS:
-        raise ParameterError("ball", ball, "one of " + ", ".join(BALLS))
+    check_choice("bound", bound, get_args(Bound))
+    check_choice("ball", ball, get_args(Ball))
     if not 0 < confidence < 1:
         raise ParameterError("confidence", confidence, "between 0 and 1")
     if n_samples < (2 if bound == "first_moment" else 0):

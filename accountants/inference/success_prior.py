@@ -21,17 +21,16 @@ j locations in j windows, B is at most
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from penstock.accountants.inference.kernel import Kernel, genie_back, genie_step
 from penstock.accountants.markov import FloatArray, MarkovPrior
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_choice
 
 Ball = Literal["genie", "factorial", "union", "paper", "best"]
-BALLS = ("genie", "factorial", "union", "paper", "best")
 
 _OPERATIONS = 2e6
 
@@ -66,8 +65,7 @@ def max_ball_probability(prior: MarkovPrior, n_steps: int, tolerance: int, bound
 
     Source: Koga, Meehan, Chaudhuri, equation (5) and theorem 1 (paper); the others: docs/reconstruction.md.
     """
-    if bound not in BALLS:
-        raise ParameterError("bound", bound, "one of " + ", ".join(BALLS))
+    check_choice("bound", bound, get_args(Ball))
     check_horizon(n_steps, tolerance)
     return probability(log_ball(prior, n_steps, tolerance, bound))
 

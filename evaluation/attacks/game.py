@@ -35,7 +35,7 @@ from penstock.evaluation.attacks.priors import (
 )
 from penstock.evaluation.attacks.user_space import UserSpace, checked_binary
 from penstock.evaluation.attacks.zero_knowledge import zero_knowledge_scores
-from penstock.mechanisms.core.plugin import ParameterError, check_whole
+from penstock.mechanisms.core.plugin import ParameterError, check_choice, check_whole
 
 Array = NDArray[np.float64]
 Item = TypeVar("Item")
@@ -115,8 +115,7 @@ class MembershipGame:
         n_components: int = 600,
         seed: int = 0,
     ) -> None:
-        if prior not in PRIORS:
-            raise ParameterError("prior", prior, "one of " + ", ".join(PRIORS))
+        check_choice("prior", prior, PRIORS)
         if challenges not in CHALLENGES or (challenges != "known" and prior != "subset"):
             raise ParameterError("challenges", challenges, "known, or with the prior subset others")
         check_whole({"group_size": group_size, "n_samples": n_samples, "groups": groups, "n_components": n_components})
@@ -181,8 +180,7 @@ class MembershipGame:
 
     def _scores(self, target: int, samples: Samples, defense: Defense | None, attack: str) -> tuple[Array, int]:
         """Return the score of every challenge, and the number of features used."""
-        if attack not in ATTACKS:
-            raise ParameterError("attack", attack, "one of " + ", ".join(ATTACKS))
+        check_choice("attack", attack, ATTACKS)
         n_components = self.n_components if attack == "pca" else None
         n_values = samples.labels.size * int(np.prod(self.space.shape))
         is_small = len(self.space.blocks) * samples.users.size <= samples.n_train or n_values > MAX_VALUES

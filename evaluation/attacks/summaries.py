@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from penstock.accountants.inference.estimators import ESTIMATORS, Estimator
+from penstock.accountants.inference.estimators import Estimator
 from penstock.accountants.online_attack import auc_interval, exact_interval
 from penstock.evaluation.attacks.challenge import CONFIDENCE, privacy_gain
 from penstock.evaluation.attacks.parameters import MAX_PEOPLE
@@ -20,7 +20,7 @@ from penstock.evaluation.metrics import half_width
 EVERYBODY = "everybody"
 #: An aggregate of fewer people is said to be no crowd.
 CROWD = 10
-KINDS: Sequence[Estimator] = ESTIMATORS  # type: ignore[assignment]
+KINDS: Sequence[Estimator] = get_args(Estimator)
 SIMULATED = "made up"
 BOUND = "success_upper_bound"
 #: Estimators that read a release, and what follows their names where they read exact counts instead.

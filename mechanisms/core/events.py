@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import check_choice
 
 Number = float | NDArray[np.float64]
 
@@ -44,8 +44,7 @@ class Additive(Event):
     scale: Number
 
     def __post_init__(self) -> None:
-        if self.family not in FAMILIES:
-            raise ParameterError("family", self.family, "one of " + ", ".join(FAMILIES))
+        check_choice("family", self.family, FAMILIES)
 
     @property
     def is_gaussian(self) -> bool:

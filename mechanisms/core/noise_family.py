@@ -80,14 +80,6 @@ class NoiseFamily:
         given = self.norm(sensitivity), scale
         return events.Additive(self.priced_as, *(x if getattr(x, "ndim", 0) else float(x) for x in given))
 
-    def event_on_lattice(self, budget: Any, sensitivity: Sensitivity, scale: Any) -> events.Event:
-        """Return the event for a vector on a lattice so fine that sensitivity and scale span many of its steps.
-
-        Discrete Laplace noise is priced as pure: shifts of so many steps are too many for its exact Rényi curve.
-        """
-        is_pure = self.is_integer and not self.is_concentrated
-        return self.spent(float(budget)) if is_pure else self.event(sensitivity, scale)
-
     def spent(self, amount: Any) -> events.Event:
         """Return the privacy event for a step that spends the given amount."""
         return events.ConcentratedDP(amount) if self.is_concentrated else events.PureDP(amount)

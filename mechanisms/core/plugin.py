@@ -266,6 +266,12 @@ def check_whole(given: Mapping[str, Any], at_least: int = 1) -> None:
             raise ParameterError(name, value, f"a whole number of at least {at_least}")
 
 
+def check_choice(field: str, value: Any, choices: Iterable[str]) -> None:
+    """Raise `ParameterError` unless the value is one of the choices."""
+    if value not in (allowed := tuple(choices)):
+        raise ParameterError(field, value, f"one of {', '.join(allowed)}")
+
+
 CheckedT = TypeVar("CheckedT", bound=Checked)
 
 #: Tried in this order for a parameter without a default.

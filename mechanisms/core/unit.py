@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import ParameterError, check_choice
 
 Amounts = NDArray[np.float64]
 Slots = NDArray[np.int64]
@@ -42,8 +42,7 @@ class Unit:
     length: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in WINDOW_KINDS + LENGTH_KINDS:
-            raise ParameterError("kind", self.kind, "one of " + ", ".join(WINDOW_KINDS + LENGTH_KINDS))
+        check_choice("kind", self.kind, WINDOW_KINDS + LENGTH_KINDS)
         if not hasattr(self.length, "__index__") or self.length < 1 or (self.length > 1 and self.kind in WINDOW_KINDS):
             raise ParameterError("length", self.length, "a whole number of at least 1, and 1 unless a stretch or block")
 

@@ -118,10 +118,6 @@ def _figure(accountant: str, name: str, summary: str | None, trial: Trial) -> fl
     return float(max(row.value for row in rows if (math.inf if row.window is None else row.window) == last))
 
 
-def _event_figure(figure: str, size: int, trial: Trial) -> float:
-    return float(getattr(_require_counts(trial).with_events(size), figure))
-
-
 def _attack_figure(attack: str, figure: str, trial: Trial) -> float:
     if attack == RECOVERY:
         return recovery_figure(_require_counts(trial), figure)
@@ -193,7 +189,10 @@ def measure(text: str) -> TrialMeasure:
     if of_events := _EVENT.fullmatch(text):
         figure, size = of_events[1], int(of_events[2])
         better, limits = (False, None) if figure == "error" else (True, SHARE)
-        return TrialMeasure(text, partial(_event_figure, figure, size), "", better, limits=limits)
+        return TrialMeasure(
+            *(text, lambda trial: float(getattr(_require_counts(trial).with_events(size), figure)), "", better),
+            limits=limits,
+        )
     if text.startswith("attack/"):
         attack, figure = attack_and_figure(text)
         unit, better, limits = "", figure == GAIN, (-1.0, 1.0) if figure == ADVANTAGE else SHARE

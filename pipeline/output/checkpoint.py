@@ -59,11 +59,6 @@ def read(plan: Plan) -> State | None:
     return decode_state(path(plan).read_bytes(), *FORMAT) if path(plan).exists() else None
 
 
-def position_of(state: State | None) -> State:
-    """Return the position from which a stream's source resumes, which is an empty state at the beginning."""
-    return {k.removeprefix("source."): v for k, v in (state or {}).items() if k.startswith("source.")}
-
-
 def account_key(number: int, shard: int) -> str:
     """Return the name under which a checkpoint stores the state of one shard of an accountant."""
     return f"account-{number:03d}-{shard:06d}"

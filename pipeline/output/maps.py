@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import shapely
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import DataError, ParameterError
+from penstock.mechanisms.core.plugin import DataError, ParameterError, check_choice
 from penstock.pipeline import atomic
 from penstock.pipeline.output.cells import CELLS, read_cells, rings_of
 from penstock.pipeline.output.utility_summary import ends, half_width
@@ -115,8 +115,7 @@ def export(folder: str | Path, form: str, out: str | Path | None = None) -> Path
     text). Without ``out`` the file is ``public/releases`` with the ending of the format. Raises `DataError` without
     released counts or a needed geometry, and `ParameterError` for any other format.
     """
-    if form not in FORMATS:
-        raise ParameterError("format", form, f"one of {', '.join(FORMATS)}")
+    check_choice("format", form, FORMATS)
     folder = Path(folder)
     source = folder / "public" / "releases.parquet"
     if not source.is_file():

@@ -42,17 +42,14 @@ class Rehearsal(NamedTuple):
     has_every_charge: bool
 
 
-def public_plan(config: RunConfig) -> Plan | None:
-    """Return a plan made without reading data, or None for traces and for cells derived from the data."""
+def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
+    """Release all-zero windows, or a whole run if small, through the steps.
+
+    None for traces and for cells derived from the data, which is not read.
+    """
     if any(step.guarantee.on_points for step in config.mechanism) or config.space.derived_from_data:
         return None
-    return outline(config, NoiseKey.from_seed(0))
-
-
-def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release all-zero windows, or a whole run if small, through the steps; None if `public_plan` is None."""
-    if (plan := public_plan(config)) is None:
-        return None
+    plan = outline(config, NoiseKey.from_seed(0))
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
     n_windows = max(plan.chain.unit_windows, min(REHEARSED, MAX_COUNTS // n_cells))
     is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive

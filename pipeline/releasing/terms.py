@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.mechanisms.core.plugin import ParameterError
+from penstock.mechanisms.core.plugin import check_choice
 from penstock.mechanisms.core.unit import LANDMARKS, PERIOD, WINDOW, Unit, UnitCosts, one_period
 from penstock.pipeline.windows.calendar import DAY, Calendar
 from penstock.pipeline.windows.grid import period_calendar
@@ -77,8 +77,7 @@ class Terms:
     traces: str = ""
 
     def __post_init__(self) -> None:
-        if self.kind not in _KINDS:
-            raise ParameterError("kind", self.kind, "one of " + ", ".join(_KINDS))
+        check_choice("kind", self.kind, _KINDS)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Terms:

@@ -243,7 +243,7 @@ class StreamLoop:
         self.quota, self.position, self.checkpointed = PeriodQuota(), State(), Checkpointed()
         self.number, self.latest = 0, MIN_EVENT_TIME
         if saved:
-            self.position = checkpoint.position_of(saved)
+            self.position = part("source", saved)
             self.rows, self.quota = RowCounts.of_state(part("rows", saved)), PeriodQuota(part("quota", saved))
             self.number, self.latest = int(saved["number"]), int(saved["latest"])
             self.n_counted, self.n_memberships = int(saved["counted"]), int(saved["memberships"])
