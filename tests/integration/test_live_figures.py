@@ -31,17 +31,23 @@ LANDMARKS = (
     "mechanism={type: landmark_uniform, epsilon: 0.5}",
     "accountants=[{type: landmark_budget}]",
 )
-#: What workers elsewhere cannot tell: Flink hands on sums, of which no histogram can be made.
-NOT_FROM_AFAR = frozenset({"penstock_release_delay_seconds_bucket"})
+
+
+def with_labels(text: str) -> set[str]:
+    """Series in a query or a page of metrics, each by its name alone and with each label that has one value."""
+    series = set[str]()
+    for name, labels in re.findall(r"(penstock_\w+)(?:\{([^}]*)\})?", text):
+        series |= {name, *(f"{name}{{{label}}}" for label in re.findall(r'\w+="[^"]*"', labels))}
+    return series
 
 
 def asked() -> set[str]:
-    """Series that the dashboard and the alert rules name."""
+    """Series that the dashboard and the alert rules name, and the values of labels that they ask for."""
     dashboard = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text(encoding="utf-8"))
     rules = yaml.safe_load((ROOT / "deploy" / "prometheus-alerts.yaml").read_text(encoding="utf-8"))
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     expressions += [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
-    return set(re.findall(r"penstock_\w+", " ".join(expressions)))
+    return with_labels(" ".join(expressions))
 
 
 def looked_at(
@@ -62,7 +68,7 @@ def looked_at(
     def all_served() -> bool:
         with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
             lines = page.read().decode().splitlines()
-            series.update(re.split(r"[{ ]", line)[0] for line in lines if line.startswith("penstock_"))
+            series.update(with_labels("\n".join(line for line in lines if line.startswith("penstock_"))))
         return asked() - missing <= series or driver.poll() is not None
 
     with running(config, folder, "--metrics-port", str(port), *budget, *words) as driver:
@@ -103,6 +109,6 @@ def test_of_a_cluster(config: Path, tmp_path: Path) -> None:
         listening = cluster.processes()
         assert open_to_others([*listening["job-manager"], *listening["task-manager"], *listening["pool"]]) == set()
         # Task managers hold services for workers once they have a job, on all interfaces.
-        unserved, is_open = looked_at(config, tmp_path / "run", words, NOT_FROM_AFAR, listening["pool"])
-        assert unserved <= NOT_FROM_AFAR
+        unserved, is_open = looked_at(config, tmp_path / "run", words, others=listening["pool"])
+        assert unserved == set()
         assert is_open <= {"java"}

@@ -22,6 +22,7 @@ from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.monitoring.metrics import MEASURES
 from penstock.pipeline.monitoring.server import LOOPBACK
+from penstock.pipeline.output.files import parts_folder, windows_of
 from penstock.pipeline.runners.beam.graph import GRAPH
 from penstock.pipeline.runners.beam.jobs import served
 from penstock.pipeline.runners.flink import jars
@@ -226,17 +227,34 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Counters and gauges of a job, copied periodically to this process's metrics. Not available for an embedded Flink.
+    """Metrics of a job, copied periodically to this process's: counters and gauges unless Flink is embedded.
 
     Beam's job service tells none before a job has ended, and that of a run is cancelled.
     """
 
     def __init__(self, plan: Plan, master: str) -> None:
         self._plan, self._service, self._next = plan, service_of(master), 0.0
+        self._written = max((part.stem for part in self._releases()), default="")
+
+    def _releases(self) -> Iterator[Path]:
+        return parts_folder(self._plan, "releases").glob("*.parquet")
+
+    def delays(self) -> None:
+        """Record the delays of releases written since the last call, by their files: Flink gives sums alone."""
+        if not self._plan.streaming:
+            return
+        for part in sorted(part for part in self._releases() if part.stem > self._written):
+            deadline = self._plan.grid.deadline(windows_of(part.stem).stop - 1) / 1000
+            metrics.record(metrics.RELEASE_DELAY, max(0.0, part.stat().st_mtime - deadline))
+            self._written = part.stem
 
     def look(self) -> None:
-        """Poll Flink's counters, at most once per interval."""
-        if self._service is None or time.monotonic() < self._next:
+        """Poll Flink's counters and look at new releases, at most once per interval."""
+        if time.monotonic() < self._next:
+            return
+        self.delays()
+        self._next = time.monotonic() + _INTERVAL
+        if self._service is None:
             return
         with suppress(OSError, LookupError, TypeError, ValueError):
             totals: dict[str, float] = {}
@@ -254,7 +272,6 @@ class FlinkMeasures:
             for name, amount in totals.items():
                 measure, value = _MEASURES[name]
                 metrics.take_over(measure, amount / measure.per_unit, value)
-        self._next = time.monotonic() + _INTERVAL
 
 
 def _name(identifier: str) -> str:

@@ -234,3 +234,5 @@ def _submit(plan: Plan, endpoint: str, beam_options: Sequence[str], renewal: Ren
         return submit(plan, options_of(plan, endpoint, beam_options), "Flink", look, renewal)
     finally:
         cancel_jobs(plan, given["flink_master"])
+        if measures is not None:
+            measures.delays()

@@ -1,6 +1,7 @@
 """Metrics of remote workers, collected by Flink and served by the driver."""
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -10,6 +11,7 @@ from urllib.parse import unquote
 import pytest
 
 from penstock.pipeline.monitoring.metrics import EPSILON, LAST_WINDOW, ROWS, WINDOWS, RunMetrics, listening
+from penstock.pipeline.output.files import part_name, parts_folder
 from penstock.pipeline.runners.flink.jobs import FlinkMeasures, cancel_jobs, checkpoints_folder
 
 JOB = "a" * 32
@@ -62,7 +64,7 @@ def service() -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def plan(tmp_path) -> SimpleNamespace:
-    plan = SimpleNamespace(folder=tmp_path)
+    plan = SimpleNamespace(folder=tmp_path, streaming=False)
     (checkpoints_folder(plan) / JOB).mkdir(parents=True)
     return plan
 
@@ -105,3 +107,32 @@ def test_a_service_that_breaks_off_is_no_failure(service, plan, registry):
     assert service.asked == 1
     assert not cancel_jobs(plan, service.master)
     assert registry.value(ROWS, "used") == 0
+
+
+def test_a_release_is_as_late_as_its_file_is_after_the_end_of_its_last_window(service, plan, registry):
+    """Those of the job before are not of this one."""
+    plan.streaming, plan.grid = True, SimpleNamespace(deadline=lambda window: 1000 * (100 + 10 * window))
+    folder = parts_folder(plan, "releases")
+    folder.mkdir(parents=True)
+
+    def written(first: int, last: int, time: float) -> None:
+        (path := folder / f"{part_name(first, last)}.parquet").touch()
+        os.utime(path, (time, time))
+
+    def observed() -> dict[str, float | None]:
+        name = "penstock_release_delay_seconds"
+        names = {"n": f"{name}_count", "sum": f"{name}_sum"}
+        return {key: registry.everything.get_sample_value(value) for key, value in names.items()}
+
+    written(1, 1, 500.0)
+    measures = FlinkMeasures(plan, service.master)
+    written(2, 4, 142.5)
+    written(5, 5, 149.0)  # clocks of machines differ
+    measures.look()
+    assert observed() == {"n": 2, "sum": 2.5}
+    written(6, 6, 161.0)
+    measures.look()  # too soon
+    assert observed() == {"n": 2, "sum": 2.5}
+    measures.delays()
+    measures.delays()
+    assert observed() == {"n": 3, "sum": 3.5}
