@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import sys
@@ -102,8 +103,19 @@ def print_lines(lines: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
-    json.dump(value, sys.stdout, indent=2, ensure_ascii=False)
+    """Print a value as JSON, with infinite numbers as text ("Infinity"), for JSON has none, and null for NaN."""
+
+    def finite(part: Any) -> Any:
+        """Return a part of the value without infinite numbers and NaN."""
+        if isinstance(part, Mapping):
+            return {name: finite(item) for name, item in part.items()}
+        if isinstance(part, list | tuple):
+            return [finite(item) for item in part]
+        if isinstance(part, float) and not math.isfinite(part):
+            return None if math.isnan(part) else json.dumps(part)
+        return part
+
+    json.dump(finite(value), sys.stdout, indent=2, ensure_ascii=False, allow_nan=False)
     print()
 
 

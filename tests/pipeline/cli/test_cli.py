@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 from pathlib import Path
 
@@ -284,3 +285,13 @@ def test_a_file_to_write_gets_its_folder(command, tmp_path, monkeypatch, capsys)
         assert main([*command, target, *settings]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"penstock: {target.removesuffix('/file')}: {words}")
+
+
+def test_json_for_machines_has_no_number_that_json_has_not(capsys):
+    from penstock.pipeline.cli.command import print_json
+
+    print_json({"budget": math.inf, "rows": [(1, -math.inf, math.nan)]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "budget": "Infinity",
+        "rows": [[1, "-Infinity", None]],
+    }
