@@ -23,6 +23,7 @@ GAUSSIAN = KINDS.index("gaussian")
 FINEST, N_PARTS = 1e-4, 2_000_000
 #: Mass of losses that are taken to be infinite, or wrapped around, for short arrays.
 TAIL = 1e-15
+_ORDERS = np.array([*range(-20, 0), *range(1, 21)])
 
 
 def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kinds: int) -> State:
@@ -142,9 +143,8 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
     """Return the composed ε at δ, given each kind's first grid index, masses, infinite mass and count."""
     low, high = 0, sum(n * (len(mass) - 1) for _, mass, _, n in parts)
     span = max((len(mass) for _, mass, _, _ in parts), default=1)
-    for order in np.concatenate([np.arange(-20, 0), np.arange(1, 21)]) / span:  # Chernoff's bounds on both tails
-        log_moment = sum(n * np.log(np.exp(order * np.arange(len(mass))) @ mass) for _, mass, _, n in parts)
-        bound = (log_moment + math.log(2 / TAIL)) / order
+    log_moments = sum(n * _log_moments(mass, span) for _, mass, _, n in parts)
+    for order, bound in zip(_ORDERS, span * (log_moments + math.log(2 / TAIL)) / _ORDERS):  # Chernoff's, on both tails
         low, high = (low, min(high, math.ceil(bound))) if order > 0 else (max(low, math.floor(bound)), high)
     n_dots = 1 << max(high - low, span).bit_length()
     product = np.ones(n_dots // 2 + 1, complex)
@@ -162,6 +162,16 @@ def _epsilon(parts: Sequence[tuple[int, NDArray[np.float64], float, int]], step:
     with np.errstate(divide="ignore", invalid="ignore"):
         log_other = np.logaddexp.accumulate(np.log(mass) - losses)
         return float(np.max(np.log(np.maximum(excess, 0)) - log_other, initial=0.0, where=excess > 0))
+
+
+def _log_moments(mass: NDArray[np.float64], span: int) -> NDArray[np.float64]:
+    """Return the logarithms of the moments E exp(order · dot / span) for all orders."""
+    factor = np.exp(np.arange(len(mass)) / span)
+    tilted, moments = mass * factor ** _ORDERS[0], []
+    for step in np.diff(_ORDERS, append=_ORDERS[-1]).tolist():
+        moments.append(tilted.sum())
+        tilted *= factor**step
+    return np.log(moments)
 
 
 def _key(event: events.Event) -> tuple[list[float] | None, int]:

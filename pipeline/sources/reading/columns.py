@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-import shapely
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.plugin import Checked, DataError, ParameterError, parameter
@@ -170,6 +169,8 @@ def positions(points: pl.Series) -> list[pl.Series]:
     >>> [column.to_list() for column in positions(pl.Series(["SRID=4326;POINT (8.5 47.4)", "POINT EMPTY"]))][:2]
     [[47.4, None], [8.5, None]]
     """
+    import shapely  # loaded where points are read
+
     if points.dtype == pl.Binary:
         shapes, stated = shapely.from_wkb(points.to_numpy(), on_invalid="ignore"), np.zeros(len(points), np.int64)
     else:
