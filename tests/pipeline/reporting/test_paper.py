@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import yaml
 
+import penstock
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.reporting.data import citation
 from penstock.pipeline.reporting.page import write_report
@@ -56,6 +57,7 @@ def test_figures_of_a_deployment_stay_with_the_operator(tmp_path):
 
 def test_the_citation_has_the_title_and_authors_of_the_project():
     project = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert project["version"] == penstock.__version__
     entry = citation("x", {"versions": {"penstock": project["version"]}, "configuration_digest": "1"})
     title, author = project["title"].removeprefix("penstock"), project["authors"][0]["name"]
     assert f"{{penstock}}{title}}}" in entry
