@@ -22,9 +22,9 @@ from penstock.mechanisms.core.plugin import (
     check_choice,
     installed,
     load_entry,
+    name_conflict,
     place_of,
     places,
-    taken,
 )
 
 Array = NDArray[np.float64]
@@ -156,7 +156,7 @@ def metric_called(name: str) -> Metric | None:
     entry = installed(GROUP).get(name)
     if entry is not None:
         if name in METRICS and METRICS[name].values.__module__ != entry.module:
-            raise taken(entry, place_of(METRICS[name].values))
+            raise name_conflict(entry, place_of(METRICS[name].values))
         check_metric(load_entry(entry, name))
     return METRICS.get(name) if _is_in_use(name) else None
 

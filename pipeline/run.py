@@ -18,11 +18,11 @@ from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.config.sections import check_local
 from penstock.pipeline.counting import input_check
 from penstock.pipeline.monitoring import logs, metrics
-from penstock.pipeline.monitoring.redaction import explained, redact_errors
+from penstock.pipeline.monitoring.redaction import explain_disk_errors, redact_errors
 from penstock.pipeline.output import checkpoint, files, registration
 from penstock.pipeline.output import manifest as outcome
 from penstock.pipeline.output.cells import write_cells
-from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.output.files import LOCK, exclusive_lock
 from penstock.pipeline.output.manifest import input_digests, operator_manifest, public_manifest
 from penstock.pipeline.output.writer import sinks_of
 from penstock.pipeline.reporting.result import Result
@@ -54,24 +54,24 @@ def run(
     Raises `ConfigError` while another run writes to the folder, `DataError` for input that cannot be read or of which
     no row can be used, `RowEquationError` if a row was lost, and the rest of the family.
     """
-    runner = beam.OURS.get(runner, runner)
+    runner = beam.RUNNER_ALIASES.get(runner, runner)
     if config.on_exhausted is None:
         config = replace(config, on_exhausted="stop" if runner in (DIRECT, LOCAL) else "repeat")
-    with redact_errors(config.mode == "deployment"), explained():
+    with redact_errors(config.mode == "deployment"), explain_disk_errors():
         clock = [("begin", time.monotonic())]
         check_runner(config, runner)
         check_local("--out", str(folder or ""))
         folder = Path(folder or config.output.path)
         nonce = checkpoint.nonce_of_run(config, folder, resume)
         plan = make_plan(config, folder, nonce, n_shards=n_shards, resumed=resume)
-        if _on_engine(plan, runner) or runner in beam.SERVED:
+        if _is_engine_stream(plan, runner) or runner in beam.RUNNER_MODULES:
             plan = beam.distributed(plan, n_shards, one_reader=runner == PRISM)
         if resume and not plan.folder.exists():
             checkpoint.check_same(plan)  # says that there is no run, and makes no folder
         engine = None
         if runner != LOCAL and (beam_options or runner != DIRECT):
             engine = beam.check_options(plan, runner, beam_options, unverified_engine)
-        with alone_in(plan.folder):
+        with exclusive_lock(plan.folder):
             return _run_alone(plan, runner, beam_options, engine, clock)
 
 
@@ -82,7 +82,7 @@ def _run_alone(
     config = plan.config
     if not plan.resumed:
         check_input(plan)
-    finished_before = _prepare_folder(plan, on_engine=_on_engine(plan, runner))
+    finished_before = _prepare_folder(plan, on_engine=_is_engine_stream(plan, runner))
     if finished_before is not None:
         return _done(plan, finished_before)
     if unverified is not None:
@@ -134,7 +134,7 @@ def check_runner(config: RunConfig, runner: str) -> None:
         raise ConfigError(("source.type: traces are released from a finite source (what is under 'of')",))
 
 
-def _on_engine(plan: Plan, runner: str) -> bool:
+def _is_engine_stream(plan: Plan, runner: str) -> bool:
     """Return whether the run is a stream whose state is kept by a distributed engine."""
     return plan.streaming and runner not in (DIRECT, LOCAL)
 
@@ -159,7 +159,7 @@ def check_input(plan: Plan) -> None:
     rows, sample = input_check.first_use(_recorded_blocks(plan), plan.grid, plan.space, plan.on_points)
     if rows.used:
         return
-    why = input_check.why_unused(outcome.as_equation(rows), sample, plan.grid.calendar, plan.space)
+    why = input_check.explain_unused_rows(outcome.as_equation(rows), sample, plan.grid.calendar, plan.space)
     if plan.config.allow_empty:
         logs.caution(f"nothing of the input can be used, and empty counts are released. {why}")
         return
@@ -171,7 +171,7 @@ def check_input(plan: Plan) -> None:
 
 def _execute(plan: Plan, runner: str, beam_options: Sequence[str]) -> str | None:
     """Run a plan. Return None at the end of input, or the reason why a stream stopped early."""
-    if plan.streaming and not _on_engine(plan, runner):
+    if plan.streaming and not _is_engine_stream(plan, runner):
         return run_stream(plan)
     if runner == LOCAL:
         run_finite(plan)
@@ -237,7 +237,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: list[tuple[str, float]]) 
 
 def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[str, Any]:
     """Return remarks for the operator about unused rows and suspicious data."""
-    lost = input_check.lost(equation)
+    lost = input_check.mostly_lost(equation)
     if is_synthetic and not lost:
         return {}
     try:
@@ -247,7 +247,7 @@ def _remarks(plan: Plan, equation: dict[str, Any], is_synthetic: bool) -> dict[s
             input_warnings = input_check.input_warnings(sample, *facts, equation["rejected_by_reason"])
     except DataError:  # the input has changed since it was read, which its digests say
         sample, input_warnings = [], []
-    unused = {"unused": input_check.why_unused(lost, sample, plan.grid.calendar, plan.space)} if lost else {}
+    unused = {"unused": input_check.explain_unused_rows(lost, sample, plan.grid.calendar, plan.space)} if lost else {}
     return unused | ({"doubts": input_warnings} if input_warnings else {})
 
 

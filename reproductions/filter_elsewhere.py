@@ -18,7 +18,7 @@ import polars.selectors as cs
 from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import load, read_text
 from penstock.pipeline.config.yaml import parse, plain
-from penstock.pipeline.counting.bounding import most_for_share
+from penstock.pipeline.counting.bounding import quota_for_share
 from penstock.pipeline.experiments.choose import PUBLISHED_WITH, suggested_bounds
 from penstock.pipeline.experiments.trial import run_trial
 from penstock.pipeline.output.utility_summary import coverage_by_part, interval_coverage
@@ -82,7 +82,7 @@ def measured(name: str) -> dict[str, Any]:
     plan = planned(name, [{"type": "w_event_uniform", "epsilon": 1, "w": w}], {})
     n_windows = plan.grid.n_windows
     people = plan.people.memberships(n_windows)
-    bound = {"max_cells": most_for_share(people, people.window, KEPT)}
+    bound = {"max_cells": quota_for_share(people, people.window, KEPT)}
     row: dict[str, Any] = {"data": name, "mean_count": float(len(people) / n_windows / plan.grid.n_cells)}
     for epsilon in BUDGETS:
         errors = {}

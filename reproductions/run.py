@@ -24,7 +24,7 @@ from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import REDUCED, raise_all, reduce
 from penstock.pipeline.experiments.pieces import Listener, Piece, Record, run_missing
 from penstock.pipeline.experiments.runner import RECORDS, begin, heading
-from penstock.pipeline.output.manifest import code_digest, made_by
+from penstock.pipeline.output.manifest import code_digest, software_versions
 from reproductions.plots import draw
 from reproductions.study import STUDIES, Figures, Study
 
@@ -80,7 +80,13 @@ class StudyRun:
         """Read the data set and return all of the study's pieces, each with its unit of work."""
         study = self.config.study
         inputs = tuple(content_digest(path) for path in study.inputs)
-        made_of = [STUDIES.name_of(type(study)), study.decides, inputs, made_by(), code_digest(Path(__file__).parent)]
+        made_of = [
+            STUDIES.name_of(type(study)),
+            study.decides,
+            inputs,
+            software_versions(),
+            code_digest(Path(__file__).parent),
+        ]
         return {
             piece: Piece([*made_of, list(piece)], _measure, (study, inputs, piece))
             for piece in study.pieces(_data(study, inputs))

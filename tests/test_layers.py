@@ -106,7 +106,7 @@ def circle(imports: list[Import]) -> list[str]:
 
 #: What modules fill as they are imported, fields of classes; weak references to listeners.
 FILLED = {
-    "mechanisms/core/plugin.py": {"OUTSIDE"},
+    "mechanisms/core/plugin.py": {"EXTERNAL_FILES"},
     "evaluation/metrics.py": {"METRICS"},
     "pipeline/config/build.py": {"_KNOWN"},
     "pipeline/config/rules.py": {"RULES"},

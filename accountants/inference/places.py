@@ -143,7 +143,7 @@ class Releasing:
         # `counts` are the true bounded ones: the adversary knows everybody's share of them but the target's. Additive
         # noise has a likelihood, also with a scale that follows earlier releases. For everything else counts without
         # noise stand: the beliefs are then those of an adversary with more information.
-        if tells_nothing(release.charge):
+        if is_uninformative(release.charge):
             return None, np.zeros(counts.shape, bool)
         hidden = release.active is None or self.is_coarse
         active = np.ones(counts.shape, bool) if hidden else np.asarray(release.active)
@@ -153,7 +153,7 @@ class Releasing:
         return Reading(active), active
 
 
-def tells_nothing(charge: tuple[events.Event, ...]) -> bool:
+def is_uninformative(charge: tuple[events.Event, ...]) -> bool:
     """Return whether a release repeats an earlier one for reasons independent of the counts."""
     return bool(charge) and all(isinstance(event, events.FREE) for event in charge)
 
@@ -247,7 +247,7 @@ class ReleaseForecast:
             block = np.array([index, blocks[0].last, pure_epsilon(charge), concentrated_rho(charge)])
         if block[0] and index <= block[1]:
             row = _row(epsilon=block[2], rho=block[3], block=block[0])
-        elif tells_nothing(charge) or (window.active is not None and not window.active.any()):
+        elif is_uninformative(charge) or (window.active is not None and not window.active.any()):
             row = _row(scale=math.nan)
         else:
             # Before post-processing, which reveals at least as much.

@@ -122,7 +122,7 @@ class MembershipAttack:
         )
         if not released:
             return membership, None
-        together, begins = run.chain.together, membership.space.blocks[:, 0]
+        together, begins = run.chain.n_merged, membership.space.blocks[:, 0]
         if (begins % together).any():
             raise ParameterError("observation", int(begins[-1]), f"cut at multiples of {together}, the longer windows")
         windows = run.windows(1, membership.space.shape[0])

@@ -24,7 +24,14 @@ from penstock.accountants.inference.targets import KnownPrior, KnownTargets, kno
 from penstock.accountants.markov import MarkovPrior
 from penstock.accountants.reconstruction import Reconstruction
 from penstock.evaluation.attacks.parameters import AttackedRun, ReconstructionGame
-from penstock.evaluation.attacks.retracing import NotKnown, Observed, Shown, count_correct, decode_trajectories, observe
+from penstock.evaluation.attacks.retracing import (
+    Observed,
+    Shown,
+    UnknownPeople,
+    count_correct,
+    decode_trajectories,
+    observe,
+)
 from penstock.evaluation.attacks.summaries import (
     BOUND,
     EXACT,
@@ -344,7 +351,7 @@ def _known_priors(
 
 def _unknown_people(
     known: KnownTargets, run: AttackedRun, trajectories: NDArray[np.intp], number: int
-) -> NotKnown | None:
+) -> UnknownPeople | None:
     """Count each window's people whom a target's adversary does not know; None if she knows everybody."""
     if known.crowd is None:
         return None
@@ -353,7 +360,7 @@ def _unknown_people(
     crowd, n_cells = known.crowd.part(number, number + 1), known.places.n_cells
     windows = zip(trajectories[target[number : number + 1]].T, trajectories[unknown].T)
     people = [crowd.not_known(cells, others, n_cells)[0] for cells, others in windows]
-    return NotKnown(np.stack(people), crowd.log_mass[0])
+    return UnknownPeople(np.stack(people), crowd.log_mass[0])
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:

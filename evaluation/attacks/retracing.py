@@ -17,7 +17,7 @@ from penstock.accountants.inference.crowd import at_places, log_evidence, log_no
 from penstock.accountants.inference.estimators import Estimator, blind_guess, guess
 from penstock.accountants.inference.kernel import Kernel
 from penstock.accountants.inference.observation import forward, log_ratio, scaled
-from penstock.accountants.inference.places import PriorPlaces, tells_nothing
+from penstock.accountants.inference.places import PriorPlaces, is_uninformative
 from penstock.accountants.markov import MarkovPrior
 from penstock.mechanisms.core.contract import Release
 from penstock.mechanisms.core.events import Additive, Exact
@@ -67,7 +67,7 @@ class Observed:
 
 
 @dataclass(frozen=True, eq=False)
-class NotKnown:
+class UnknownPeople:
     """The people whom a target's adversary does not know, including the target, and her prior on the others."""
 
     people: IntArray  # (n_windows, n_cells)
@@ -121,7 +121,7 @@ def observe(releases: Sequence[Release], counts: NDArray[Any], shown: Shown | No
 
 def _family(release: Release) -> str | None:
     """Return a release's noise family, "none" if its counts are exact, or None if it reveals nothing."""
-    if str(release.action) != "published" or tells_nothing(release.charge):
+    if str(release.action) != "published" or is_uninformative(release.charge):
         return None
     if release.charge and isinstance(release.charge[-1], Exact) and release.noise == _EXACT:
         return _EXACT
@@ -143,7 +143,7 @@ def decode_trajectories(
     places: PriorPlaces,
     n_steps: int,
     n_before: int = 0,
-    crowd: NotKnown | None = None,
+    crowd: UnknownPeople | None = None,
 ) -> dict[Estimator, IntArray]:
     """Decode trajectories one segment at a time, using every release up to the end of the segment.
 

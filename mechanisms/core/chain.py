@@ -78,14 +78,14 @@ class Chain(Mechanism):
         return self.reader if self.simple else self
 
     @property
-    def together(self) -> int:
+    def n_merged(self) -> int:
         """The number of windows merged into one for counting."""
         return 1 if self.temporal is None else self.temporal.windows
 
     @property
     def unit_windows(self) -> int:
         """The number of windows over which contributions are bounded jointly: a merged window's or a block's length."""
-        return max(self.together, self.reader.unit.n_bounded)
+        return max(self.n_merged, self.reader.unit.n_bounded)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -190,32 +190,32 @@ class LongerChain(Chain):
     def guarantee(self) -> Guarantee:
         """The reading step's guarantee, restated for the original windows."""
         promised, length = self.reader.guarantee, self.reader.unit.length
-        if self.together == 1 or promised.unit.kind not in ("window", "stretch"):
+        if self.n_merged == 1 or promised.unit.kind not in ("window", "stretch"):
             return promised
         if length == 1:
-            return replace(promised, unit=Unit.block(self.together))
+            return replace(promised, unit=Unit.block(self.n_merged))
         # No stretch of so many windows meets more than w of the longer ones. Where it holds only a part of one, other
         # events of the person may be counted in its place, at the price of a replacement.
-        unit, factor = Unit.stretch((length - 1) * self.together + 1), price_of_replacement(promised.measure or "")
+        unit, factor = Unit.stretch((length - 1) * self.n_merged + 1), price_of_replacement(promised.measure or "")
         return replace(promised, unit=unit, amount=None if promised.amount is None else factor * promised.amount)
 
     def coarse(self, facts: Facts) -> Facts:
         """Convert the run's `Facts` to coarse windows and cells for the reading step."""
-        n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.together)
+        n_windows = None if facts.n_windows is None else -(-facts.n_windows // self.n_merged)
         return replace(super().coarse(facts), n_windows=n_windows, landmarks=(), budget_period=None)
 
     def start(self, facts: Facts) -> State:
         """Return the initial state of every step that processes counts, and an empty merged window."""
-        state = super().start(replace(facts, windows_per_day=max(1, facts.windows_per_day // self.together)))
+        state = super().start(replace(facts, windows_per_day=max(1, facts.windows_per_day // self.n_merged)))
         length = np.full(facts.shape, facts.n_windows or 0, np.int64)
-        return state | waiting(facts, self.together) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
+        return state | waiting(facts, self.n_merged) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
         """Wait for the last of the merged windows, whose counts are those of all, and release them together."""
-        row = (window.index - 1) % self.together
+        row = (window.index - 1) % self.n_merged
         begin = window.start if row == 0 else int(np.max(state["begin"]))
         state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}
-        if row < self.together - 1 and window.index != int(np.max(state["n_windows"])):
+        if row < self.n_merged - 1 and window.index != int(np.max(state["n_windows"])):
             return [], state
         made, state = super().step(self._longer(window, state), counts, state, noise)
         releases = [one for release in made for one in self._in_windows(release, state)]
@@ -225,12 +225,12 @@ class LongerChain(Chain):
         """Return the reading step's worst-case charge, which is due at the start of a merged window."""
         if int(np.max(state["block_first"])):
             return ()
-        worst, last = super().worst_charge(self._longer(window, state), state), window.index + self.together - 1
+        worst, last = super().worst_charge(self._longer(window, state), state), window.index + self.n_merged - 1
         return tuple(e if isinstance(e, FREE) else Block(e, window.index, last) for e in worst)
 
     def _longer(self, window: Window, state: State) -> Window:
         """Return the longer window that the steps on counts see."""
-        index = (window.index - 1) // self.together + 1
+        index = (window.index - 1) // self.n_merged + 1
         begin = int(np.max(state["begin"])) if int(np.max(state["block_first"])) else window.start
         return replace(window, index=index, start=begin, active=None, landmark=False)
 
@@ -240,11 +240,11 @@ class LongerChain(Chain):
         rows = np.repeat(np.asarray(release.values)[..., None, :], last - first + 1, axis=-2)
         kept = ("action", "noise", "scale", "standard_deviation", "alarm")
         common = {name: getattr(release, name) for name in kept}
-        made = release_windows(state, (first - 1) % self.together, rows, release.charge, **common)
+        made = release_windows(state, (first - 1) % self.n_merged, rows, release.charge, **common)
         if release.repeats is None:
             return made
         coarse = np.asarray(release.repeats)
-        fine = [np.where(coarse > 0, (coarse - 1) * self.together + 1 + place, coarse) for place in range(len(made))]
+        fine = [np.where(coarse > 0, (coarse - 1) * self.n_merged + 1 + place, coarse) for place in range(len(made))]
         return [replace(one, repeats=window if window.ndim else int(window)) for one, window in zip(made, fine)]
 
 

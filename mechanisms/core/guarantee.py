@@ -126,12 +126,12 @@ class Guarantee:
         """The guarantee as prose, with parameter values."""
         sizes = str(self.unit.length), "" if self.radius is None else f"{self.radius:,g}"
         figure = self._figure() if self.exists else ""
-        return self._said(*sizes, f", with {figure}" if figure else "")
+        return self._phrases(*sizes, f", with {figure}" if figure else "")
 
     @property
     def in_general(self) -> UnitPhrases:
         """The guarantee as prose, with symbols instead of parameter values."""
-        return self._said("w" if self.unit.kind == "stretch" else "", "`radius`", "")
+        return self._phrases("w" if self.unit.kind == "stretch" else "", "`radius`", "")
 
     def _figure(self) -> str:
         if self.goal is not None:
@@ -144,7 +144,7 @@ class Guarantee:
         amount = f"ρ = {at_most(self.amount)}" if self.measure == RHO else f"μ = {at_most((2 * self.amount) ** 0.5)}"
         return f"{amount}, hence ε = {at_most(epsilon_at(self.measure, self.amount, delta))} at δ = {delta:g}"
 
-    def _said(self, length: str, metres: str, figure: str) -> UnitPhrases:
+    def _phrases(self, length: str, metres: str, figure: str) -> UnitPhrases:
         if self.crowd is not None:
             neighbours = "the user is left out, where the crowd does not hide them already"
             return UnitPhrases("none", "one user who is in a single count", neighbours, self.theorem)

@@ -348,7 +348,7 @@ class Registry(Generic[T]):
         if name not in self.internal and name in _files(self.package):
             module = load_visible(self.package, name)
             if entry is not None:
-                raise taken(entry, module.__file__)
+                raise name_conflict(entry, module.__file__)
         elif entry is not None:
             module = load_entry(entry, class_name(name))
         else:
@@ -398,20 +398,20 @@ def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
 
 
 #: Files of plug-ins that were imported and are not part of penstock.
-OUTSIDE: set[str] = set()
+EXTERNAL_FILES: set[str] = set()
 
 
 def load(module: str) -> ModuleType:
     """Import the file of a plug-in. Convert any error to a `PluginError` that names the line."""
     spec = importlib.util.find_spec(module)
     if spec and spec.origin and not Path(spec.origin).is_relative_to(Path(__file__).parents[2]):
-        OUTSIDE.add(spec.origin)
+        EXTERNAL_FILES.add(spec.origin)
     try:
         return importlib.import_module(module)
     except (PluginError, MissingLibrary):
         raise
     except Exception as error:  # the file may hold anything
-        text = raised_outside(error) or f"{module}: {type(error).__name__}: {error}"
+        text = describe_plugin_error(error) or f"{module}: {type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError):
             text += f"; install {error.name}, or mend the import"
         elif not isinstance(error, (PenstockError, SyntaxError)) and spec:
@@ -440,18 +440,18 @@ def places(package: str, group: str = "") -> tuple[str, ...]:
     return package_folder, *(os.path.abspath(os.path.join(folder, kind)) for folder in FOLDERS.get())
 
 
-def raised_outside(error: BaseException) -> str | None:
+def describe_plugin_error(error: BaseException) -> str | None:
     """Describe an error by the third-party plug-in line that raised it, as in ``fading.py:7: NameError: …``, or None.
 
     If a line of penstock failed, the plug-in in use there is a possible cause: its method may return the wrong thing.
     """
-    if isinstance(error, SyntaxError) and error.filename in OUTSIDE:
+    if isinstance(error, SyntaxError) and error.filename in EXTERNAL_FILES:
         return f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename in OUTSIDE]
+    lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename in EXTERNAL_FILES]
     text = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
     if lines:
         return f"{lines[-1].filename}:{lines[-1].lineno}: {text}"
-    places = ", ".join(_in_use(error))
+    places = ", ".join(_plugins_in_use(error))
     if not places or isinstance(error, RuntimeError):
         return None
     last = traceback.extract_tb(error.__traceback__)[-1]
@@ -459,9 +459,9 @@ def raised_outside(error: BaseException) -> str | None:
     return f"{places}: {cause}: {text} ({last.filename}:{last.lineno})"
 
 
-def _in_use(error: BaseException) -> list[str]:
+def _plugins_in_use(error: BaseException) -> list[str]:
     """Return the locations of third-party plug-ins called in the innermost frame that calls any, otherwise of all."""
-    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in OUTSIDE]
+    modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in EXTERNAL_FILES]
     kinds = [
         kind
         for module in modules
@@ -491,7 +491,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
     entries: dict[str, EntryPoint] = {}
     for entry in _entry_points().select(group=group):
         if entries.setdefault(entry.name, entry).value != entry.value:
-            raise taken(entry, f"{entries[entry.name].value}, of another package")
+            raise name_conflict(entry, f"{entries[entry.name].value}, of another package")
     return entries
 
 
@@ -512,7 +512,7 @@ def load_entry(entry: EntryPoint, attribute: str) -> ModuleType:
     return load(entry.module)
 
 
-def taken(entry: EntryPoint, owner: object) -> PluginError:
+def name_conflict(entry: EntryPoint, owner: object) -> PluginError:
     """Return the error for an entry point whose name is already taken."""
     text = f"its name is that of {owner}; rename it with its file"
     return PluginError(f"entry point {entry.name} = {entry.value} of {entry.group}: {text}")

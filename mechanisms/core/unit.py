@@ -235,9 +235,9 @@ class UnitCosts:
 
     def total(self, charge: SlotCharge) -> float:
         """Return the largest cost of any unit after the charge."""
-        return sum(self.dearest(charge))
+        return sum(self.costliest_unit(charge))
 
-    def dearest(self, charge: SlotCharge) -> tuple[float, float]:
+    def costliest_unit(self, charge: SlotCharge) -> tuple[float, float]:
         """Return the current cost of the unit that would cost most after the charge, and the amount charged to it."""
         return max(((self._most(part), part.amount) for part in self._parts(charge)), key=sum)
 

@@ -269,7 +269,7 @@ def every_draw_is_charged_and_every_charge_is_drawn(subject: Subject) -> None:
                     minimum = np.sqrt(n_moved) if event.is_gaussian else n_moved
                     is_covered = float(event.sensitivity) >= minimum * (1 - 1e-12)
                     assert is_covered, f"{event} is charged where {minimum:g} may move"
-            is_coarse = isinstance(subject.mechanism, Chain) and subject.mechanism.together > 1
+            is_coarse = isinstance(subject.mechanism, Chain) and subject.mechanism.n_merged > 1
             is_scripted = subject.mechanism.guarantee.adaptive and not is_coarse
             assert n_repeated > 0 or not is_scripted, "the script makes some windows repeat"
 

@@ -241,7 +241,7 @@ def _configure_init(parser: argparse.ArgumentParser) -> None:
 def _init(arguments: argparse.Namespace) -> int:
     from penstock.mechanisms.core.plugin import DataError, ParameterError
     from penstock.pipeline.atomic import write_first
-    from penstock.pipeline.config.drafting.columns import Stated
+    from penstock.pipeline.config.drafting.columns import UserHints
     from penstock.pipeline.config.drafting.draft import draft, name_of
     from penstock.pipeline.config.run import loads
     from penstock.pipeline.output.loss import describe_losses
@@ -250,7 +250,7 @@ def _init(arguments: argparse.Namespace) -> int:
     if len(arguments.path) > 1:
         raise ParameterError("FILE.csv", arguments.path, "one file, or for several a folder or a pattern in quotes")
     given = {part: value for part in _PARTS if (value := getattr(arguments, part)) is not None}
-    stated = Stated(given, arguments.time_format, arguments.decimal, arguments.encoding)
+    stated = UserHints(given, arguments.time_format, arguments.decimal, arguments.encoding)
     path, epsilon = arguments.path[0], _epsilon_per_day(arguments)
     drafted = draft(path, arguments.time_zone, epsilon, stated, arguments.stops)
     out = arguments.out or f"{name_of(path)}.yaml"

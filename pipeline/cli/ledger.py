@@ -34,7 +34,7 @@ def _execute(arguments: argparse.Namespace) -> int:
     ledgers = [overview(Path(path)) for path in arguments.paths]
     if arguments.manifest:
         ledgers[0]["faults"] += _missing_head(arguments.paths, arguments.manifest)
-    shown = ledgers[0] if len(ledgers) == 1 else {"ledgers": ledgers, "together": together(ledgers)}
+    shown = ledgers[0] if len(ledgers) == 1 else {"ledgers": ledgers, "together": combined_cost(ledgers)}
     if arguments.json:
         print_json(shown)
     else:
@@ -42,7 +42,9 @@ def _execute(arguments: argparse.Namespace) -> int:
             print("\n".join([f"ledger    {path}", *_lines(ledger)]))
         if len(ledgers) > 1:
             print(
-                "\n".join(f"together  at most {_amount(amount)} ({name})" for name, amount in together(ledgers).items())
+                "\n".join(
+                    f"together  at most {_amount(amount)} ({name})" for name, amount in combined_cost(ledgers).items()
+                )
             )
     return FAILED if any(ledger["faults"] for ledger in ledgers) else DONE
 
@@ -104,7 +106,7 @@ def _by_period(terms: Terms, postings: Sequence[Posting]) -> Iterator[dict[str, 
         yield {"from": begin, "charges": len(group), "spent": spent, "sum": total}
 
 
-def together(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
+def combined_cost(ledgers: Sequence[dict[str, Any]]) -> dict[str, float]:
     """Return an upper bound on the total cost recorded in several ledgers, for each privacy measure.
 
     A ledger that is given twice, or with a copy that has the same head, counts once.

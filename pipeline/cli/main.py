@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ParameterError,
         PenstockError,
         UnknownPlugin,
-        raised_outside,
+        describe_plugin_error,
     )
 
     try:
@@ -130,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _fail(arguments, error, STOPPED)
         if isinstance(error, (PenstockError, OSError, MemoryError)):
             return _fail(arguments, error, FAILED)
-        if place := raised_outside(error):
+        if place := describe_plugin_error(error):
             cure = "penstock.testing tries a step of a chain outside of a run, with the whole traceback"
             return _fail(arguments, PenstockError(f"{place} ({cure})"), FAILED)
         raise

@@ -19,7 +19,7 @@ from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.landmarks import Landmarks
 
 
-def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Output) -> Findings:
+def require_secret_key(seed: int | None, noise_key: str | None, output: Output) -> Findings:
     """Require a secret key outside the output folder: anyone can remove noise that is drawn from a known seed."""
     if seed is not None:
         yield Finding(("seed",), seed, "left out in a deployment (anyone who knows the seed can remove the noise)")
@@ -32,7 +32,7 @@ def deployed_noise_is_secret(seed: int | None, noise_key: str | None, output: Ou
             yield Finding(("noise_key",), noise_key, "a file outside the output folder")
 
 
-def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
+def require_ledger_terms(output: Output, mechanism: Steps) -> Findings:
     """Require a name for the event source in the ledger and a fixed measure for the ledger's budget."""
     if output.ledger_source is None:
         expected = "a name for the event source, the same in all deployments over the same events"
@@ -42,7 +42,7 @@ def deployed_ledger_is_named(output: Output, mechanism: Steps) -> Findings:
         yield Finding(("output", "ledger_budget"), output.ledger_budget, expected)
 
 
-def deployed_run_has_no_truth(accountants: Accountants, utility: tuple[str, ...]) -> Findings:
+def reject_truth(accountants: Accountants, utility: tuple[str, ...]) -> Findings:
     """Reject metrics, which need true counts, and attack games, which need known members."""
     for i, accountant in enumerate(accountants):
         if accountant.simulation_only:
@@ -51,7 +51,7 @@ def deployed_run_has_no_truth(accountants: Accountants, utility: tuple[str, ...]
         yield Finding(("utility",), utility, "left out in a deployment, which keeps no true counts")
 
 
-def deployed_facts_are_public(
+def require_public_facts(
     space: Space, looked_at_data: bool | None, mechanism: Steps, landmarks: Landmarks | None
 ) -> Findings:
     """Reject supposedly public facts and profiles that are derived from private data."""
@@ -70,7 +70,7 @@ def deployed_facts_are_public(
             yield Finding(("landmarks", name), value, expected)
 
 
-def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
+def require_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
     """Require a guarantee of the first step on counts, the only one that reads private values, unless waived."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
@@ -82,7 +82,7 @@ def deployed_mechanisms_have_a_guarantee(mechanism: Steps, allow_no_guarantee: b
             yield Finding(("mechanism", i, "type"), "", expected)
 
 
-def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findings:
+def require_user_rows(source: Source, allow_no_guarantee: bool) -> Findings:
     """Require that rows belong to people and that a row's lateness depends only on its own arrival."""
     if not source.has_people:
         at = ("source", "columns", "user") if isinstance(source, MappedColumns) else ("source", "type")
@@ -95,7 +95,7 @@ def deployed_rows_are_people(source: Source, allow_no_guarantee: bool) -> Findin
         yield Finding(("source", key), getattr(source, key, None), text)
 
 
-def deployed_noise_protects(mechanism: Steps) -> Findings:
+def require_exact_noise(mechanism: Steps) -> Findings:
     """Reject mechanisms without noise or with floating-point noise, which leaks the count (Mironov 2012)."""
     for i, step in enumerate(mechanism):
         name = MECHANISMS.name_of(type(step))
@@ -113,11 +113,11 @@ def deployed_noise_protects(mechanism: Steps) -> Findings:
 
 #: All rules of a deployment, in the order in which findings on one line are reported.
 DEPLOYMENT_RULES: tuple[Rule, ...] = (
-    deployed_noise_is_secret,
-    deployed_ledger_is_named,
-    deployed_run_has_no_truth,
-    deployed_facts_are_public,
-    deployed_mechanisms_have_a_guarantee,
-    deployed_rows_are_people,
-    deployed_noise_protects,
+    require_secret_key,
+    require_ledger_terms,
+    reject_truth,
+    require_public_facts,
+    require_guarantee,
+    require_user_rows,
+    require_exact_noise,
 )

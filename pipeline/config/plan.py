@@ -50,7 +50,7 @@ class Plan:
     resumed: bool = False  # an earlier, unfinished run in the same folder is continued
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
-    def opened(self) -> Self:
+    def with_noise_key(self) -> Self:
         """Return the plan with its noise key, which each worker reads anew. Raise `PenstockError` without one.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.

@@ -147,14 +147,14 @@ class _Crowd:
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
         """Return the largest mean success in a stretch, of a sample of people its upper confidence limit."""
         means = []
-        for index, coming in self._different(stretches):
+        for index, coming in self._distinct_stretches(stretches):
             values = np.array([self._success(number, index, coming, seed) for number in range(len(self.known.priors))])
             means.append(float(values.mean()) if self.is_whole else upper_mean(values, CONFIDENCE))
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
         """Estimate a search's time from a few people, without noise on windows without active sensors."""
-        index, coming = (different := self._different(self._stretches(plan)))[-1]
+        index, coming = (different := self._distinct_stretches(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
         n_timed, begin = min(_TIMED, len(self.known.priors)), time.monotonic()
         for number in range(n_timed):
@@ -167,7 +167,7 @@ class _Crowd:
         forecast = ReleaseForecast(self.known.places, self.horizon, releasing, plan.facts(), plan.grid.windows)
         return list(forecast.horizons(self.n_stretches))
 
-    def _different(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
+    def _distinct_stretches(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
         """Return all stretches that could be the worst, as first window (1-based) and releases.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window

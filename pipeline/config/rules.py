@@ -95,7 +95,7 @@ MAX_WINDOWS = 10_000_000
 
 def _calendar(source: Source, windows: Windows) -> Calendar | None:
     """Return the windows of a finite run, or None if there are too many or they cannot be numbered."""
-    if source.until is None or any(windows_can_be_numbered(source, windows)):
+    if source.until is None or any(check_window_numbers(source, windows)):
         return None
     return windows.calendar(source.from_, source.until)
 
@@ -107,7 +107,7 @@ def n_windows_of(source: Source, windows: Windows) -> int | None:
 
 
 @rule
-def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
+def check_window_numbers(source: Source, windows: Windows) -> Findings:
     """Reject a run whose windows are too many or cannot be numbered from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
@@ -122,21 +122,21 @@ def windows_can_be_numbered(source: Source, windows: Windows) -> Findings:
 
 
 @rule
-def key_is_of_a_deployment(mode: str, noise_key: str | None) -> Findings:
+def check_key_mode(mode: str, noise_key: str | None) -> Findings:
     """Reject a noise key in a simulation because its noise is derived from the seed."""
     if mode == "simulation" and noise_key is not None:
         yield Finding(("noise_key",), noise_key, "left out in a simulation, whose noise comes from the seed")
 
 
 @rule
-def source_has_an_end(source: Source) -> Findings:
+def check_source_end(source: Source) -> Findings:
     """Require a finite source to state its end because the public number of windows must not depend on private data."""
     if source.until is None and not getattr(source, "endless", False):
         yield Finding(("source", "until"), None, f"{EXPECTED_TIME} (the run ends there)")
 
 
 @rule
-def cells_can_be_listed(space: Space) -> Findings:
+def check_cell_list(space: Space) -> Findings:
     """Check that the list of cells fits in memory and that the file listing them, if there is one, is readable."""
     n_cells = getattr(space, "rows", 1) * getattr(space, "columns", 1)
     if n_cells > MAX_CELLS:
@@ -152,7 +152,7 @@ def cells_can_be_listed(space: Space) -> Findings:
 
 
 @rule
-def places_come_from_the_source(source: Source, space: Space) -> Findings:
+def check_place_columns(source: Source, space: Space) -> Findings:
     """Check, using one small block, that the source provides the columns required by the space."""
     if isinstance(source.recorded, LiveSource) or not input_paths(source):
         return  # what comes later cannot be looked at
@@ -174,7 +174,7 @@ def places_come_from_the_source(source: Source, space: Space) -> Findings:
 
 
 @rule
-def times_fit_windows(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
+def check_time_spans(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
     """Check that periods are no shorter than a window, ledgers cover whole ones and delays are shorter."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
@@ -190,7 +190,7 @@ def times_fit_windows(budget_period: int | None, windows: Windows, output: Outpu
 
 
 @rule
-def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
+def check_landmarks_given(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
     """Reject a landmark mechanism if no landmarks are configured."""
     for i, step in enumerate(mechanism):
         if step.guarantee.unit == LANDMARKS and landmarks is None:
@@ -200,7 +200,7 @@ def landmark_mechanisms_have_landmarks(mechanism: Steps, landmarks: Landmarks | 
 
 
 @rule
-def endless_budgets_have_a_period(source: Source, mechanism: Steps, budget_period: int | None) -> Findings:
+def check_endless_budgets(source: Source, mechanism: Steps, budget_period: int | None) -> Findings:
     """Require a budget period in an endless run if the mechanism has a landmark budget or protects whole periods."""
     if budget_period is not None:
         return
@@ -213,7 +213,7 @@ def endless_budgets_have_a_period(source: Source, mechanism: Steps, budget_perio
 
 
 @rule
-def keys_are_read(
+def check_unused_keys(
     mechanism: Steps,
     accountants: Accountants,
     bounding: Bounding,
@@ -231,14 +231,16 @@ def keys_are_read(
         yield Finding(("budget_period",), budget_period, text.format("mechanism, accountant or bound"), is_whole=True)
 
 
-def unread_keys(config: Any) -> tuple[str, ...]:
+def unused_keys(config: Any) -> tuple[str, ...]:
     """Return the keys in a run's configuration that nothing in the run reads."""
-    names = inspect.signature(keys_are_read).parameters
-    return tuple(str(finding.path[0]) for finding in keys_are_read(**{name: getattr(config, name) for name in names}))
+    names = inspect.signature(check_unused_keys).parameters
+    return tuple(
+        str(finding.path[0]) for finding in check_unused_keys(**{name: getattr(config, name) for name in names})
+    )
 
 
 @rule
-def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, windows: Windows) -> Findings:
+def check_landmark_range(landmarks: Landmarks | None, source: Source, windows: Windows) -> Findings:
     """Check that all listed landmarks, whether windows or times, are within the run."""
     calendar = _calendar(source, windows)
     if landmarks is None or calendar is None or calendar.n_windows is None:
@@ -254,7 +256,7 @@ def landmarks_are_in_the_run(landmarks: Landmarks | None, source: Source, window
 
 
 @rule
-def hidden_landmarks_have_a_price(
+def check_hidden_landmarks(
     landmarks: Landmarks | None, source: Source, windows: Windows, mechanism: Steps, budget_period: int | None
 ) -> Findings:
     """Reject hidden landmarks unless a schedule on counts can price them within a single budget period."""
@@ -270,9 +272,9 @@ def hidden_landmarks_have_a_price(
 
 
 @rule
-def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
+def check_sensor_names(sensors: Sensors, space: Space) -> Findings:
     """Check that all sensors are cells of the space if the cells are known before any data is read."""
-    if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(cells_can_be_listed(space)):
+    if space.derived_from_data or not (sensors.fixed or sensors.schedule) or any(check_cell_list(space)):
         return
     cells = set(space.cells)
     for i, cell in enumerate(sensors.fixed):
@@ -287,7 +289,7 @@ def sensors_are_cells(sensors: Sensors, space: Space) -> Findings:
 
 
 @rule
-def accountants_are_different(accountants: Accountants) -> Findings:
+def check_duplicate_accountants(accountants: Accountants) -> Findings:
     """Reject duplicate accountants because they would write every row twice."""
     for i, entry in enumerate(accountants):
         if entry in accountants[:i]:
@@ -295,7 +297,7 @@ def accountants_are_different(accountants: Accountants) -> Findings:
 
 
 @rule
-def accountants_can_learn(accountants: Accountants, source: Source, windows: Windows) -> Findings:
+def check_training_windows(accountants: Accountants, source: Source, windows: Windows) -> Findings:
     """Check that the accountants' training windows are within the run."""
     n_windows = n_windows_of(source, windows)
     for i, accountant in enumerate(accountants):
@@ -308,7 +310,7 @@ def accountants_can_learn(accountants: Accountants, source: Source, windows: Win
 
 
 @rule
-def metrics_can_be_measured(mechanism: Steps, utility: tuple[str, ...]) -> Findings:
+def check_metrics(mechanism: Steps, utility: tuple[str, ...]) -> Findings:
     """Reject duplicate metrics, as well as metrics of counts if the run releases traces."""
     for i, name in enumerate(utility):
         if name in utility[:i]:
@@ -331,7 +333,7 @@ def daily_metrics_flaw(source: Source, windows: Windows) -> str | None:
 
 
 @rule
-def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows) -> Findings:
+def check_daily_metrics(utility: tuple[str, ...], source: Source, windows: Windows) -> Findings:
     """Check that, if there are metrics of daily totals, the run contains a whole day and windows divide days evenly."""
     daily = [i for i, name in enumerate(utility) if METRICS[name].daily]
     if expected := daily_metrics_flaw(source, windows) if daily else None:
@@ -340,7 +342,7 @@ def days_have_totals(utility: tuple[str, ...], source: Source, windows: Windows)
 
 
 @rule
-def output_is_not_an_input(output: Output, source: Source, space: Space, sensors: Sensors) -> Findings:
+def check_output_path(output: Output, source: Source, space: Space, sensors: Sensors) -> Findings:
     """Reject an output folder that is also used as an input."""
     inputs = {os.path.realpath(path) for section in (source, space, sensors) for path in input_paths(section)}
     if os.path.realpath(output.path) in inputs:
@@ -350,7 +352,7 @@ def output_is_not_an_input(output: Output, source: Source, space: Space, sensors
 
 
 @rule
-def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Findings:
+def check_outlines(output: Output, space: Space, mechanism: Steps) -> Findings:
     """Check that the outlines are readable and within the map of the cells."""
     if output.outlines is None:
         return
@@ -374,7 +376,7 @@ def outlines_can_be_drawn(output: Output, space: Space, mechanism: Steps) -> Fin
 
 
 @rule
-def steps_make_sense(mechanism: Steps) -> Findings:
+def check_step_order(mechanism: Steps) -> Findings:
     """Check the order of the steps: steps on events, then a single step on true counts, then post-processing only."""
     if not mechanism:
         yield Finding(("mechanism",), mechanism, "a list that ends in a mechanism on counts, such as landmark_uniform")
@@ -383,7 +385,7 @@ def steps_make_sense(mechanism: Steps) -> Findings:
 
 
 @rule
-def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
+def check_space(mechanism: Steps, space: Space) -> Findings:
     """Check that the space provides positions for traces, and locations or named groups for coarse cells."""
     if on_points(mechanism) and "latitude" not in space.reads:
         yield Finding(("space", "type"), "", "a space that reads latitude and longitude, such as grid, for traces")
@@ -398,7 +400,7 @@ def space_fits_the_mechanism(mechanism: Steps, space: Space) -> Findings:
 
 
 @rule
-def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
+def check_bounds(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
     """Check that the unit supports bounds per block or period, and that sensors go with steps and bounds."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
@@ -418,9 +420,9 @@ def bounds_are_priced(mechanism: Steps, bounding: Bounding, sensors: Sensors) ->
 
 
 @rule
-def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
+def check_noise_scales(mechanism: Steps, bounding: Bounding, space: Space) -> Findings:
     """Check that noise scales are within limits. Schedules, which divide budgets, are checked by a dry run."""
-    n_cells = 1 if space.derived_from_data or any(cells_can_be_listed(space)) else len(space.cells)
+    n_cells = 1 if space.derived_from_data or any(check_cell_list(space)) else len(space.cells)
     moved = of_cells(min(bounding.max_cells or n_cells, n_cells))
     for i, step in enumerate(mechanism):
         for name, amount in amounts(step).items():
@@ -435,7 +437,7 @@ def noise_can_be_drawn(mechanism: Steps, bounding: Bounding, space: Space) -> Fi
 
 
 @rule
-def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, bounding: Bounding) -> Findings:
+def check_accountant_support(mechanism: Steps, accountants: Accountants, bounding: Bounding) -> Findings:
     """Reject accountants that have no theorem for the release, whether of counts or of traces."""
     route = "points" if on_points(mechanism) else "counts"
     supported = {"points": "traces, such as landmark_budget", "counts": "counts, such as composition"}[route]
@@ -456,7 +458,7 @@ def accountants_know_the_mechanism(mechanism: Steps, accountants: Accountants, b
 
 
 @rule
-def landmark_budgets_share_a_measure(mechanism: Steps, accountants: Accountants) -> Findings:
+def check_landmark_measures(mechanism: Steps, accountants: Accountants) -> Findings:
     """Reject a mix of budgets in ε and budgets in ρ because they cannot be compared."""
     promised = next((step.guarantee.concentrated for step in mechanism if step.guarantee.unit == LANDMARKS), None)
     first: bool | None = None
@@ -482,7 +484,7 @@ def on_points(mechanism: Steps) -> bool:
 
 
 @rule
-def traces_are_no_counts(
+def check_trace_sections(
     mechanism: Steps, windows: Windows, bounding: Bounding, typical_count: float | None
 ) -> Findings:
     """Reject event steps and contribution bounds in a trace release because both apply to counts."""
@@ -502,7 +504,7 @@ def traces_are_no_counts(
 
 
 @rule
-def counts_have_no_points(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
+def check_count_landmarks(mechanism: Steps, landmarks: Landmarks | None) -> Findings:
     """Reject landmarks that are detected in or drawn from individual traces if the run releases counts."""
     for name, noun in (("stay_points", "stay points"), ("drawn", "points to draw from")):
         if not on_points(mechanism) and (value := getattr(landmarks, name, None)) is not None:

@@ -12,7 +12,7 @@ from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ChainStep
 from penstock.mechanisms.core.plugin import FOLDERS, Checked, ConfigError, PluginError, parameter
 from penstock.pipeline.config.build import FAILED, Builder, fields_of
-from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, keys_are_read, on_points
+from penstock.pipeline.config.rules import METRIC, RULES, broken_rules, check_unused_keys, on_points
 from penstock.pipeline.config.sections import UNIONS, Output, add_folder
 from penstock.pipeline.config.yaml import Mapping, Place, Problem, apply_override, locate, nodes, parse_section, write
 from penstock.pipeline.counting.bounding import Bounding
@@ -141,7 +141,7 @@ def from_document(
     """Validate a parsed configuration document. Raises `ConfigError` with every problem and its line.
 
     ``problems``: what is known to be wrong already. ``is_trial``: accept keys that nothing in the configuration reads
-    (`rules.keys_are_read`), since another trial may read them.
+    (`rules.check_unused_keys`), since another trial may read them.
     """
     problems = list(problems)
     if broken := add_plugins(root, folder):
@@ -151,7 +151,7 @@ def from_document(
     values = builder.values(root, RunConfig, ())
     problems += [problem for problem in builder.problems if problem not in problems]
     known = {name: field.default for name, field in fields.items() if not field.required} | values
-    rules = [rule for rule in RULES if not (is_trial and rule is keys_are_read)]
+    rules = [rule for rule in RULES if not (is_trial and rule is check_unused_keys)]
     if known["mode"] == "deployment":
         from penstock.pipeline.config.deployment import DEPLOYMENT_RULES
 

@@ -153,7 +153,7 @@ class PeriodQuota:
 
         Their windows follow all windows asked for before; they are sorted and bounded by `bound`. ``period``, of shape
         (n,): number of the budget period of each one's window. ``maximum``: memberships of one user in one period, of
-        shape (n,) up to and including the window of each (`CountingBounds.opened`).
+        shape (n,) up to and including the window of each (`CountingBounds.quota_by_window`).
         """
         quota, kept = np.broadcast_to(maximum, len(memberships)), np.ones(len(memberships), bool)
         for number in np.unique(period).tolist():
@@ -211,12 +211,13 @@ class CountingBounds(Bounds):
             block_length=block_length,
         )
 
-    def opened(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
+    def quota_by_window(self, windows: Integers, elapsed: Callable[[Integers], NDArray[np.float64]]) -> Integers:
         """Return how many memberships a user may have by each window, given the elapsed share of its period.
 
         At most ``max_per_period`` whatever the pace, so that the sensitivity of a whole period stays.
 
-        >>> CountingBounds(max_per_period=10, pace=(2, 1, 1)).opened(np.array([1, 9]), lambda windows: windows / 10)
+        >>> bounds = CountingBounds(max_per_period=10, pace=(2, 1, 1))
+        >>> bounds.quota_by_window(np.array([1, 9]), lambda windows: windows / 10)
         array([ 5, 10])
         """
         assert self.max_per_period is not None
@@ -236,13 +237,13 @@ class CountingBounds(Bounds):
         """Return whether contributions are bounded per budget period, which requires counting windows in order."""
         return self.max_per_period is not None
 
-    def first_together(self, window: Window, length: int) -> int:
+    def first_joint_window(self, window: Window, length: int) -> int:
         """Return the first window bounded or counted with the given one, which is in a block of ``length``."""
         if self.over_periods and window.period_last is not None:
             return int(window.period_last - window.n_windows + 1)
         return (window.index - 1) // length * length + 1
 
-    def check_charged_together(self, charges_blocks: bool) -> None:
+    def check_joint_charges(self, charges_blocks: bool) -> None:
         """Raise `ConfigError` if contributions are bounded per budget period but charged window by window."""
         if self.over_periods and not charges_blocks:
             raise ConfigError(
@@ -325,11 +326,11 @@ def _first_of_unit(unit: Integers, preference: NDArray[np.generic], tie: Integer
     return chosen
 
 
-def most_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
+def quota_for_share(memberships: ContributionRows, period: Integers, share: float) -> int:
     """Return the smallest ``max_per_period`` that keeps a given fraction of all memberships.
 
     >>> rows = ContributionRows(np.array([[7]] * 4 + [[8]]), np.array([1, 2, 3, 4, 1]), np.zeros(5, np.int64))
-    >>> [most_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
+    >>> [quota_for_share(rows, np.zeros(5, np.int64), share) for share in (0.4, 0.6, 0.9)]
     [1, 2, 4]
     """
     if not len(memberships):
@@ -348,7 +349,7 @@ def most_for_share(memberships: ContributionRows, period: Integers, share: float
 MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 
 
-def most_for_noise(
+def quota_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
     """Return the smallest ``max_per_period`` that keeps 99 % of memberships, with a bias small beside the noise.
@@ -358,10 +359,10 @@ def most_for_noise(
 
     >>> user, window = np.array([[0]] * 3 + [[i] for i in range(1, 298)]), np.array([1, 2, 3] + [1] * 297)
     >>> rows, day = ContributionRows(user, window, np.zeros(300, np.int64)), np.zeros(300, np.int64)
-    >>> [most_for_noise(rows, day, 3, lambda n: size * n**0.5) for size in (9.0, 0.1)]
+    >>> [quota_for_noise(rows, day, 3, lambda n: size * n**0.5) for size in (9.0, 0.1)]
     [1, 3]
     """
-    minimum = most_for_share(memberships, period, MIN_SHARE)
+    minimum = quota_for_share(memberships, period, MIN_SHARE)
     if not len(memberships):
         return minimum
     code = factorize(memberships.user)[1]

@@ -29,7 +29,7 @@ from penstock.pipeline.counting.contributions import (
     starts_of,
     union,
 )
-from penstock.pipeline.counting.ingest import RowCounts, located
+from penstock.pipeline.counting.ingest import RowCounts, classify_rows
 from penstock.pipeline.counting.spec import Batching, RunKeys
 from penstock.pipeline.counting.targets import Targets, no_target_cells, target_cells
 from penstock.pipeline.counting.users import CodeTable, user_codes
@@ -83,7 +83,7 @@ def contributions_of(
     open. ``used_by_group`` is filled with the number of rows used, by the group of their window. ``ids``: of the
     blocks before, to which those of this one are added; None: each block has a table of its own.
     """
-    placed = located(block, grid, space, closed)
+    placed = classify_rows(block, grid, space, closed)
     row_counts, window, cell, used = placed.counts, placed.window, placed.cell, placed.used
     frame = block.frame
     if row_counts.used < len(window):
@@ -171,8 +171,8 @@ def released_counts(
     memberships = released_memberships(memberships, chain, grid, bounds, keys, quota)
     place = (memberships.window - first) * grid.n_cells + memberships.cell
     counts = np.bincount(place, minlength=n_windows * grid.n_cells).reshape(n_windows, grid.n_cells)
-    if chain.together > 1:
-        counts = counts[np.arange(n_windows) // chain.together * chain.together]
+    if chain.n_merged > 1:
+        counts = counts[np.arange(n_windows) // chain.n_merged * chain.n_merged]
     return counts if chain.groups is None else counts[:, chain.groups]
 
 
@@ -185,9 +185,9 @@ def released_memberships(
     quota: PeriodQuota | None = None,
 ) -> ContributionRows:
     """Return the memberships behind `released_counts`, labelling merged windows by their first window."""
-    if len(memberships) and (chain.groups is not None or chain.together > 1):
+    if len(memberships) and (chain.groups is not None or chain.n_merged > 1):
         cell = memberships.cell if chain.groups is None else chain.groups[memberships.cell]
-        window = (memberships.window - 1) // chain.together * chain.together + 1
+        window = (memberships.window - 1) // chain.n_merged * chain.n_merged + 1
         memberships = merge([replace(memberships, window=window, cell=cell)], bounds.keep)
     kept = bound_block(memberships, bounds, keys.bounding)
     if not kept.all():
@@ -195,7 +195,7 @@ def released_memberships(
     if bounds.over_periods and len(memberships):
         period = grid.periods_of(memberships.window)
         quota = quota or PeriodQuota()
-        opened = bounds.opened(memberships.window, grid.elapsed)
+        opened = bounds.quota_by_window(memberships.window, grid.elapsed)
         memberships = memberships.take(quota.admit(memberships, period, opened, bounds.keep, keys.bounding))
     for step in chain.event_steps:
         memberships = memberships.take(_keep_mask(step, memberships, chain.unit_windows, grid, keys.noise()))
@@ -283,7 +283,7 @@ def count_group(
     layout, first, n_windows = batching.layout, group * batching.group + 1, batching.windows_of(group)
     contributions = union(pieces, layout, bounds.keep)
     counts = bounded = layout.count(contributions.keys)[:n_windows]
-    if bounds.spans_windows(chain.together) or chain.reshapes:
+    if bounds.spans_windows(chain.n_merged) or chain.reshapes:
         rows = contributions.rows(layout, first)
         bounded = released_counts(rows, first, n_windows, chain, grid, bounds, keys, quota)
     elif len(over := crowded(contributions.keys, layout, bounds.max_cells)):

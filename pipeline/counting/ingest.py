@@ -71,11 +71,11 @@ def ingested(block: EventBlock, keys: RunKeys, space: Space | None, user_files: 
     """Prepare a block for counting. A deployment drops user ids, rejects' contents and, for counts, positions.
 
     Digests under the key of the run stand for users, and cells of the ``space`` for positions; None keeps positions
-    (traces). ``user_files``: as in `kept_reject`. Doing it twice changes nothing.
+    (traces). ``user_files``: as in `redacted_reject`. Doing it twice changes nothing.
     """
     if keys.users is None:
         return block
-    rejects = tuple(kept_reject(reject, keys.users, user_files) for reject in block.rejects)
+    rejects = tuple(redacted_reject(reject, keys.users, user_files) for reject in block.rejects)
     frame = with_digests(block.frame, keys.users)
     if space is not None:
         kept = [name for name in ("time", "user", "arrival") if name in frame.columns]
@@ -96,7 +96,7 @@ def cells_of(frame: pl.DataFrame, space: Space) -> NDArray[np.int64]:
     return cells.astype(np.int64, copy=False)
 
 
-def kept_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
+def redacted_reject(reject: Reject, digest_key: bytes | None, user_files: bool) -> Reject:
     """Return a reject as stored: a deployment drops its contents, and its file name if ``user_files`` is set.
 
     ``digest_key``: None in a simulation. ``user_files``: whether files are named after users.
@@ -114,7 +114,7 @@ _HIDDEN = "file:"
 
 
 @dataclass(frozen=True)
-class Located:
+class ClassifiedRows:
     """A block's row counts along with the window, cell and use of each row, each of shape (n_rows,)."""
 
     counts: RowCounts
@@ -123,7 +123,9 @@ class Located:
     used: NDArray[np.bool_]
 
 
-def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None) -> Located:
+def classify_rows(
+    block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None
+) -> ClassifiedRows:
     """Classify each row as out of time, out of area, late or used, beside those that the source rejected.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
@@ -142,7 +144,7 @@ def located(block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[n
         out_of_area=n_on_time - n_inside,
     )
     counts.rejected, counts.offsets = rejected_by_reason(block), list(block.offsets)
-    return Located(counts, window, cell, used)
+    return ClassifiedRows(counts, window, cell, used)
 
 
 def rejected_by_reason(block: EventBlock) -> dict[str, int]:
@@ -150,7 +152,7 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
     return dict(Counter(reject.reason for reject in block.rejects))
 
 
-def closed_before(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
+def last_final_windows(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
     """Return the last window that was already final when each row in a micro-batch arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from penstock.pipeline.counting.ingest import RowCounts, cells_of, located
+from penstock.pipeline.counting.ingest import RowCounts, cells_of, classify_rows
 from penstock.pipeline.sources.base import EventBlock, Source
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.sources.reading.text import NO_DEGREES, NOT_UTF8
@@ -41,7 +41,7 @@ def first_use(
     """Return the outcomes of rows up to the first usable block, whatever its lateness, and a sample of blocks."""
     total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
-        total.add(located(block, grid, space).counts)
+        total.add(classify_rows(block, grid, space).counts)
         if sum(block.n_rows for block in sample) < SAMPLE:
             sample.append(block)
         if on_points:  # a point outside the area is moved to its edge
@@ -69,13 +69,13 @@ OUTCOMES = {
 }
 
 
-def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def mostly_lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the row counts by outcome if at least half of the rows were lost, or None otherwise.
 
     Of a run on a part of its input only the rows in its time count.
 
     >>> rows = {"rows": 100, "used": 20, "out_of_time": 70, "out_of_area": 10, "late": 0, "rejected": 0}
-    >>> lost(rows), lost(rows | {"used": 4, "out_of_area": 26})["out_of_time"]
+    >>> mostly_lost(rows), mostly_lost(rows | {"used": 4, "out_of_area": 26})["out_of_time"]
     (None, 70)
     """
     if int(equation["used"]) >= SLICE * int(equation["rows"]):
@@ -84,7 +84,7 @@ def lost(equation: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return equation if equation["rows"] > 0 and equation["used"] <= MAJORITY * equation["rows"] else None
 
 
-def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], calendar: Calendar, space: Space) -> str:
+def explain_unused_rows(equation: Mapping[str, Any], sample: list[EventBlock], calendar: Calendar, space: Space) -> str:
     """Explain the most common reason why rows are unused and how to fix it, without quoting any values.
 
     ``sample`` has blocks to look for a cure in; none where the input can be read only once.
@@ -102,7 +102,7 @@ def why_unused(equation: Mapping[str, Any], sample: list[EventBlock], calendar: 
         cure = "Is windows.allowed_lateness too short for how disordered the events are?"
     elif sample:
         frame = pl.concat([block.frame for block in sample])
-        cure = cure_for_places(frame, space) if outcome == "out_of_area" else _for_times(frame, calendar)
+        cure = suggest_place_fix(frame, space) if outcome == "out_of_area" else _for_times(frame, calendar)
     return f"{n:,} of {equation['rows']:,} rows {text}. {cure}".rstrip()
 
 
@@ -132,7 +132,7 @@ def _for_rejects(reason: str) -> str:
     return "Is another column meant in source.columns?"
 
 
-def cure_for_places(frame: pl.DataFrame, space: Space) -> str:
+def suggest_place_fix(frame: pl.DataFrame, space: Space) -> str:
     """Suggest a fix for rows that do not match any cell."""
     if "latitude" not in space.reads or not {"latitude", "longitude"} <= set(frame.columns):
         return "Are the places of the space named as in the input?"
@@ -248,7 +248,7 @@ def _positions(frame: pl.DataFrame, space: Space, on_points: bool) -> Iterator[s
     cell = cells_of(frame, space)
     n_outside = int(np.count_nonzero(cell < 0))
     if MANY * len(frame) <= n_outside <= MAJORITY * len(frame) and not on_points:
-        cure = cure_for_places(frame, space)
+        cure = suggest_place_fix(frame, space)
         if "probably" in cure:
             yield f"{_format_share(n_outside, frame)} are in no cell. {cure}"
     cells = space.cells

@@ -71,14 +71,14 @@ class People:
         raw = np.zeros(shape, bool)
         raw[code.ravel(), memberships.window - 1, memberships.cell] = True
         kept = released_memberships(memberships, chain, self.grid, self.bounds, self.keys)
-        coarse = chain.groups is not None or chain.together > 1
+        coarse = chain.groups is not None or chain.n_merged > 1
         if not coarse and len(kept) == len(memberships):
             return Presence(users, raw, raw)
         released = np.zeros(shape, bool)
         row = np.unique(np.concatenate([users, kept.user]), axis=0, return_inverse=True)[1].ravel()[len(users) :]
         released[row, kept.window - 1, kept.cell] = True
         if coarse:
-            windows = np.arange(n_windows) // chain.together * chain.together
+            windows = np.arange(n_windows) // chain.n_merged * chain.n_merged
             cells = np.arange(self.grid.n_cells) if chain.groups is None else chain.groups
             released = released[:, windows][:, :, cells]
         return Presence(users, raw, released)
@@ -127,7 +127,7 @@ class People:
         keep = bounds.keep if bounds.max_cells == 1 else "most_frequent"
         limit, pieces = _ALL, list[ContributionRows]()
 
-        def of_kept(rows: ContributionRows) -> ContributionRows:
+        def of_sampled_people(rows: ContributionRows) -> ContributionRows:
             """Return the contributions of the people whose hash is below the threshold."""
             return rows if limit == _ALL else rows.take(keyed_hash(self.keys.bounding, *rows.user.T) < np.uint64(limit))
 
@@ -137,12 +137,12 @@ class People:
             rows = merge(pieces, keep)
             while len(rows) > max_triples:
                 limit //= 2
-                rows = of_kept(rows)
+                rows = of_sampled_people(rows)
             pieces[:] = [rows]
             return rows
 
         for piece in self._contributions(n_windows, replace(bounds, keep=keep)):
-            pieces.append(of_kept(piece))
+            pieces.append(of_sampled_people(piece))
             if sum(map(len, pieces)) > 2 * max_triples:
                 merged()
         if not any(map(len, pieces)):
@@ -150,7 +150,7 @@ class People:
         rows = merged()
         while np.count_nonzero(starts_of(list(rows.user.T))) * n_windows > max_entries:
             limit //= 2
-            rows = of_kept(rows)
+            rows = of_sampled_people(rows)
         rows = rows.take(bound(rows, 1, keep, self.keys.bounding))
         start = starts_of(list(rows.user.T))
         trajectories: NDArray[np.int32] = np.full((int(start.sum()), n_windows), -1, np.int32)

@@ -25,7 +25,8 @@ class RunKeys:
     """A run's noise key and the keys derived from it.
 
     Those of a deployment travel with the fingerprints of the key and the nonce of the run only, without the secret or
-    anything derived from it: every worker reads the key for itself (`penstock.pipeline.config.plan.Plan.opened`).
+    anything derived from it: every worker reads the key for itself
+    (`penstock.pipeline.config.plan.Plan.with_noise_key`).
     """
 
     noise_key: NoiseKey

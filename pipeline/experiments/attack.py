@@ -39,7 +39,7 @@ from penstock.pipeline.config.plan import Plan, make_plan
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.counting.spec import STREAM
 from penstock.pipeline.experiments.pieces import Record, RecordFolder
-from penstock.pipeline.output.manifest import made_by, versions
+from penstock.pipeline.output.manifest import software_versions, versions
 from penstock.pipeline.output.tables import ACCOUNTS
 from penstock.pipeline.spaces.base import Space
 from penstock.pipeline.windows.calendar import DAY, wall_time
@@ -301,7 +301,7 @@ def game_name(config: RunConfig, played: Any, run: AttackedRun) -> str:
     """
     digested = hashlib.sha256(digest(config))
     plugins = [content_digest(folder) for folder in config.plugins]
-    digested.update(json.dumps([config.seed, played, made_by(), plugins], sort_keys=True).encode())
+    digested.update(json.dumps([config.seed, played, software_versions(), plugins], sort_keys=True).encode())
     for binary in (run.raw, run.released):
         digested.update(str(binary.shape).encode())
         for person in binary:

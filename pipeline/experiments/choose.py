@@ -38,10 +38,10 @@ from penstock.mechanisms.w_event_uniform import WEventUniform
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.kinds import format_duration, parse_duration
 from penstock.pipeline.config.plan import Plan, make_plan, outline
-from penstock.pipeline.config.rules import accountants_know_the_mechanism, daily_metrics_flaw
+from penstock.pipeline.config.rules import check_accountant_support, daily_metrics_flaw
 from penstock.pipeline.config.run import RunConfig, load, read_text
 from penstock.pipeline.config.yaml import apply_override, parse_section, plain
-from penstock.pipeline.counting.bounding import most_for_noise, most_for_share
+from penstock.pipeline.counting.bounding import quota_for_noise, quota_for_share
 from penstock.pipeline.counting.count import released_memberships
 from penstock.pipeline.experiments.config import Choose
 from penstock.pipeline.experiments.load import Sweep, loads_experiment
@@ -278,7 +278,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     """Suggest values of ``bounding.max_per_period`` based on the first windows of a simulation, if the data allow it.
 
     The keys end in ``95`` and ``99``, percents of the memberships that it keeps, and, for `PeriodUniform`, in
-    ``for_noise``: `most_for_noise` under its noise.
+    ``for_noise``: `quota_for_noise` under its noise.
     """
     free, grid = replace(plan.bounds, max_per_period=None), plan.grid
     is_bounded = not plan.on_points and plan.grid.calendar.n_windows is not None and plan.config.sensors == Sensors()
@@ -287,7 +287,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
     people = plan.people.memberships(n_windows)
     kept = released_memberships(people, plan.chain, grid, free, plan.keys)
     period = grid.periods_of(kept.window) if len(kept) else kept.window
-    suggested = {f"max_per_period_{100 * share:.0f}": most_for_share(kept, period, share) for share in KEPT_SHARES}
+    suggested = {f"max_per_period_{100 * share:.0f}": quota_for_share(kept, period, share) for share in KEPT_SHARES}
     if isinstance(step, PeriodUniform):
         schedules = step.candidates
 
@@ -297,7 +297,7 @@ def suggested_bounds(plan: Plan, n_windows: int, step: ChainStep) -> dict[str, i
             return min(float(s.family.standard_deviation(s.scale(s.budget, moved))) for s in schedules)
 
         n_counts = n_windows * plan.grid.n_cells
-        suggested["max_per_period_for_noise"] = most_for_noise(kept, period, n_counts, deviation)
+        suggested["max_per_period_for_noise"] = quota_for_noise(kept, period, n_counts, deviation)
     return suggested
 
 
@@ -360,7 +360,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
         for changes in variants.values():
             step = MECHANISMS.get(changes["mechanism"][0]["type"]).examples()[0]
             bounding = replace(config.bounding, max_per_period=changes.get("bounding.max_per_period"))
-            flaws = [accountants_know_the_mechanism((step,), (entry,), bounding) for entry in config.accountants]
+            flaws = [check_accountant_support((step,), (entry,), bounding) for entry in config.accountants]
             kept = [one for one, wrong in zip(listed, flaws) if not any(wrong)]
             if len(kept) < len(listed):
                 changes["accountants"] = kept or [{"type": "composition"}]

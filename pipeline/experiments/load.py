@@ -20,7 +20,7 @@ from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config import yaml
 from penstock.pipeline.config.build import FAILED, Builder
 from penstock.pipeline.config.kinds import find
-from penstock.pipeline.config.rules import daily_metrics_flaw, unread_keys
+from penstock.pipeline.config.rules import daily_metrics_flaw, unused_keys
 from penstock.pipeline.config.run import RunConfig, add_plugins, from_document, read_text
 from penstock.pipeline.config.yaml import (
     Mapping,
@@ -180,7 +180,9 @@ def raise_all(problems: list[Problem]) -> None:
         raise ConfigError(tuple(dict.fromkeys(map(str, in_order))))
 
 
-def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None) -> tuple[Planned, ...]:
+def expand_trials(
+    root: Mapping, config: ExperimentConfig, grid: ParameterGrid, folder: Path | None
+) -> tuple[Planned, ...]:
     """Expand a sweep into trials with validated configurations."""
     base, measures, settings = root.items[BASE], [measure(name) for name in config.measures], list(grid.settings())
     problems, texts, trials, configs = list[Problem](), list[str](), list[Planned](), list[RunConfig]()
@@ -209,16 +211,16 @@ def spell_out(root: Mapping, config: ExperimentConfig, grid: ParameterGrid, fold
         for seed in range(1, config.seeds + 1):
             trials.append(Planned(len(trials), setting.values, seed, replace(checked, seed=seed)))
     if len(configs) == len(settings):  # a trial that is wrong may be the one that reads a key
-        problems += _never_read(base, settings, configs)
+        problems += _never_used(base, settings, configs)
     raise_all(problems)
     if texts:
         raise ConfigError(tuple(dict.fromkeys(texts)))
     return tuple(trials)
 
 
-def _never_read(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
+def _never_used(base: Node, settings: list[Setting], configs: list[RunConfig]) -> list[Problem]:
     """Report keys that are set by the base or by a change but never read by any trial."""
-    by_config = [(config, set(unread_keys(config))) for config in configs]
+    by_config = [(config, set(unused_keys(config))) for config in configs]
     unread = set[str]().union(*(keys for _, keys in by_config))
     unread -= {
         key for key in unread for config, keys in by_config if key not in keys and getattr(config, key) is not None
@@ -311,7 +313,7 @@ def loads_experiment(
     if config is not FAILED:
         problems += wrong_names(root, config, grid.columns)
     raise_all(problems)
-    trials = spell_out(root, config, grid, base_folder)
+    trials = expand_trials(root, config, grid, base_folder)
     changed = [override.partition("=")[0].strip() for override in overrides]
     if any(key.split(".")[0] in (BASE, *SECTIONS) and not key.endswith(".path") for key in changed):
         # The file's words would be about other data.

@@ -24,7 +24,7 @@ Task = tuple[Callable[..., None], tuple[Any, ...]]
 Record = dict[str, Any]
 #: Called after every step with (pieces done, pieces failed).
 Listener = Callable[[int, int], None]
-DIED = "its process died; was there enough memory?"
+WORKER_DIED = "its process died; was there enough memory?"
 
 
 def digest_of(value: Any) -> str:
@@ -68,7 +68,7 @@ class Piece:
 
 
 @dataclass
-class Made:
+class PieceResults:
     """The records and the reasons for failures, each keyed by the number of the piece."""
 
     records: dict[int, Record] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Made:
 
 def run_missing(
     pieces: Sequence[Piece], folder: Path, n_jobs: int, listener: Listener, plugins: Sequence[str] = ()
-) -> Made:
+) -> PieceResults:
     """Run every piece that has no stored result. Failures are isolated, and calling this again resumes the work."""
-    kept, made = RecordFolder(folder), Made()
+    kept, made = RecordFolder(folder), PieceResults()
     for number, piece in enumerate(pieces):
         if (record := kept.read(piece.decides)) is not None:
             made.records[number] = record
@@ -130,7 +130,7 @@ def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = (
             try:
                 yield number, pool.submit(attempt, task).result()
             except BrokenProcessPool:
-                yield number, DIED
+                yield number, WORKER_DIED
 
 
 def _pool(n_jobs: int, plugins: Sequence[str]) -> ProcessPoolExecutor:

@@ -18,7 +18,7 @@ from penstock.evaluation.utility import METRICS
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline import atomic
 from penstock.pipeline.config.canonical import resolved
-from penstock.pipeline.config.rules import unread_keys
+from penstock.pipeline.config.rules import unused_keys
 from penstock.pipeline.experiments.config import Choose, Expectation, ExperimentConfig
 from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import LIMITS, measure
@@ -268,7 +268,7 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
         trial = next(trial for trial in experiment.trials if _shown(trial.values) == _shown(varied))
         values = resolved(trial.config) | {"name": f"{experiment.config.name}-best", "output": {"path": "runs/best"}}
         values |= {"looked_at_data": True, "utility": [name for name in experiment.config.measures if name in METRICS]}
-        for key in unread_keys(trial.config):  # other trials read them
+        for key in unused_keys(trial.config):  # other trials read them
             del values[key]
         result = describe_best(choice["best"])
         header = BEST_HEADER.format(name=experiment.config.name, result=result, file=path.name)

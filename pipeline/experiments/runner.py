@@ -21,9 +21,9 @@ from penstock.pipeline.experiments import figures, results
 from penstock.pipeline.experiments.config import ExperimentHeader
 from penstock.pipeline.experiments.load import Sweep
 from penstock.pipeline.experiments.measures import trial_record
-from penstock.pipeline.experiments.pieces import Made, Piece, Record, RecordFolder, digest_of, run_missing
+from penstock.pipeline.experiments.pieces import Piece, PieceResults, Record, RecordFolder, digest_of, run_missing
 from penstock.pipeline.experiments.trial import read_people, reading_config, write_people
-from penstock.pipeline.output.manifest import SIMULATION_NOTICE, made_by, versions
+from penstock.pipeline.output.manifest import SIMULATION_NOTICE, software_versions, versions
 from penstock.pipeline.reporting.page import write_report
 
 #: Folder of the trials' results below that of the experiment; the name marks a folder as an experiment's.
@@ -34,7 +34,7 @@ PEOPLE = "people"
 Listener = Callable[[int, int, int], None]
 
 
-def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> Made:
+def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener) -> PieceResults:
     """Run every trial that has no stored result. People shared by several trials are read only once.
 
     Results and people are kept in ``folder``, under the digest of everything that decides them, so that another call
@@ -46,7 +46,7 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
     for trial in experiment.trials:
         content = _input_digests(trial.config, digests)
         shared = reading_config(trial.config)
-        decides = [resolved(shared, secrets=True), content, made_by()]
+        decides = [resolved(shared, secrets=True), content, software_versions()]
         name = digest_of(decides)
         path = folder / PEOPLE / f"{name}.parquet"
         reading.setdefault(name, Piece(decides, write_people, (shared, path)))
@@ -57,7 +57,7 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
             written.pop(ignored)
         game = None if config.played is None else asdict(config.played)
         decisive = {"config": written, "measures": config.measures, "group_size": config.group_size, "attack": game}
-        trials.append((name, Piece(decisive | {"inputs": content} | made_by(), run_one, arguments)))
+        trials.append((name, Piece(decisive | {"inputs": content} | software_versions(), run_one, arguments)))
     done = [kept.read(piece.decides) is not None for _, piece in trials]
     n_done = sum(done)
     listener(n_done, 0, 0)
@@ -75,7 +75,7 @@ def run_trials(experiment: Sweep, folder: Path, n_jobs: int, listener: Listener)
         plugins,
     )
     failed |= {runnable[number]: problem for number, problem in made.failed.items()}
-    return Made({runnable[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
+    return PieceResults({runnable[number]: record for number, record in made.records.items()}, failed, made.n_resumed)
 
 
 def run_one(
@@ -146,7 +146,7 @@ def heading(config: ExperimentHeader, written: dict[str, Any], reduced: bool) ->
     return words | {"configuration": written, "reduced": reduced, "versions": versions()}
 
 
-def _write(experiment: Sweep, folder: Path, ended: Made) -> dict[str, Any]:
+def _write(experiment: Sweep, folder: Path, ended: PieceResults) -> dict[str, Any]:
     """Write the tables, figures, claims and advice for the completed trials, and return the manifest."""
     config = experiment.config
     table, summary = results.write_tables(experiment, ended.records, folder)

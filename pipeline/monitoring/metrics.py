@@ -127,7 +127,7 @@ class Listener:
         """Record a stream's heartbeat."""
 
 
-class Audience:
+class ListenerSet:
     """Listeners of a run, as its steps carry them: a pickled copy has them in this process, and none in another."""
 
     def __init__(self, *listeners: Listener) -> None:
@@ -135,29 +135,29 @@ class Audience:
         self._key = uuid.uuid4().hex
         _AUDIENCES[self._key] = self
 
-    def __reduce__(self) -> tuple[Callable[[str], Audience], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str], ListenerSet], tuple[str]]:
         return _audience, (self._key,)
 
 
 #: Where pickled copies find theirs. It keeps none: an audience ends with its block and the steps that hold it.
-_AUDIENCES: weakref.WeakValueDictionary[str, Audience] = weakref.WeakValueDictionary()
+_AUDIENCES: weakref.WeakValueDictionary[str, ListenerSet] = weakref.WeakValueDictionary()
 #: Of the block that runs in this thread.
-_AUDIENCE: ContextVar[Audience | None] = ContextVar("audience", default=None)
+_AUDIENCE: ContextVar[ListenerSet | None] = ContextVar("audience", default=None)
 
 
-def _audience(key: str) -> Audience:
-    return _AUDIENCES.get(key) or Audience()
+def _audience(key: str) -> ListenerSet:
+    return _AUDIENCES.get(key) or ListenerSet()
 
 
-def audience() -> Audience:
+def current_listeners() -> ListenerSet:
     """Return the listeners of the current block."""
-    return _AUDIENCE.get() or Audience()
+    return _AUDIENCE.get() or ListenerSet()
 
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
     """Register listeners of what this thread runs in the block. Listeners that are equal are notified only once."""
-    before = _AUDIENCE.set(Audience(*audience().listeners, *listeners))
+    before = _AUDIENCE.set(ListenerSet(*current_listeners().listeners, *listeners))
     try:
         yield
     finally:
@@ -278,13 +278,13 @@ class Health(Listener):
 
 def record(measure: MetricDefinition, amount: float, value: str = "") -> None:
     """Report a metric to every listener."""
-    for listener in audience().listeners:
+    for listener in current_listeners().listeners:
         listener.record(measure, amount, value)
 
 
 def take_over(measure: MetricDefinition, level: float, value: str = "") -> None:
     """Report a value maintained by a cluster's workers to every listener."""
-    for listener in audience().listeners:
+    for listener in current_listeners().listeners:
         listener.take_over(measure, level, value)
 
 
@@ -302,13 +302,13 @@ def running() -> Iterator[None]:
 
 def set_state(state: str) -> None:
     """Report a change of the run's state (`Listener.set_state`)."""
-    for listener in audience().listeners:
+    for listener in current_listeners().listeners:
         listener.set_state(state)
 
 
 def beat() -> None:
     """Report that a stream is alive."""
-    for listener in audience().listeners:
+    for listener in current_listeners().listeners:
         listener.beat()
 
 

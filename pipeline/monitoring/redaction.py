@@ -47,12 +47,12 @@ _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_disk_errors() -> Iterator[None]:
     """Explain what a failed write means for the run.
 
     Raises `DiskError` in place of such an error of the operating system.
 
-    >>> with explained():
+    >>> with explain_disk_errors():
     ...     raise OSError(errno.ENOSPC, "No space left on device", "runs/a/operator/ledger")
     Traceback (most recent call last):
     penstock.pipeline.monitoring.redaction.DiskError: No space left on device; nothing is lost: ...
@@ -60,20 +60,20 @@ def explained() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if (explanation := _of_disk(error)) is None:
+        if (explanation := _disk_error(error)) is None:
             raise
         raise explanation from error
 
 
-def number_of(error: OSError) -> int:
+def errno_of(error: OSError) -> int:
     """Return the number of an error, which one raised again or by Rust has in its words only, or 0."""
     match = _NUMBER.search(str(error))
     return error.errno or (int(match[1]) if match else 0)
 
 
-def _of_disk(error: OSError) -> DiskError | None:
+def _disk_error(error: OSError) -> DiskError | None:
     """Convert the error from a failed write to a `DiskError`. Returns None for any other error."""
-    if (number := number_of(error)) not in _DISK:
+    if (number := errno_of(error)) not in _DISK:
         return None
     return DiskError(
         f"{os.strerror(number)}; nothing is lost: what was released and charged is on disk. Once the file systems of "
@@ -93,7 +93,7 @@ def redact(error: Exception) -> Exception:
     """
     if isinstance(error, (PenstockError, BrokenPipeError)):
         return error
-    if isinstance(error, OSError) and (redacted := _of_disk(error)) is not None:
+    if isinstance(error, OSError) and (redacted := _disk_error(error)) is not None:
         return redacted
     place, text = place_of(error), "a deployment does not repeat its words, which may quote a row; try made-up data"
     if isinstance(error, OSError) and error.errno:

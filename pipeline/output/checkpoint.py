@@ -138,13 +138,13 @@ def plan_in_folder(config: RunConfig, folder: Path | None = None, **changes: Any
     plan = make_plan(config, folder, nonce_of_run(config, folder, resumes), **changes)
     if config.mode == "deployment" and resumes:
         check_same(plan)
-        _say(registration.resume_run(plan))
+        _print_notice(registration.resume_run(plan))
     elif config.mode == "deployment":
-        _say(begin(plan))
+        _print_notice(begin(plan))
     return plan
 
 
-def _say(notice: str | None) -> None:
+def _print_notice(notice: str | None) -> None:
     if notice:
         logging.getLogger("penstock").warning(notice)
 
@@ -254,11 +254,11 @@ def prepare(plan: Plan, check_engine: Callable[[Plan], None] | None = None) -> d
         return manifest
     if check_engine is not None:
         check_engine(plan)
-    _say(registration.resume_run(plan))
+    _print_notice(registration.resume_run(plan))
     if check_engine is not None:
         return None
     if plan.streaming:
-        go_back(plan)
+        roll_back(plan)
     else:
         for side in ("public", "operator"):
             for kind in (plan.folder / side / "parts").glob("*"):
@@ -273,7 +273,7 @@ def finished(plan: Plan) -> dict[str, Any] | None:
     return manifest if manifest and manifest["exit"]["ended"] else None
 
 
-def go_back(plan: Plan) -> None:
+def roll_back(plan: Plan) -> None:
     """Restore a stream's folder to its checkpoint. Releases and true counts are kept because the first write wins."""
     saved, accounted = read(plan), dict[tuple[int, int], int]()
     if saved is not None:  # what this code cannot read is refused before anything changes

@@ -29,7 +29,7 @@ LOCK = ".lock"
 
 
 @contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def exclusive_lock(folder: Path) -> Iterator[None]:
     """Lock a folder during the block. Raise a `ConfigError` that names the process that holds the lock."""
     make_folder(folder)
     path = folder / LOCK

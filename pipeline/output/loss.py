@@ -39,7 +39,7 @@ def short_loss(loss: float) -> str:
     return short(float(at_most(loss, max(3, len(f"{loss:.0f}")))))
 
 
-class Paid(NamedTuple):
+class ReleaseCosts(NamedTuple):
     """Costs and times of count releases as columns. ``is_covered`` marks those published without a charge."""
 
     available_at: NDArray[np.int64]
@@ -90,7 +90,7 @@ def losses(releases: pl.LazyFrame, time_zone: str, measure: str | None = None) -
         scale=scale,
     )
     columns = paid.collect(engine="streaming").to_dict(as_series=True)
-    return of_counts(Paid(**{name: column.to_numpy() for name, column in columns.items()}), measure)
+    return of_counts(ReleaseCosts(**{name: column.to_numpy() for name, column in columns.items()}), measure)
 
 
 def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
@@ -104,7 +104,7 @@ def first_rows(releases: pl.LazyFrame) -> pl.LazyFrame:
 FIGURES = ("release", "day", "run")
 
 
-def of_counts(paid: Paid, measure: str | None) -> dict[str, float] | None:
+def of_counts(paid: ReleaseCosts, measure: str | None) -> dict[str, float] | None:
     """Return the `losses` from count releases."""
     if not len(paid.available_at):
         return None
@@ -194,10 +194,10 @@ def describe_losses(figures: Mapping[str, float], one: str = "person", unit: str
         amounts[0] += ", and as much again by each day that follows"
     delta = f" at δ = {figures['delta']:g}" if "delta" in figures else ""
     words = f"One {one} loses at most ε = {', '.join(amounts)}; in nats{delta}, sums of the charges."
-    return f"{words}{day_beyond_run(figures, one)}"
+    return f"{words}{explain_day_excess(figures, one)}"
 
 
-def day_beyond_run(figures: Mapping[str, float], one: str = "person") -> str:
+def explain_day_excess(figures: Mapping[str, float], one: str = "person") -> str:
     """Explain why a day costs more than the run, starting with a space, or return an empty string if it does not."""
     if figures["day"] <= figures.get("run", math.inf):
         return ""

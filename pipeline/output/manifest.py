@@ -31,7 +31,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import tables
 from penstock.pipeline.output.files import has_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses, short
-from penstock.pipeline.output.registration import KnownLedgers, promise
+from penstock.pipeline.output.registration import KnownLedgers, stated_guarantee
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
@@ -70,7 +70,7 @@ def code_digest(root: Path = ROOT) -> str:
     return total.hexdigest()
 
 
-def made_by() -> dict[str, Any]:
+def software_versions() -> dict[str, Any]:
     """Return the versions and the code digest which, together with configuration and input, determine a result."""
     return {"versions": versions(), "code": code_digest()}
 
@@ -167,7 +167,7 @@ def public_manifest(
         "configuration_digest": values_digest(config).hex(),
         "versions": versions(),
         "guarantee": [
-            describe_guarantee(step, promise(plan) if step is reader else step.guarantee, source)
+            describe_guarantee(step, stated_guarantee(plan) if step is reader else step.guarantee, source)
             for step in plan.config.mechanism
         ],
         **({} if plan.noise_choice is None else {"noise_choice": plan.noise_choice.words}),
@@ -264,7 +264,7 @@ def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
 def shortfall(source: LiveSource, read: OffsetsRead) -> dict[str, Any]:
     """Describe input that was skipped or counted twice. If the brokers could not be queried, explain why."""
     try:
-        return {"shortfall": [*read.gaps(), *source.unread(read)], "unchecked": None}
+        return {"shortfall": [*read.gaps(), *source.describe_unread_input(read)], "unchecked": None}
     except DataError as error:
         return {"shortfall": read.gaps(), "unchecked": str(error)}
 

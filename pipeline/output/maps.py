@@ -180,7 +180,7 @@ def _write_csv(path: Path, rows: Iterator[pl.DataFrame], cells: Geometries) -> N
     header = True
     with path.open("wb") as file:
         for frame in rows:
-            placed = frame.with_columns(_looked_up(texts, pl.String)) if texts else frame
+            placed = frame.with_columns(_lookup_expression(texts, pl.String)) if texts else frame
             placed.write_csv(file, include_header=header)
             header = False
 
@@ -197,13 +197,15 @@ def _write_geoparquet(path: Path, rows: Iterator[pl.DataFrame], cells: Geometrie
     with ExitStack() as opened:
         writer: pq.ParquetWriter | None = None
         for frame in rows:
-            table = frame.with_columns(_looked_up(binary, pl.Binary)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            table = frame.with_columns(_lookup_expression(binary, pl.Binary)).to_arrow(
+                compat_level=pl.CompatLevel.oldest()
+            )
             table = table.replace_schema_metadata({"geo": json.dumps(geo)})
             writer = writer or opened.enter_context(pq.ParquetWriter(path, table.schema, compression="zstd"))
             writer.write_table(table)
 
 
-def _looked_up(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
+def _lookup_expression(values: dict[str, Any], kind: type[pl.DataType]) -> pl.Expr:
     """Look up the geometry of each row's cell."""
     return pl.col("cell").replace_strict(values, default=None, return_dtype=kind).alias("geometry")
 

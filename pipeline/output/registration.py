@@ -51,7 +51,7 @@ def terms_of(plan: Plan) -> Terms:
     a budget period, of a w-event mechanism in w windows, of one over whole periods in each, of any other in what one
     window costs. A simulation has no budget.
     """
-    terms, output = promised_terms(plan), plan.config.output
+    terms, output = run_terms(plan), plan.config.output
     if output.ledger_span is not None and not plan.on_points:
         grid = {name: getattr(terms, name) for name in ("source", "step", "anchor", "time_zone", "measure", "budget")}
         terms = Terms(length=output.ledger_span // terms.step, **grid)
@@ -60,7 +60,7 @@ def terms_of(plan: Plan) -> Terms:
     return terms if output.ledger_budget is None else replace(terms, budget=output.ledger_budget)
 
 
-def promised_terms(plan: Plan) -> Terms:
+def run_terms(plan: Plan) -> Terms:
     """Return the unit, measure and budget that a run promises."""
     terms = _of_traces(plan) if plan.on_points else _of_counts(plan)
     return Terms(source=plan.config.output.ledger_source or "", **terms)
@@ -72,7 +72,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
     period = plan.config.budget_period if guarantee.unit == LANDMARKS else None
     length = format_duration(period) if period else "all time"
     size = f" (period = {length})" if guarantee.unit == LANDMARKS else ""
-    promised = trace_promise(plan)
+    promised = trace_budget(plan)
     return {
         "step": TRACE_STEP,
         "anchor": 0,
@@ -88,16 +88,16 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
     }
 
 
-def trace_promise(plan: Plan) -> float:
+def trace_budget(plan: Plan) -> float:
     """Return the ε or ρ that a trace run promises for its unit."""
     mechanism = plan.traces.mechanism
     return mechanism.budget
 
 
 def _of_counts(plan: Plan) -> dict[str, Any]:
-    calendar, reader, together = plan.grid.calendar, plan.chain.reader, plan.chain.together
+    calendar, reader, together = plan.grid.calendar, plan.chain.reader, plan.chain.n_merged
     if plan.keys.run_id:
-        plan.bounds.check_charged_together(_charges_blocks(plan))
+        plan.bounds.check_joint_charges(_charges_blocks(plan))
     grid, unit = {"step": calendar.step, "anchor": calendar.anchor, "time_zone": calendar.time_zone}, dict[str, Any]()
     periods = {
         "period": plan.config.budget_period,
@@ -133,7 +133,7 @@ def _of_counts(plan: Plan) -> dict[str, Any]:
     return {**grid, **unit, "measure": measure, "budget": float(budget)}
 
 
-def promise(plan: Plan) -> Guarantee:
+def stated_guarantee(plan: Plan) -> Guarantee:
     """Return a run's guarantee. Noise of a given scale is priced under the run's bounds."""
     if plan.on_points:
         return plan.traces.mechanism.guarantee
@@ -320,7 +320,7 @@ def note_end(plan: Plan) -> None:
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     """Charge every slot that a trace run overlaps with the promised amount."""
-    calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_promise(plan)
+    calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_budget(plan)
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
     transaction.charge(Charge(1, last, epsilon, rho, 1, _input(plan), part="traces"))

@@ -16,8 +16,8 @@ from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.output.loss import Paid, of_counts, price, short
-from penstock.pipeline.output.registration import promised_terms
+from penstock.pipeline.output.loss import ReleaseCosts, of_counts, price, short
+from penstock.pipeline.output.registration import run_terms
 from penstock.pipeline.windows.calendar import DAY, wall_time
 
 HOUR = 3_600_000
@@ -86,12 +86,12 @@ def expected_losses(rehearsal: Rehearsal) -> dict[str, float] | None:
         days = [wall_time(zone, moment) // DAY for moment in (window.start, window.end - 1)]
         is_covered = release.action == "published" and epsilon == 0
         rows.append((available, *days, is_covered, epsilon, concentrated_rho(charge), release.noise, scales[0]))
-    return of_counts(Paid(*map(np.array, zip(*rows))), plan.chain.reader.guarantee.measure) if rows else None
+    return of_counts(ReleaseCosts(*map(np.array, zip(*rows))), plan.chain.reader.guarantee.measure) if rows else None
 
 
 def _budget_totals(plan: Plan) -> dict[str, float]:
     """Return a unit's budget times the number of units in a day and in the run."""
-    terms, calendar = promised_terms(plan), plan.grid.calendar
+    terms, calendar = run_terms(plan), plan.grid.calendar
     n_windows = calendar.n_windows
     day = DAY if calendar.time_zone == "UTC" else DAY + HOUR  # that clocks are set back in
     begin = wall_time(calendar.time_zone, calendar.start(1))

@@ -66,13 +66,13 @@ def releases_table(
     repeats = rows.spread([-1 if r.repeats is None else int(r.repeats) for r in releases])
     available = [w.end + lateness if r.available_at is None else r.available_at for r, w in zip(releases, windows)]
     charges = charges_shown(releases)
-    deviations = rows.each([np.nan if r.standard_deviation is None else r.standard_deviation for r in releases])
+    deviations = rows.broadcast([np.nan if r.standard_deviation is None else r.standard_deviation for r in releases])
     columns = rows.of(windows, cells) | {
-        "value": rows.each([r.values for r in releases]),
+        "value": rows.broadcast([r.values for r in releases]),
         "epsilon": rows.spread([pure_epsilon(charge) for charge in charges]),
         "rho": rows.spread([concentrated_rho(charge) for charge in charges]),
         "noise": _dictionary(rows.spread(codes, np.int32), names),
-        "scale": rows.each([r.scale for r in releases]),
+        "scale": rows.broadcast([r.scale for r in releases]),
         "landmark": rows.spread([r.landmark for r in releases]),
         "action": _dictionary(rows.spread(action_codes, np.int32), actions),
         "repeats": pa.array(repeats, mask=repeats < 0),
@@ -81,12 +81,14 @@ def releases_table(
     }
     schema = RELEASES
     if any(r.alarm is not None for r in releases):
-        columns["alarm"] = rows.each([False if r.alarm is None else r.alarm for r in releases]).astype(bool)
+        columns["alarm"] = rows.broadcast([False if r.alarm is None else r.alarm for r in releases]).astype(bool)
         schema = JUDGED_RELEASES
     table = pa.table([columns[name] for name in schema.names], schema=schema)
     if all(r.active is None for r in releases):
         return table
-    return table.filter(pa.array(rows.each([True if r.active is None else r.active for r in releases]).astype(bool)))
+    return table.filter(
+        pa.array(rows.broadcast([True if r.active is None else r.active for r in releases]).astype(bool))
+    )
 
 
 def releases_schema(steps: Sequence[ChainStep]) -> pa.Schema:
@@ -151,7 +153,7 @@ class _Rows(NamedTuple):
         """Repeat each window's value once per cell."""
         return np.repeat(np.asarray(values, kind), self.n_cells)
 
-    def each(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
+    def broadcast(self, values: Sequence[ArrayLike]) -> NDArray[np.float64]:
         """Concatenate the vectors of all windows, broadcasting each scalar to all cells in its window."""
         rows = [np.broadcast_to(np.asarray(value, np.float64), self.n_cells) for value in values]
         return np.concatenate([np.zeros(0), *rows])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.accountants.core.accountant import ACCOUNTANTS, Rows
 from penstock.pipeline import atomic
-from penstock.pipeline.counting.ingest import RowCounts, kept_reject
+from penstock.pipeline.counting.ingest import RowCounts, redacted_reject
 from penstock.pipeline.output import files
 from penstock.pipeline.output.files import PART_ROWS, has_truth, parts_folder
 from penstock.pipeline.output.sinks import Sink
@@ -125,7 +125,7 @@ class RunWriter:
     def rejects(self, name: str, rejects: Iterable[Reject]) -> None:
         """Write a part's rejects, redacted in a deployment because a row identifies a person."""
         key, user_files = self.plan.keys.users, self.plan.config.source.recorded.has_user_names
-        kept = [json.dumps(kept_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
+        kept = [json.dumps(redacted_reject(one, key, user_files).as_dict(), ensure_ascii=False) for one in rejects]
         if kept:
             path = parts_folder(self.plan, "rejects") / f"{name}.jsonl"
             atomic.write_first(path, ("\n".join(kept) + "\n").encode())

@@ -64,7 +64,7 @@ class AccountLoop:
                     private = {} if self.targets is None else known.of(release.window, self.targets)
                     made = accountant.charge(release, window, private, self.model, state)
                     if not (isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], dict)):
-                        raise _misbehaves(accountant, "charge", "must return a pair: rows, and the state as a dict")
+                        raise _contract_error(accountant, "charge", "must return a pair: rows, and the state as a dict")
                     rows += _checked_rows(accountant, "charge", made[0])
                     state = made[1]
                     accounted = release.window
@@ -97,13 +97,13 @@ def _checked_rows(accountant: Accountant, method: str, rows: Rows) -> Rows:
     """Return rows. Raises `PluginError` if one is something else or has no number."""
     for row in rows:
         if not isinstance(row, AccountRow):
-            raise _misbehaves(accountant, method, f"must return rows of AccountRow, not {type(row).__name__}")
+            raise _contract_error(accountant, method, f"must return rows of AccountRow, not {type(row).__name__}")
         if isinstance(row.value, float) and math.isnan(row.value):
-            raise _misbehaves(accountant, method, f"returns a row {row.name} whose value is no number (NaN)")
+            raise _contract_error(accountant, method, f"returns a row {row.name} whose value is no number (NaN)")
     return rows
 
 
-def _misbehaves(accountant: Accountant, method: str, text: str) -> PluginError:
+def _contract_error(accountant: Accountant, method: str, text: str) -> PluginError:
     return PluginError(f"{place_of(type(accountant), (method,))}: {method} {text}")
 
 

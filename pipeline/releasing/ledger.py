@@ -160,7 +160,7 @@ def store_head(path: Path, head: str) -> None:
 
 
 @dataclass
-class Knowledge:
+class LedgerState:
     """A ledger's state as last read by a run."""
 
     terms: Terms | None = None
@@ -229,7 +229,7 @@ class Ledger:
         self.path, self.run, self.begin, self._first_terms = path, run, begin, terms
         beside = path.with_name(f"{path.name}.head")
         self._heads = list(dict.fromkeys([beside, run_head or beside]))
-        self.known, self._pinned = Knowledge(), 2**62
+        self.known, self._pinned = LedgerState(), 2**62
         self._file: BinaryIO | None = None
         self._offset = 0  # slot of the run's window 0
         #: Entries of the transaction, to be appended.
@@ -316,7 +316,7 @@ class Ledger:
                 yield self
                 self._append(self._file, learned)
             except BaseException:
-                self.known = Knowledge()  # it may hold charges that were never written
+                self.known = LedgerState()  # it may hold charges that were never written
                 raise
             finally:
                 self._file = None
@@ -374,7 +374,7 @@ class Ledger:
             return
         slots, budget = posting.on_slots(self.terms.measure), self.terms.budget
         if slots.amount or slots.in_part or refused:
-            spent, amount = costs.dearest(slots)
+            spent, amount = costs.costliest_unit(slots)
             if refused or exceeds(spent + amount, budget):
                 raise LedgerExhausted(posting.charge.window, spent, amount, budget)
 
@@ -431,7 +431,7 @@ class Ledger:
         known.digests = {place: data for place, data in known.digests.items() if place[1] >= floor}
         known.made_under = {slot: nonce for slot, nonce in known.made_under.items() if slot >= floor}
 
-    def _known_from(self, slot: int) -> Knowledge:
+    def _known_from(self, slot: int) -> LedgerState:
         """Return the known state with all charges from a slot onward, rereading any that were evicted.
 
         A run may go back into the middle of a block, which is not checked there.
@@ -439,7 +439,7 @@ class Ledger:
         assert self._file is not None, "in a transaction only"
         if not self.new:  # new ones would be lost; whatever comes after them is remembered
             if slot < self.known.floor:
-                self.known, self._pinned = Knowledge(), slot
+                self.known, self._pinned = LedgerState(), slot
                 self._learn(self._file)
             self._pinned = 2**62 if self.known.latest < slot else min(self._pinned, slot)
         return self.known

@@ -63,9 +63,9 @@ def statement(run: Run) -> str:
                 "settings": _settings(step["mechanism"], run.configuration),
             }
             for step in steps
-            if summary.promises(step)
+            if summary.states_guarantee(step)
         ],
-        without_promise=", ".join(step["mechanism"] for step in steps if not summary.promises(step)),
+        without_promise=", ".join(step["mechanism"] for step in steps if not summary.states_guarantee(step)),
         lateness_reason=summary.lateness_reason(run),
         bounds=_bounds(run),
         lost=summary.loss_table(run),

@@ -14,8 +14,8 @@ import yaml
 from penstock.evaluation.utility import DEFAULT
 from penstock.mechanisms.core.contract import ACTIONS
 from penstock.pipeline.counting.bounding import unbounded
-from penstock.pipeline.counting.input_check import lost
-from penstock.pipeline.output.loss import VERY_WEAK, caution, day_beyond_run, describe_losses, even_odds, short_loss
+from penstock.pipeline.counting.input_check import mostly_lost
+from penstock.pipeline.output.loss import VERY_WEAK, caution, describe_losses, even_odds, explain_day_excess, short_loss
 from penstock.pipeline.output.manifest import describe_users
 from penstock.pipeline.output.utility_summary import ONE, describe_utility, is_better, is_worse_than_zeros
 from penstock.pipeline.reporting.accounts import (
@@ -71,7 +71,7 @@ def verdict(run: Run) -> str | None:
         use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {number(noise[1], 2)} are shown"
     else:
         use = "The counts are shown as they are"
-    if not any(map(promises, run.public["guarantee"])):
+    if not any(map(states_guarantee, run.public["guarantee"])):
         return f"{use}, and nothing protects the {run.counted} in them."
     if run.losses is None or math.isinf(run.losses["release"]):
         return f"{use}."
@@ -158,7 +158,7 @@ def _describe_noise(margin: float, mean: float, counted: str) -> str:
     return f"{within}; the mean released count is {number(mean, 3)}."
 
 
-def promises(guarantee: dict[str, Any]) -> bool:
+def states_guarantee(guarantee: dict[str, Any]) -> bool:
     """Return whether a mechanism's entry in the public manifest states a privacy guarantee."""
     return not guarantee["guarantee"].startswith("none")
 
@@ -166,7 +166,7 @@ def promises(guarantee: dict[str, Any]) -> bool:
 def _guarantees(run: Run) -> list[Paragraph]:
     """Return a paragraph for each step that has a guarantee, and one that lists the steps without a guarantee."""
     steps, paragraphs = run.public["guarantee"], list[Paragraph]()
-    for step in filter(promises, steps):
+    for step in filter(states_guarantee, steps):
         epsilon = pure_epsilon(step)
         bounded = "" if epsilon is None else f" {odds(epsilon)}"
         text = (
@@ -174,7 +174,7 @@ def _guarantees(run: Run) -> list[Paragraph]:
             f"Mechanism: {step['mechanism']}. Proof: {step['theorem']}."
         )
         paragraphs.append((f"{step['guarantee']}.", text))
-    others = ", ".join(step["mechanism"] for step in steps if not promises(step))
+    others = ", ".join(step["mechanism"] for step in steps if not states_guarantee(step))
     if paragraphs and others:
         paragraphs.append(("", f"Further steps, without a promise of their own: {others}."))
     if not paragraphs:
@@ -233,7 +233,7 @@ def _costs(run: Run) -> list[Headline]:
         note = (
             f"Even odds that someone was there become {odds}, for who sees all releases "
             f"and knows everything else. By the whole run: {short_loss(losses['run'])} ({even_odds(losses['run'])})."
-            f"{day_beyond_run(losses, ONE[run.counted])}"
+            f"{explain_day_excess(losses, ONE[run.counted])}"
         )
         day = f"ε = {short_loss(losses['day'])}"
         parts.append(Headline("What one person loses by a day", day, f"nats{at_delta}", note))
@@ -289,7 +289,7 @@ class Notice(NamedTuple):
 
 def warnings(run: Run) -> list[Notice]:
     """Return all warnings that apply to the run, most serious first."""
-    kinds = (_guarantee, _useless, _bound, _accounts, _budget, _rows, _display_notices)
+    kinds = (_guarantee, _accuracy_notices, _bound, _accounts, _budget, _rows, _display_notices)
     return by_level(notice for kind in kinds for notice in kind(run))
 
 
@@ -306,7 +306,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
             "published is in public/, with a page of its own."
         )
         yield Notice("danger", "not for publication", text)
-    if not any(map(promises, public["guarantee"])):
+    if not any(map(states_guarantee, public["guarantee"])):
         yield Notice("danger", "no guarantee", "What was released carries no promise of privacy. Do not publish it.")
     if public["mode"] == "simulation":
         yield Notice("caution", "unfit for publication", public["notice"])
@@ -327,7 +327,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
         yield Notice("danger" if (run.losses or {})["day"] > VERY_WEAK else "caution", "little is protected", words)
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
-    if warning and any(map(promises, public["guarantee"])):
+    if warning and any(map(states_guarantee, public["guarantee"])):
         yield Notice("caution", "contributions are not bounded", warning)
     ended = (run.operator or {}).get("exit", {})
     if not run.is_over:
@@ -337,7 +337,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
         yield Notice("danger", "the run stopped early", text)
 
 
-def _useless(run: Run) -> Iterator[Notice]:
+def _accuracy_notices(run: Run) -> Iterator[Notice]:
     summary, noise = (run.operator or {}).get("utility_summary"), _noise(run)
     if not summary:
         if run.counts is not None and run.counts.truth is None and noise and noise[0] > noise[1]:
@@ -428,7 +428,7 @@ def _rows(run: Run) -> Iterator[Notice]:
         yield Notice("caution", "the brokers were not asked", text)
     if unused := run.operator.get("unused"):
         yield Notice("danger", "half of the rows or more were not used", str(unused))
-        explained = lost(rows) or rows
+        explained = mostly_lost(rows) or rows
         remark = max(OUTCOMES[1:], key=lambda outcome: int(explained[outcome]))  # it is about these
     for words in run.operator.get("doubts", ()):
         yield Notice("caution", "look at the input", f"{words}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.mechanisms.core import plugin
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError, PenstockError, UnknownPlugin
 from penstock.pipeline import atomic
-from penstock.pipeline.monitoring.redaction import number_of
+from penstock.pipeline.monitoring.redaction import errno_of
 
 #: What is wrong with a machine's files and stays so until an operator repairs it.
 _PERMANENT = {errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS}
@@ -24,7 +24,7 @@ def is_permanent(error: BaseException) -> bool:
     [True, False, False]
     """
     return isinstance(error, (PenstockError, ImportError)) or (
-        isinstance(error, OSError) and number_of(error) in _PERMANENT
+        isinstance(error, OSError) and errno_of(error) in _PERMANENT
     )
 
 

@@ -19,7 +19,7 @@ from penstock.pipeline.counting import input_check
 from penstock.pipeline.counting.bounding import PeriodQuota
 from penstock.pipeline.counting.contributions import Contributions, HeldContributions, decoded, union
 from penstock.pipeline.counting.count import GroupCounts, join_visits, nothing, summarise_users
-from penstock.pipeline.counting.ingest import RowCounts, closed_before
+from penstock.pipeline.counting.ingest import RowCounts, last_final_windows
 from penstock.pipeline.counting.users import CodeTable
 from penstock.pipeline.monitoring import logs, metrics
 from penstock.pipeline.output import checkpoint
@@ -309,7 +309,7 @@ class StreamLoop:
 
     def _count(self, piece: MicroBatch) -> None:
         """Reduce a micro-batch to contributions. Rows of windows that were final on arrival are late."""
-        rows, parts = shared.reduced(self.plan, piece.block, closed_before(piece, self.plan.grid))
+        rows, parts = shared.reduced(self.plan, piece.block, last_final_windows(piece, self.plan.grid))
         for (group, _), contributions in parts:
             pieces = self.open.setdefault(group, [])
             pieces.append(contributions)
@@ -321,7 +321,9 @@ class StreamLoop:
         if not (self.warned or self.rows.used) and self.rows.rows >= input_check.FIRST:
             # A stream cannot wait for the rest; in a deployment the positions of its rows are gone.
             sample = [] if self.plan.config.mode == "deployment" else [piece.block]
-            why = input_check.why_unused(as_equation(self.rows), sample, self.plan.grid.calendar, self.plan.space)
+            why = input_check.explain_unused_rows(
+                as_equation(self.rows), sample, self.plan.grid.calendar, self.plan.space
+            )
             logs.caution(f"no row was usable so far. {why}")
             self.warned = True
         self.position, self.number, self.latest = piece.end, piece.number + 1, piece.after

@@ -276,7 +276,7 @@ class LiveSource(Source):
     by_connector = False
     #: Whether managed services such as Dataflow can read the source.
     on_services = False
-    #: Whether blocks state their offsets, so that `unread` can detect lost input.
+    #: Whether blocks state their offsets, so that `describe_unread_input` can detect lost input.
     has_offsets = False
 
     disorder: int = duration(0, doc="delay of the watermark")
@@ -312,7 +312,7 @@ class LiveSource(Source):
         """Return an identifier of the input that the run reads, or None without one or before reading."""
         return None
 
-    def unread(self, read: OffsetsRead) -> list[str]:
+    def describe_unread_input(self, read: OffsetsRead) -> list[str]:
         """Describe input that the run should have read but did not. Raise `DataError` if unknown."""
         return []
 

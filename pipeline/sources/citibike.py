@@ -80,10 +80,10 @@ class Citibike(TextSource):
         try:
             header = next(csv.reader([line]), [])
         except csv.Error:
-            header = [line]  # no header that one could read: `wanted` says which columns it lacks
+            header = [line]  # no header that one could read: `required_columns` says which columns it lacks
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+    def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Return the time, station and coordinate columns of a trip's two ends. Raise `DataError` without one."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:

@@ -110,7 +110,7 @@ class Csv(MappedColumns, TextSource):
         columns = tuple(name.strip() if self.header else f"column_{i}" for i, name in enumerate(fields, 1))
         return Dialect(columns, int(self.header), self.separator, self.quote, encoding, decimal)
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+    def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Return the mapped columns and types. Raise a `DataError` that lists the columns if one is missing."""
         types: dict[str, type[pl.DataType]] = dict.fromkeys(("time", "arrival"), self.time.dtype)
         types |= {"user": _USER_TYPES[self.user_type], **dict.fromkeys(("date", "place", "point"), pl.String)}

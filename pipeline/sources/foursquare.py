@@ -59,7 +59,7 @@ class Foursquare(TextSource):
             return Dialect(_PUBLISHED, separator="\t", encoding="latin-1")
         return Dialect(tuple(line.split(",")), n_lines=1, quote='"')
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+    def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Return the columns for user, place, coordinates and UTC time. Raise `DataError` if one is missing."""
         missing = [name for name in _WANTED if name not in columns]
         if missing:

@@ -113,7 +113,7 @@ class Kafka(KafkaSettings):
                 "output.ledger, with 'from' at the first window that is not released"
             )
 
-    def unread(self, read: OffsetsRead) -> list[str]:
+    def describe_unread_input(self, read: OffsetsRead) -> list[str]:
         """Describe messages or whole partitions, appended before the last window was final, that are unread.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``

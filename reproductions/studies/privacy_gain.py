@@ -107,8 +107,8 @@ def coarse(presence: Binary, chain: Chain) -> Binary:
     """Return presence in a chain's coarse cells and windows, repeated for all fine ones in them."""
     n_people, n_windows, _ = presence.shape
     if chain.temporal is not None:
-        longer = np.arange(0, n_windows, chain.together)
-        presence = np.logical_or.reduceat(presence, longer, axis=1)[:, np.arange(n_windows) // chain.together]
+        longer = np.arange(0, n_windows, chain.n_merged)
+        presence = np.logical_or.reduceat(presence, longer, axis=1)[:, np.arange(n_windows) // chain.n_merged]
     if chain.spatial is not None:
         groups = chain.spatial.groups(POINTS)
         in_group = np.zeros((n_people, n_windows, groups.max() + 1), bool)

@@ -86,7 +86,7 @@ def late_by_what_others_sent(patch):
         latest = int(times.max(initial=0))
         return np.full(len(times), grid.last_final(latest))
 
-    patch.setattr(local, "closed_before", closed)
+    patch.setattr(local, "last_final_windows", closed)
 
 
 def traces_cut_by_area(patch):

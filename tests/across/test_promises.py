@@ -20,7 +20,7 @@ from penstock.mechanisms.core.run import run_mechanism, run_traces
 from penstock.pipeline.config.plan import outline
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.manifest import public_manifest
-from penstock.pipeline.output.registration import promise
+from penstock.pipeline.output.registration import stated_guarantee
 from tests.tools.checkout import ROOT
 
 GRID = {"type": "grid", "south": 37.74, "north": 37.82, "west": -122.47, "east": -122.37, "rows": 2, "columns": 3}
@@ -117,7 +117,7 @@ def cost_of_counts(plan, promised, windows, releases):
             charged.append((price((event,)), first - 1, min(last, len(windows)) - 1))
     amounts, first, last = (np.array(column) for column in zip(*charged))
     # A part of what is counted together may give way to another part: a replacement.
-    part = amounts * (2 if plan.chain.together > 1 or plan.bounds.spans_windows(plan.chain.together) else 1)
+    part = amounts * (2 if plan.chain.n_merged > 1 or plan.bounds.spans_windows(plan.chain.n_merged) else 1)
     facts = {"landmark": [window.landmark for window in windows], "period": [window.period for window in windows]}
     return promised.unit.cost(amounts, **facts, first=first, last=last, part=part)
 
@@ -147,7 +147,7 @@ CONFIGURATIONS = dict(configurations()) | FURTHER
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_what_is_promised_in_words_is_what_is_charged(name):
     plan = planned(CONFIGURATIONS[name])
-    promised, messages = promise(plan), public_manifest(plan)["guarantee"]
+    promised, messages = stated_guarantee(plan), public_manifest(plan)["guarantee"]
     [stated] = [step for step in messages if not step["guarantee"].startswith("none")] or [None]
     if stated is None:
         assert not promised.exists
@@ -203,5 +203,5 @@ def check_accountants(plan, promised, windows, releases):
 
 def test_a_promise_that_is_too_small_would_be_seen():
     plan = planned(FURTHER["stretches of longer windows"])
-    promised = replace(promise(plan), amount=plan.chain.reader.guarantee.amount)
+    promised = replace(stated_guarantee(plan), amount=plan.chain.reader.guarantee.amount)
     assert cost_of_counts(plan, promised, *windows_and_releases(plan)) > promised.amount

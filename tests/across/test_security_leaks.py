@@ -78,7 +78,7 @@ def test_a_run_that_fails_says_nothing_of_people(tmp_path, remains, monkeypatch,
         raise ValueError(f"cannot use {USER} at {LATITUDE}")
 
     # Where rows are counted: the look at the input, before anything is written, has passed.
-    monkeypatch.setattr("penstock.pipeline.counting.count.located", broken)
+    monkeypatch.setattr("penstock.pipeline.counting.count.classify_rows", broken)
     assert main(["run", str(tmp_path / "run.yaml"), "--log", "json"]) == 1
     assert main(["run", str(tmp_path / "run.yaml"), "--resume"]) == 1
     assert "ValueError at across/test_security_leaks.py" in (message := capfd.readouterr()).err

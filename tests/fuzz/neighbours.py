@@ -262,7 +262,7 @@ def _moves(before: Seen, after: Seen) -> np.ndarray[Any, Any]:
     chain, difference = before.plan.chain, after.counts - before.counts
     if chain.groups is not None:
         difference = difference[:, np.unique(chain.groups, return_index=True)[1]]
-    return difference[:: chain.together]
+    return difference[:: chain.n_merged]
 
 
 def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, Any]) -> Iterator[str]:
@@ -286,7 +286,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
         facts = seen.plan.grid.windows(1, seen.plan.grid.n_windows)
         since = {facts[window - 1].period: window for window in sorted(hit, reverse=True)}
         blocks |= {one.index - 1 for one in facts if one.index >= since.get(one.period, np.inf)}
-    together = seen.plan.chain.together
+    together = seen.plan.chain.n_merged
     for index in np.flatnonzero(np.abs(moved).sum(axis=1)).tolist():
         if index * together // unit not in blocks:
             yield f"window {index * together + 1} moves by {moved[index].tolist()}, though the rows are elsewhere"
@@ -302,7 +302,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
 def _losses(world: World, seen: Seen, moved: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Exact worst loss, pure and in ρ, of telling the two counts apart by the noise that the releases declare."""
     assert seen.plan is not None
-    n_cells, together = seen.plan.grid.n_cells, seen.plan.chain.together
+    n_cells, together = seen.plan.grid.n_cells, seen.plan.chain.n_merged
     first = seen.releases.filter((pl.col("action") == "published") & ((pl.col("window") - 1) % together == 0))
     windows = (first["window"].to_numpy()[::n_cells] - 1) // together
     scale = first["scale"].to_numpy().reshape(-1, n_cells)[:, : moved.shape[1]]

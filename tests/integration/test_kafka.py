@@ -30,7 +30,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.status import of_folder
 from penstock.pipeline.run import run
-from penstock.pipeline.sources.reading.kafka_client import Producer, silent
+from penstock.pipeline.sources.reading.kafka_client import Producer, null_logger
 from tests.integration.kafka_broker import Broker, wait_for
 from tests.tools.ledgers import charged_until, charges_in, windows_in
 from tests.tools.play_topic import avro_schema, make_topics, play
@@ -167,7 +167,7 @@ def test_what_was_counted_is_held_against_the_offsets_of_the_topic(broker, topic
     """Markers of transactions, and what was aborted, are offsets without a record; what was not read is missed."""
     names = live_topic(broker, topics)
     sender = TransactionalProducer(
-        {"bootstrap.servers": broker.address, "transactional.id": "offsets", "logger": silent()}
+        {"bootstrap.servers": broker.address, "transactional.id": "offsets", "logger": null_logger()}
     )
     sender.init_transactions(20)
     value = sections(tmp_path / "out", topic(broker, names, **live(12)))
@@ -372,7 +372,7 @@ def test_an_event_from_the_future_closes_nobodys_windows(broker, topics, tmp_pat
     """By the broker's clock; an open transaction in one partition delays all windows and makes no row late."""
     names = live_topic(broker, topics)
     open_one = TransactionalProducer(
-        {"bootstrap.servers": broker.address, "transactional.id": "slow", "logger": silent()}
+        {"bootstrap.servers": broker.address, "transactional.id": "slow", "logger": null_logger()}
     )
     open_one.init_transactions(20)
     source = topic(broker, names, **live(20))

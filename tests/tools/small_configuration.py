@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from penstock.pipeline.config.rules import unread_keys
+from penstock.pipeline.config.rules import unused_keys
 from penstock.pipeline.config.run import RunConfig, from_document, loads
 from penstock.pipeline.config.yaml import parse_section
 from penstock.pipeline.reporting.result import Result
@@ -27,7 +27,7 @@ def grid(n: int) -> dict[str, Any]:
 def with_what_is_read(value: dict[str, Any]) -> RunConfig:
     """The configuration without the keys that nothing in it reads: for sections that many tests share."""
     root, _ = parse_section(json.dumps(value), "shared", "a run")
-    unread = unread_keys(from_document(root, is_trial=True))
+    unread = unused_keys(from_document(root, is_trial=True))
     return loads(json.dumps({key: part for key, part in value.items() if key not in unread}))
 
 

@@ -114,7 +114,7 @@ PATTERNS = (*Csv.patterns, *Parquet.patterns, *Json.patterns)
 
 
 @dataclass(frozen=True)
-class Stated:
+class UserHints:
     """The attributes that the user stated. Everything else is guessed."""
 
     columns: Mapping[str, str] = field(default_factory=dict)  # by part of an event; an empty user: there is none
@@ -138,7 +138,7 @@ class Table:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, path: str, stated: Stated) -> Table:
+    def read(cls, path: str, stated: UserHints) -> Table:
         """Read the head of the first file. Raises `DataError` if it is not a table."""
         source = source_of(path)
         if source is Parquet:
@@ -309,7 +309,7 @@ def _plain(text: str) -> str:
     return unicodedata.normalize("NFC", re.sub("[\u0300-\u0305\u0307-\u036f]", "", plain))  # a breve makes й of и
 
 
-def guess(table: Table, zone: str, stated: Stated) -> Columns:
+def guess(table: Table, zone: str, stated: UserHints) -> Columns:
     """Guess the column for each event field. Raises `ParameterError` if a stated column is missing."""
     frame = table.frame
     for part, name in stated.columns.items():
@@ -387,7 +387,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     else:
         _choose("time", named("time", left), [], names, checks, "")
         checks["time"] = "no column holds times that can be read: write it, and time_format (--time, --time-format)"
-        checks["time"] += _meaning(frame, "time", named("time", left)[:1])
+        checks["time"] += _describe_unmapped(frame, "time", named("time", left)[:1])
         if named("time", clocks):
             names["date"] = FIXME
             checks["time"] = f"{names['time']} holds times of day, and no column holds the day: write it (--date)"
@@ -496,12 +496,12 @@ def _place(frame: pl.DataFrame, left: list[str], names: dict[str, str], checks: 
         both = [*named("latitude", left)[:1], *named("longitude", left)[:1]]
         large = [name for name in left if share(numbers(frame[name]).abs() >= 1e4) >= MAJORITY]
         pair = large[:2] if len(large) > 1 else []
-        checks["place"] += _meaning(frame, "latitude", both) or _meaning(frame, "place", pair)
+        checks["place"] += _describe_unmapped(frame, "latitude", both) or _describe_unmapped(frame, "place", pair)
         if doubtful := [*positions, *both, *pair]:
             checks["place"] += f"; {doubtful[0]} does not hold decimal degrees (WGS 84), which need two columns"
 
 
-def _meaning(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
+def _describe_unmapped(frame: pl.DataFrame, part: str, columns: list[str]) -> str:
     """Suggest what numeric columns that are not mapped to any event field might mean."""
     sizes = [numbers(frame[name]).abs() for name in columns]
     for low, up, meaning in _MEANINGS[part] if columns else ():

@@ -16,7 +16,7 @@ import polars as pl
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.build import fields_of
-from penstock.pipeline.config.drafting.columns import FIXME, KINDS, Columns, Stated, Table, guess, source_of
+from penstock.pipeline.config.drafting.columns import FIXME, KINDS, Columns, Table, UserHints, guess, source_of
 from penstock.pipeline.config.drafting.facts import DELTA, EPSILON_PER_DAY, HOUR, STRAY, DraftFacts
 from penstock.pipeline.config.drafting.time_formats import MAJORITY, UNIX, fit, numbers, other_orders, share, time_span
 from penstock.pipeline.config.kinds import format_duration
@@ -66,7 +66,7 @@ def draft(
     path: str,
     time_zone: str = "UTC",
     epsilon_per_day: float = EPSILON_PER_DAY,
-    stated: Stated | None = None,
+    stated: UserHints | None = None,
     stops: str | None = None,
 ) -> Draft:
     """Draft a configuration for an event table, or a folder of tables, based on at most two million events.
@@ -89,7 +89,7 @@ def draft(
     """
     if not 0 < epsilon_per_day < math.inf:
         raise ParameterError("epsilon_per_day", epsilon_per_day, "a number above 0")
-    stated = stated or Stated()
+    stated = stated or UserHints()
     try:
         table = Table.read(path, stated)
         names = table.frame.columns
@@ -99,7 +99,7 @@ def draft(
         source: Csv | Parquet | Json | Citibike = _source(path, table, columns, time_zone)
         if not has_riders:
             columns.checks["user"] = "rows are trips, and none says who rode: what is counted and protected is a trip"
-            if stated == Stated() and has_trips(names) and _is_citibike(path, table):
+            if stated == UserHints() and has_trips(names) and _is_citibike(path, table):
                 source, time_zone = Citibike(path=path), ZONE
         is_whole = FIXME not in columns.names.values()
         events, rejects = _events(source) if is_whole else (pl.DataFrame(), Rejects())
@@ -251,7 +251,7 @@ def _caveats(facts: DraftFacts) -> Iterator[str]:
         if getattr(facts.space, "file", None):
             where = "stops of the file"
         yield f"the cells are {where}, with {100 * facts.inside:.0f} % of the events: change space for others"
-    if facts.clearness < 1:
+    if facts.signal_to_noise < 1:
         cell = f"a cell has {facts.typical:.2g} people in a window on average and noise of about {facts.noise:.2g}"
         yield f"{cell}: it takes larger cells, longer windows, more events or a larger epsilon"
 

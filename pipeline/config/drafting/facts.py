@@ -90,13 +90,13 @@ class DraftFacts:
                 kept = min(int(each.clip(0, max_cells).sum()), int(in_period.clip(0, maximum).sum()))
                 typical = n_parts * kept / (n_windows * len(space.cells))
                 facts = cls(begin, end, window, space, max_cells, maximum, epsilon, typical, inside)
-                if facts.clearness >= _CLEAR:
+                if facts.signal_to_noise >= _CLEAR:
                     return facts
                 drafts.append(facts)
-        return max(drafts, key=lambda facts: facts.clearness)
+        return max(drafts, key=lambda facts: facts.signal_to_noise)
 
     @property
-    def clearness(self) -> float:
+    def signal_to_noise(self) -> float:
         """The signal-to-noise ratio of a typical count."""
         return self.typical / self.noise
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.mechanisms.core.plugin import ConfigError, PenstockError, raised_outside
+from penstock.mechanisms.core.plugin import ConfigError, PenstockError, describe_plugin_error
 from penstock.pipeline.config.plan import Plan
 from penstock.pipeline.output.checkpoint import finished
 from penstock.pipeline.runners.failure import raise_failure
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 FLINK = "flink"
 PRISM = "prism"
 #: Runners with a job server of their own, and the modules that check that they are ready and run a plan on them.
-SERVED = {FLINK: "penstock.pipeline.runners.flink.runner", PRISM: "penstock.pipeline.runners.prism"}
+RUNNER_MODULES = {FLINK: "penstock.pipeline.runners.flink.runner", PRISM: "penstock.pipeline.runners.prism"}
 #: Runners of Beam that a run is taken to as well: they start no server on this machine.
 ELSEWHERE = ("dataflow", "PortableRunner")
 #: Names by which Beam knows runners that have another here.
-OURS = {"DirectRunner": "direct", "FlinkRunner": FLINK, "PrismRunner": PRISM, "DataflowRunner": "dataflow"}
+RUNNER_ALIASES = {"DirectRunner": "direct", "FlinkRunner": FLINK, "PrismRunner": PRISM, "DataflowRunner": "dataflow"}
 #: What some of Beam's options would open.
 EXPOSED = "ports to the network, behind which whoever reaches them runs code in the account of the noise key"
 #: Beam's in-process runner by its full name, as ``--runner`` of Beam takes one. The name "DirectRunner" picks another
@@ -83,9 +83,12 @@ def check_options(plan: Plan, runner: str, beam_options: Sequence[str], unverifi
         raise ConfigError((f"options of Beam: {last.partition('error: ')[2] or last}",)) from None
     if (mode := given["direct_running_mode"]) != "in_memory":
         raise ConfigError((f"--direct_running_mode={mode}: opens {EXPOSED}; leave it out, or take --runner flink",))
-    if runner in SERVED and not (plan.resumed and finished(plan)):
-        import_module(SERVED[runner]).check_ready(plan, beam_options)
-    if runner not in ("direct", *SERVED):  # theirs are complete by default, and their workers listen on loopback
+    if runner in RUNNER_MODULES and not (plan.resumed and finished(plan)):
+        import_module(RUNNER_MODULES[runner]).check_ready(plan, beam_options)
+    if runner not in (
+        "direct",
+        *RUNNER_MODULES,
+    ):  # theirs are complete by default, and their workers listen on loopback
         if given["job_endpoint"] == "embed" or given["environment_type"] == "LOOPBACK":
             listening = "--job_endpoint=embed and --environment_type=LOOPBACK open"
             raise ConfigError((f"--runner {runner}: {listening} {EXPOSED}; take --runner flink or prism",))
@@ -124,8 +127,8 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
     """
     _import_quietly()
     try:
-        if runner in SERVED:
-            return None if import_module(SERVED[runner]).run(plan, beam_options) else INTERRUPTED
+        if runner in RUNNER_MODULES:
+            return None if import_module(RUNNER_MODULES[runner]).run(plan, beam_options) else INTERRUPTED
         if plan.streaming:
             from penstock.pipeline.runners.beam.service import run_service
 
@@ -141,7 +144,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
         check_complete(plan, engine)
     except ImportError as error:
         original = unwrapped(error)
-        raise ConfigError((f"--runner {runner}: {raised_outside(original) or original}",)) from None
+        raise ConfigError((f"--runner {runner}: {describe_plugin_error(original) or original}",)) from None
     except Exception as error:
         original = unwrapped(error)
         if isinstance(error, RuntimeError) and not isinstance(original, PenstockError):

@@ -17,7 +17,7 @@ from apache_beam.typehints.decorators import with_input_types, with_output_types
 
 from penstock.mechanisms.core.plugin import DataError, ParameterError
 from penstock.pipeline.config.run import RunConfig
-from penstock.pipeline.counting.ingest import kept_reject
+from penstock.pipeline.counting.ingest import redacted_reject
 from penstock.pipeline.output.checkpoint import plan_in_folder
 from penstock.pipeline.output.tables import releases_table
 from penstock.pipeline.releasing.release import Batch
@@ -198,7 +198,9 @@ class _Rejects(Step):
     def process(self, named: NamedBlock) -> Iterator[dict[str, Any]]:
         """Emit rejected rows as stored in ``rejects.jsonl``. Their contents are omitted in a deployment."""
         user_files = self.plan.config.source.recorded.has_user_names
-        yield from (kept_reject(reject, self.plan.keys.users, user_files).as_dict() for reject in named.block.rejects)
+        yield from (
+            redacted_reject(reject, self.plan.keys.users, user_files).as_dict() for reject in named.block.rejects
+        )
 
 
 @with_input_types(Batch)

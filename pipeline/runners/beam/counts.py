@@ -171,7 +171,7 @@ class FindContributions(WritingStep):
             for entry in entries:
                 yield WindowedValue(entry, instant, (GlobalWindow(),))
             self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-            self.heard(metrics.read_rows, total)
+            self.with_listeners(metrics.read_rows, total)
             yield beam.pvalue.TaggedOutput(ROWS, WindowedValue(coders.row_counts(total), instant, (GlobalWindow(),)))
 
     def _reduce(self, named: NamedBlock) -> _Reduced:
@@ -290,7 +290,7 @@ class CountWhenFinal(Step):
                 window = group * batching.group + batching.windows_of(group)
                 period = int(self.plan.grid.periods(window, window)[0])
                 if used.close(period):
-                    self.heard(metrics.period_closed, period)
+                    self.with_listeners(metrics.period_closed, period)
 
     def _count(
         self, work: _Final, quota: PeriodQuota | None = None

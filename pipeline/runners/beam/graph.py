@@ -268,7 +268,7 @@ class ReleaseWhenDue(WritingStep):
                 waiting |= by_group(near)
             counts = self._group_counts(group, waiting.pop(group, (0, []))[1])
             self.writer.truth(counts.first, counts.counts, counts.bounded)
-            stopped, report = False, partial(self.heard, metrics.released)
+            stopped, report = False, partial(self.with_listeners, metrics.released)
             for batch, after in released_batches(self.plan, self.loop, self.ledger, state, counts, report):
                 state, stopped = after, batch.stopped is not None
                 yield batch
@@ -311,7 +311,7 @@ class WriteBatches(WritingStep):
         grid, last = self.plan.grid, batch.releases[-1].window if batch.releases else 0
         final_at = grid.deadline(last) / 1000 if last and self.plan.streaming else None
         self.writer.releases(batch, final_at)
-        self.heard(metrics.written, final_at)
+        self.with_listeners(metrics.written, final_at)
         if last and last == grid.calendar.n_windows:
             atomic.write_json(parts_folder(self.plan, "ended") / _RELEASES, True)
         yield batch

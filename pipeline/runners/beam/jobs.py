@@ -87,9 +87,9 @@ def served(
         for others in reversed(range(_PORTS)):
             before, chosen = log.stat().st_size, port()
             process = begun.enter_context(
-                _ending_with_this_process(command(chosen), os.environ if environment is None else environment, output)
+                _child_process(command(chosen), os.environ if environment is None else environment, output)
             )
-            if _answers(process, f"localhost:{chosen}"):
+            if _is_responding(process, f"localhost:{chosen}"):
                 break
             words = log.read_bytes()[before:].decode(errors="replace")
             if not (others and _TAKEN in words):
@@ -98,7 +98,7 @@ def served(
 
 
 @contextlib.contextmanager
-def _ending_with_this_process(
+def _child_process(
     command: Sequence[str], environment: Mapping[str, str], output: IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command until the block or this process ends."""
@@ -116,7 +116,7 @@ def _ending_with_this_process(
             process.wait()
 
 
-def _answers(process: subprocess.Popen[bytes], endpoint: str) -> bool:
+def _is_responding(process: subprocess.Popen[bytes], endpoint: str) -> bool:
     """Wait for the job server to respond and return whether it did."""
     deadline = time.monotonic() + _SECONDS
     with grpc.insecure_channel(endpoint) as channel:

@@ -14,7 +14,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from penstock.mechanisms.core.plugin import MissingLibrary
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.counting.ingest import closed_before
+from penstock.pipeline.counting.ingest import last_final_windows
 from penstock.pipeline.runners.beam.coders import NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, redacted, timestamp
 from penstock.pipeline.runners.shared import ingestion
@@ -114,5 +114,5 @@ class DecodeMessages(Step):
             sound = ingest(EventBlock(block.frame.drop("arrival"), block.frame.height))
             arrivals = block.frame["arrival"].to_numpy()
             piece = MicroBatch(number=0, block=sound, before=MIN_EVENT_TIME, after=MIN_EVENT_TIME, watermarks=arrivals)
-            closed = closed_before(piece, self.plan.grid)
+            closed = last_final_windows(piece, self.plan.grid)
             yield NamedBlock(f"messages/{name}", piece.block, closed if closed.any() else None)

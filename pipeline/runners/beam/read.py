@@ -41,7 +41,7 @@ from apache_beam.utils.timestamp import MIN_TIMESTAMP, Duration, Timestamp
 
 from penstock.pipeline.atomic import write_json
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.counting.ingest import closed_before
+from penstock.pipeline.counting.ingest import last_final_windows
 from penstock.pipeline.output.files import READERS, parts_folder
 from penstock.pipeline.runners.beam.coders import Cursor, CursorCoder, NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
@@ -53,7 +53,7 @@ from penstock.pipeline.windows.calendar import Calendar
 #: seconds that are left, and passes a watermark on only while no turn goes on: readers that never wait hold it up.
 IDLE, REST = 1.5, 5.0
 #: Seconds that are waited at most where no window can be final before: every turn costs Flink's older runners a name.
-PATIENT = 20.0
+MAX_IDLE = 20.0
 #: Seconds that a turn which comes more than a second too early waits.
 EARLY = 0.1
 #: Seconds of reading after which the engine gets its turn, where there is more: it takes positions in between.
@@ -234,7 +234,7 @@ class Reader:
         if self.piece is None:
             grid, disorder = self.plan.grid, self.source.disorder
             final = grid.deadline(grid.last_final(self.cursor.latest - disorder) + 1) + disorder
-            return min(PATIENT, max(IDLE, (final / 1000 - time.time()) / 2))
+            return min(MAX_IDLE, max(IDLE, (final / 1000 - time.time()) / 2))
         if self.source.factor is None or self.piece.after == MIN_EVENT_TIME:
             return 0.0
         left = self._begun + (self.piece.after - self._start) / 1000 / self.source.factor - time.monotonic()
@@ -311,7 +311,7 @@ class Replay(Step):
             if not tracker.try_claim(reader.cursor.after(piece)):
                 return
             reader.advance()
-            closed = closed_before(piece, self.plan.grid)
+            closed = last_final_windows(piece, self.plan.grid)
             name = f"{reader.cursor.reader:03d}/{piece.number:012d}"
             otherwise = piece.before if piece.before != MIN_EVENT_TIME else calendar.from_ms
             yield TimestampedValue(

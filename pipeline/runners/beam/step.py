@@ -16,7 +16,7 @@ from apache_beam.typehints.native_type_compatibility import convert_to_beam_type
 from apache_beam.utils.timestamp import Timestamp
 
 from penstock.pipeline.config.plan import Plan
-from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, audience, listening
+from penstock.pipeline.monitoring.metrics import Listener, MetricDefinition, current_listeners, listening
 from penstock.pipeline.monitoring.redaction import redact
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners.failure import is_permanent, note_failure
@@ -45,7 +45,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.audience = plan, audience()
+        self.plan, self.audience = plan, current_listeners()
 
     def __getstate__(self) -> dict[str, Any]:
         # As bytes: that a plug-in of the plan is not installed on a worker is then an error of the step.
@@ -58,7 +58,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         if isinstance(packed, tuple):
             folder, data = packed
             try:
-                self.plan = pickle.loads(data).opened()
+                self.plan = pickle.loads(data).with_noise_key()
             except Exception as error:  # a plug-in that is not installed; no noise key, or another one
                 note_failure(folder, error)
                 raise
@@ -67,7 +67,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
     def prepare(self) -> None:
         """Create members that cannot be pickled."""
 
-    def heard(self, report: Callable[..., Result], *arguments: Any) -> Result:
+    def with_listeners(self, report: Callable[..., Result], *arguments: Any) -> Result:
         """Call a function whose metrics reach the run's listeners in this process, and Beam."""
         with listening(*self.audience.listeners, BeamMetrics()):
             return report(*arguments)

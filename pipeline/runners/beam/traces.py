@@ -44,7 +44,7 @@ class FindPoints(WritingStep):
         counts, points = points_of(named.block, plan.grid, plan.space, plan.keys, plan.batching.n_shards)
         yield from ((shard, encode(piece)) for shard, piece in points)
         self.writer.rejects(named.name.replace("/", "-"), named.block.rejects)
-        self.heard(metrics.read_rows, counts)
+        self.with_listeners(metrics.read_rows, counts)
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(counts))
 
 
@@ -60,6 +60,6 @@ class ReleaseShard(WritingStep):
     def process(self, element: tuple[int, Iterable[bytes]]) -> Iterator[Any]:
         """Write a shard's parts, keeping the first version of each, and emit the shard's index."""
         shard, pieces = element
-        n_points = self.heard(release_shard, self.plan, self.ledger, self.writer, shard, map(decode, pieces))
+        n_points = self.with_listeners(release_shard, self.plan, self.ledger, self.writer, shard, map(decode, pieces))
         yield beam.pvalue.TaggedOutput(ROWS, row_counts(memberships=n_points))
         yield shard

@@ -111,7 +111,7 @@ def _marked(plan: Plan) -> dict[str, Any]:
     return dict(json.loads(mark.read_bytes())) if mark.exists() else {"graph": 1}
 
 
-def begun_with(plan: Plan) -> str | None:
+def initial_version(plan: Plan) -> str | None:
     """Return the runner version with which a resumed run began, or None if it was not recorded."""
     return _marked(plan).get("runner") if plan.resumed else None
 
@@ -132,7 +132,7 @@ def mark_job(plan: Plan, runner: str = "") -> None:
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
-    before = begun_with(plan)
+    before = initial_version(plan)
     if before is not None and before != runner:
         old, new = (f"Beam's Flink runner {one}" if one else "a service such as Dataflow" for one in (before, runner))
         raise StateVersionError(

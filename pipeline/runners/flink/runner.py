@@ -26,11 +26,11 @@ from penstock.pipeline.runners.flink.jars import FLINK
 from penstock.pipeline.runners.flink.jobs import (
     UNKNOWN,
     FlinkMeasures,
-    begun_with,
     cancel_jobs,
     check_savepoint,
     checkpoints_folder,
     configure,
+    initial_version,
     job_server,
     latest_checkpoint,
     mark_job,
@@ -66,7 +66,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
     on).
     """
     given = _options_by_name(beam_options)
-    server = None if "job_endpoint" in given else jars.server(given.get("flink_job_server_jar"), begun_with(plan))
+    server = None if "job_endpoint" in given else jars.server(given.get("flink_job_server_jar"), initial_version(plan))
     version, words = server or (None, None)
     logs.event("runner of Flink", version=version or UNKNOWN, beam=beam_version)
     rest_port: int | None = None

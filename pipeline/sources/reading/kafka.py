@@ -21,9 +21,9 @@ from penstock.pipeline.sources.reading.kafka_client import (
     KafkaSettings,
     Producer,
     library,
+    null_logger,
     resolved_options,
     send_letters,
-    silent,
 )
 from penstock.pipeline.sources.reading.kafka_progress import Commits, Journal, PartitionAssignment, Progress, TopicEntry
 from penstock.pipeline.sources.reading.messages import events_of
@@ -78,7 +78,7 @@ class Consumer:
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
             "error_cb": self._note,
-            "logger": silent(),
+            "logger": null_logger(),
         }
         #: What the client raises.
         self.refused: type[Exception] = self._kafka.KafkaException
@@ -249,7 +249,7 @@ class Consumer:
 
     def _administrator(self) -> Any:
         if self._admin is None:
-            self._admin = self._kafka.admin.AdminClient(self._options | {"logger": silent()})
+            self._admin = self._kafka.admin.AdminClient(self._options | {"logger": null_logger()})
         return self._admin
 
     def _fill(self, seconds: float = _WAIT) -> None:

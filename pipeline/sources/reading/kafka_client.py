@@ -74,7 +74,7 @@ def library() -> Any:
     return confluent_kafka
 
 
-def silent() -> logging.Logger:
+def null_logger() -> logging.Logger:
     """Return a logger that drops the client's messages, which may quote events; errors are raised."""
     logger = logging.getLogger("penstock.kafka")
     logger.addHandler(logging.NullHandler())
@@ -98,7 +98,7 @@ class Producer:
     def __init__(self, brokers: str, options: Mapping[str, str], *, client: Any = None) -> None:
         # One request at a time: where a partition is new or changes its leader, a broker may refuse the first request
         # and accept the second one; the messages of the first are lost although idempotence is on (KAFKA-15591).
-        fixed = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": silent()}
+        fixed = {"enable.idempotence": True, "max.in.flight": 1, "error_cb": self._note, "logger": null_logger()}
         defaults = {"linger.ms": 5, "queue.buffering.max.messages": _WAITING, "compression.type": "lz4"}
         self._kafka = client or library()
         self._trouble = ""

@@ -79,7 +79,7 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
     quotes = np.flatnonzero(values == ord(quote)) if quote and quote.encode() in data else np.zeros(0, np.int64)
     line = np.searchsorted(newlines, quotes)
     damaged = np.zeros(len(newlines) + 1, bool)
-    damaged[line[~_is_sound(values, quotes, line, separator, quote)]] = True
+    damaged[line[~_has_valid_quotes(values, quotes, line, separator, quote)]] = True
     separators = np.flatnonzero(values == ord(separator))
     # Every line that is not damaged has an even number of quotes.
     sound = quotes[~damaged[line]]
@@ -92,7 +92,9 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
     return Records(start, stop, n_fields), int(newlines[-1]) + 1 if len(newlines) else 0
 
 
-def _is_sound(values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str) -> NDArray[np.bool_]:
+def _has_valid_quotes(
+    values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str
+) -> NDArray[np.bool_]:
     """Return a mask of quotes used right: opening, closing or doubled in a field, an even number a line."""
     if not len(quotes):
         return np.zeros(0, bool)

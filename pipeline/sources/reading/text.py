@@ -451,7 +451,7 @@ class TextSource(PathSource):
         """Detect a file's dialect from its first bytes."""
 
     @abstractmethod
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+    def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Return the columns to parse and their types. Raise `DataError` if a column is missing."""
 
     @abstractmethod
@@ -489,4 +489,4 @@ class TextSource(PathSource):
 
     def parse(self, batch: TextBatch) -> ParsedRows:
         """Parse the requested columns of a batch."""
-        return parse(batch, self.wanted(batch.format.columns, batch.segments[0].file))
+        return parse(batch, self.required_columns(batch.format.columns, batch.segments[0].file))

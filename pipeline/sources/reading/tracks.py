@@ -32,7 +32,7 @@ class TrackSource(TextSource):
         """Return the dialect defined by the class."""
         return self.dialect
 
-    def wanted(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
+    def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
         """Return the columns defined by the class, with their types."""
         return self.types
 

@@ -17,7 +17,7 @@ from penstock.accountants.inference.places import PriorPlaces, Reading
 from penstock.accountants.inference.targets import KnownTargets
 from penstock.accountants.markov import MarkovPrior
 from penstock.evaluation.attacks.parameters import ReconstructionGame
-from penstock.evaluation.attacks.retracing import NotKnown, Observed, decode_trajectories
+from penstock.evaluation.attacks.retracing import Observed, UnknownPeople, decode_trajectories
 from penstock.mechanisms.core.plugin import ConfigError, ParameterError
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.experiments.attack import reconstruct
@@ -102,7 +102,7 @@ def test_the_filter_is_exact_where_others_move_independently_of_where_they_were(
     observed = Observed(np.array(people), np.full((1, 3, 3), np.nan), np.zeros((1, 3, 3)))
     for step, sensor in enumerate(sensors):
         observed.residual[0, step, sensor] = 0.0
-    evidence = NotKnown(np.array(people), crowd.log_mass[0]).evidence(observed)
+    evidence = UnknownPeople(np.array(people), crowd.log_mass[0]).evidence(observed)
     with np.errstate(divide="ignore"):
         likelihood = scaled(at_places(evidence, places))
     actual = smoothed(prior.initial, Kernel(prior.transition), likelihood)[0]
@@ -176,7 +176,7 @@ def test_a_guess_without_the_crowd_comes_from_the_release_alone():
     observed = Observed(np.array([[1, 0]]), np.zeros((1, 1, 2)), np.zeros((1, 1, 2)))
     for chance, guessed in ((0.9, 1), (0.1, 0)):
         crowd = UnknownCrowd(np.array([[chance, 0.0]]), np.array([-1]))
-        not_known = NotKnown(np.array([[1, 0]]), crowd.log_mass[0])
+        not_known = UnknownPeople(np.array([[1, 0]]), crowd.log_mass[0])
         guesses = decode_trajectories(
             ["map"],
             stay,

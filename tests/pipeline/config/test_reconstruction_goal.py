@@ -190,5 +190,5 @@ def test_of_stretches_with_the_same_sensors_only_those_with_the_least_noise_are_
     crowd = reconstruction_goal._crowd(plan, config.accountants[0])
     stretches = crowd._stretches(plan)
     every = max(crowd.largest_share([one] * crowd.n_stretches) for one in stretches)
-    assert len(crowd._different(stretches)) < len({one.scale.tobytes() for one in stretches})
+    assert len(crowd._distinct_stretches(stretches)) < len({one.scale.tobytes() for one in stretches})
     assert crowd.largest_share(stretches) >= every

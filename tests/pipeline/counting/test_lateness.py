@@ -14,7 +14,7 @@ from penstock.mechanisms.core.noise_keys import new_key_file
 from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.ingest import closed_before, located
+from penstock.pipeline.counting.ingest import classify_rows, last_final_windows
 from penstock.pipeline.runners.shared import live_input
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 from penstock.pipeline.sources.reading import kafka
@@ -239,7 +239,7 @@ def used(folder, rows: list[Row], seed: int = 0, more: str = "disorder: 1m") -> 
     plan, reader = reader_of(folder, more)
     rng, actual = random.Random(seed), []
     for piece in slices(reader, rows, iter(lambda: rng.randrange(1, 60), 0)):
-        actual += located(piece.block, plan.grid, plan.space, closed_before(piece, plan.grid)).used.tolist()
+        actual += classify_rows(piece.block, plan.grid, plan.space, last_final_windows(piece, plan.grid)).used.tolist()
     return [row for row, is_used in zip(rows, actual, strict=True) if is_used]
 
 
@@ -407,7 +407,7 @@ def test_a_window_waits_for_a_list_of_the_partitions_that_is_younger_than_its_de
             if (piece := next(pieces)) is None:
                 continue
             users = piece.block.frame["user"].to_list()
-            rows = located(piece.block, plan.grid, plan.space, closed_before(piece, plan.grid))
+            rows = classify_rows(piece.block, plan.grid, plan.space, last_final_windows(piece, plan.grid))
             for user, is_used in zip(users, rows.used.tolist()):
                 fates.setdefault(user, set()).add(is_used)
             reached.append((minute, (piece.after - BEGIN) / MINUTE))

@@ -14,7 +14,7 @@ import pytest
 from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
-from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, most_for_noise, most_for_share
+from penstock.pipeline.counting.bounding import CountingBounds, PeriodQuota, quota_for_noise, quota_for_share
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.monitoring.metrics import CHECKPOINT_BYTES, LAST_WINDOW, RunMetrics, listening
 from penstock.pipeline.run import run
@@ -107,7 +107,11 @@ def test_a_paced_quota_moves_no_more_than_n_counts_whatever_one_person_does(pace
     """Every set of memberships of one person in three windows of two cells, beside another person, for every n."""
     everything = [tuple(p for p in range(6) if number >> p & 1) for number in range(64)]
     for n in range(1, 7):
-        opened = CountingBounds(max_per_period=n, pace=pace).opened(np.arange(3), lambda windows: windows / 3).tolist()
+        opened = (
+            CountingBounds(max_per_period=n, pace=pace)
+            .quota_by_window(np.arange(3), lambda windows: windows / 3)
+            .tolist()
+        )
         assert opened[-1] == n
         assert opened == sorted(opened)
         alone = {places: kept_of(rows_of({1: places}), opened) for places in everything if places}
@@ -129,7 +133,7 @@ def test_a_paced_quota_moves_no_more_than_n_counts_whatever_one_person_does(pace
 def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
     rows = some_rows(3)
     period = (rows.window - 1) // 4
-    opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).opened(
+    opened = CountingBounds(max_per_period=3, pace=(1, 1, 1, 1)).quota_by_window(
         rows.window, lambda windows: (windows - 1) % 4 / 4
     )
     quota, actual = PeriodQuota(), np.zeros(len(rows), bool)
@@ -138,7 +142,7 @@ def test_a_paced_quota_goes_on_where_it_was_written_down(cuts):
         actual[piece] = quota.admit(rows.take(piece), period[piece], opened[piece], "hash", b"k" * 16)
         quota = PeriodQuota({name: value.copy() for name, value in quota.state().items()})
     assert actual.tolist() == PeriodQuota().admit(rows, period, opened, "hash", b"k" * 16).tolist()
-    everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).opened(
+    everything = CountingBounds(max_per_period=3, pace=(1, 0, 0, 0)).quota_by_window(
         rows.window, lambda windows: (windows - 1) % 4 / 4
     )
     assert PeriodQuota().admit(rows, period, everything, "hash", b"k" * 16).tolist() == admitted_of(rows, period)
@@ -164,9 +168,9 @@ def test_the_bound_that_keeps_a_share_of_all_memberships():
     period = (rows.window - 1) // 3
     n_own = np.unique(np.stack([rows.user[:, 0], period]), axis=1, return_counts=True)[1]
     for share in (0.1, 0.5, 0.9, 0.95, 1.0):
-        most = most_for_share(rows, period, share)
+        most = quota_for_share(rows, period, share)
         assert np.minimum(n_own, most).sum() >= share * len(rows) > np.minimum(n_own, most - 1).sum()
-    assert most_for_share(rows.take(slice(0, 0)), period[:0], 0.9) == 1
+    assert quota_for_share(rows.take(slice(0, 0)), period[:0], 0.9) == 1
 
 
 def test_the_bound_that_suits_the_noise():
@@ -181,9 +185,9 @@ def test_the_bound_that_suits_the_noise():
             lost[window, cell] += taken[user, one] > most
         return np.sqrt(sum(n**2 for n in lost.values()) / n_counts)
 
-    least, most = most_for_share(rows, period, 0.99), most_for_share(rows, period, 1.0)
+    least, most = quota_for_share(rows, period, 0.99), quota_for_share(rows, period, 1.0)
     actual = [
-        most_for_noise(rows, period, n_counts, lambda n, size=size: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)
+        quota_for_noise(rows, period, n_counts, lambda n, size=size: size * n**0.5) for size in (1e6, 3.0, 0.3, 1e-6)
     ]
     assert least == actual[0] <= actual[1] <= actual[2] <= actual[3] == most
     for size, n in zip((1e6, 3.0, 0.3, 1e-6), actual):

@@ -18,7 +18,7 @@ from penstock.mechanisms.core.plugin import ConfigError, DataError
 from penstock.pipeline.config.plan import make_plan
 from penstock.pipeline.counting.contributions import ContributionRows
 from penstock.pipeline.experiments.measures import measure, trial_record
-from penstock.pipeline.experiments.pieces import DIED, run_tasks
+from penstock.pipeline.experiments.pieces import WORKER_DIED, run_tasks
 from penstock.pipeline.experiments.runner import run_experiment
 from penstock.pipeline.experiments.trial import (
     counts_of,
@@ -195,7 +195,7 @@ def test_a_source_that_cannot_be_read_fails_its_own_trials_only(experiment, tmp_
 def test_a_task_that_kills_its_process_takes_no_other_with_it():
     tasks = dict.fromkeys(range(3), (int, ("1",))) | {3: (os._exit, (9,)), 4: (int, ("x",))}
     ended = dict(run_tasks(tasks, 2))
-    assert ended == dict.fromkeys(range(3)) | {3: DIED, 4: ended[4]}
+    assert ended == dict.fromkeys(range(3)) | {3: WORKER_DIED, 4: ended[4]}
     assert ended[4].startswith("ValueError")
 
 

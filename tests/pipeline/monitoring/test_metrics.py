@@ -187,8 +187,8 @@ def test_two_runs_of_a_process_do_not_hear_each_other(tmp_path, first, second):
 
 def test_pickled_listeners_are_the_same_ones_in_this_process_and_none_in_another():
     with listening(RunMetrics(), Health()):
-        carried = pickle.dumps(metrics.audience())
-        assert pickle.loads(carried) is metrics.audience()
+        carried = pickle.dumps(metrics.current_listeners())
+        assert pickle.loads(carried) is metrics.current_listeners()
         assert len(pickle.loads(carried).listeners) == 2
         code = f"import pickle; print(pickle.loads({carried!r}).listeners)"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

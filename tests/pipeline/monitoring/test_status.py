@@ -17,7 +17,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring import status
 from penstock.pipeline.monitoring.metrics import MEASURES
-from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.output.files import LOCK, exclusive_lock
 from tests.tools.checkout import ROOT
 from tests.tools.listeners import interrupted
 from tests.tools.small_configuration import run_locally as run
@@ -68,7 +68,7 @@ def test_a_folder_says_how_far_its_run_has_come(stopped, capsys):
     printed = capsys.readouterr().out
     assert "9 of 24 windows, the latest until 2024-01-01T09:00:00Z" in printed
     assert "ε 4 left in this period" in printed
-    with alone_in(stopped.folder):
+    with exclusive_lock(stopped.folder):
         assert status.of_folder(stopped.folder).state == "running"
         assert main(["status", str(stopped.folder), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["released"] == 9

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.mechanisms.core.plugin import ConfigError
-from penstock.pipeline.output.files import LOCK, alone_in
+from penstock.pipeline.output.files import LOCK, exclusive_lock
 from tests.tools import deployments
 from tests.tools.ledgers import windows_in
 from tests.tools.small_configuration import run_locally as run
@@ -20,9 +20,9 @@ from tests.tools.small_configuration import run_locally as run
 RUNNING = """
 import sys
 from pathlib import Path
-from penstock.pipeline.output.files import alone_in
+from penstock.pipeline.output.files import exclusive_lock
 
-with alone_in(Path(sys.argv[1])):
+with exclusive_lock(Path(sys.argv[1])):
     print("running", flush=True)
     sys.stdin.read()
 """
@@ -69,21 +69,26 @@ def test_where_there_is_nothing_to_continue_no_folder_is_left(tmp_path):
 
 def test_runs_in_other_folders_and_later_runs_are_let_in(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
-    with alone_in(one), alone_in(other), pytest.raises(ConfigError, match="is running in"), alone_in(one):
+    with (
+        exclusive_lock(one),
+        exclusive_lock(other),
+        pytest.raises(ConfigError, match="is running in"),
+        exclusive_lock(one),
+    ):
         pass
-    with alone_in(one):
+    with exclusive_lock(one):
         assert not (other / LOCK).exists()
 
 
 def test_a_lock_is_for_its_owner_alone(tmp_path):
     """Another account that could read it could hold it, and so keep every run from starting."""
-    with alone_in(tmp_path):
+    with exclusive_lock(tmp_path):
         assert (tmp_path / LOCK).stat().st_mode & 0o777 == 0o600
 
 
 def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, monkeypatch):
     """Who opens the file, and locks it after its owner has removed it, would be beside whoever makes it anew."""
-    lock, owner = fcntl.flock, alone_in(tmp_path)
+    lock, owner = fcntl.flock, exclusive_lock(tmp_path)
     owner.__enter__()
 
     def lock_late(file, how):
@@ -92,7 +97,7 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_is_not_taken(tmp_path, 
         lock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", lock_late)
-    with alone_in(tmp_path):
+    with exclusive_lock(tmp_path):
         assert (tmp_path / LOCK).exists()
-        with pytest.raises(ConfigError, match="is running in"), alone_in(tmp_path):
+        with pytest.raises(ConfigError, match="is running in"), exclusive_lock(tmp_path):
             pass

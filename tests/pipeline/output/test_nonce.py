@@ -184,7 +184,7 @@ def test_every_runner_releases_the_same_under_one_nonce(tmp_path, changes):
 
 def test_the_nonce_travels_with_the_plan_to_workers(tmp_path):
     plan = make_plan(configured(deployed(tmp_path)), nonce=b"of this run")
-    worker = pickle.loads(pickle.dumps(plan)).opened()
+    worker = pickle.loads(pickle.dumps(plan)).with_noise_key()
     assert worker.keys.noise_key == plan.keys.noise_key
     assert worker.keys.users == plan.keys.users
     assert worker.keys.noise_key != make_plan(configured(deployed(tmp_path)), nonce=b"of another").keys.noise_key
@@ -195,11 +195,11 @@ def test_a_plan_that_is_opened_takes_neither_another_key_nor_epochs_that_came_la
     sent, path = pickle.dumps(plan), tmp_path / "noise.key"
     add_key_epoch(path, 1_704_078_000_000)
     assert NoiseKey.from_file(path).fingerprints != plan.keys.noise_key.fingerprints
-    assert pickle.loads(sent).opened().keys.noise_key == plan.keys.noise_key
+    assert pickle.loads(sent).with_noise_key().keys.noise_key == plan.keys.noise_key
     path.unlink()
     new_key_file(path)
     with pytest.raises(NoiseKeyError, match="not the noise key that the run began with"):
-        pickle.loads(sent).opened()
+        pickle.loads(sent).with_noise_key()
 
 
 def test_another_beam_pipeline_has_the_nonce_of_its_folder(tmp_path):

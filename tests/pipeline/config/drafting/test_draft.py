@@ -18,7 +18,7 @@ from penstock.pipeline import DONE, FAILED, WRONG_USE
 from penstock.pipeline.cli.main import main
 from penstock.pipeline.cli.run import expectations
 from penstock.pipeline.config.canonical import digest
-from penstock.pipeline.config.drafting.columns import Stated
+from penstock.pipeline.config.drafting.columns import UserHints
 from penstock.pipeline.config.drafting.draft import draft
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.output.rehearsal import expected_losses, rehearse
@@ -282,7 +282,7 @@ def test_positions_are_told_by_name_or_range_and_never_by_their_order(tmp_path):
         with pytest.raises(ConfigError, match="there is no column 'FIXME' for latitude"):
             loads(actual.text)
         for latitude, longitude in ((first, second), (second, first)):
-            columns = loads(draft(path, stated=Stated({"latitude": latitude})).text).source.columns
+            columns = loads(draft(path, stated=UserHints({"latitude": latitude})).text).source.columns
             assert (columns["latitude"], columns["longitude"]) == (latitude, longitude)
 
 
@@ -421,7 +421,7 @@ def test_trips_of_bikes_are_no_people(tmp_path, header):
     source = loads(draft(str(path), "America/Chicago").text).source
     assert (type(source).__name__, source.time_zone, source.has_people) == ("Csv", "America/Chicago", False)
     assert loads(
-        draft(str(path), stated=Stated({"user": "rideable_type" if header == NEW else "bikeid"})).text
+        draft(str(path), stated=UserHints({"user": "rideable_type" if header == NEW else "bikeid"})).text
     ).source.has_people
 
 

@@ -233,9 +233,9 @@ def test_a_topic_gets_what_the_file_holds(tmp_path):
 def test_a_job_server_ends_with_a_driver_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import os, time
-from penstock.pipeline.runners.beam.jobs import _ending_with_this_process
+from penstock.pipeline.runners.beam.jobs import _child_process
 with open({str(tmp_path / "log")!r}, "wb") as log:
-  with _ending_with_this_process(["sleep", "600"], {{**os.environ}}, log) as server:
+  with _child_process(["sleep", "600"], {{**os.environ}}, log) as server:
     print(server.pid, flush=True)
     time.sleep(600)
 """

@@ -262,14 +262,14 @@ def test_a_worker_without_the_key_says_so(tmp_path):
     plan = make_plan(config, tmp_path / "out")
     assert plan.keys.users is not None  # derived before the plan travels
     data = pickle.dumps(plan)
-    again = pickle.loads(data).opened()
+    again = pickle.loads(data).with_noise_key()
     assert again.keys.noise_key == plan.keys.noise_key
     assert again.keys.users == plan.keys.users
     assert plan.keys.users not in data
     (tmp_path / "key").unlink()
     again = pickle.loads(data)  # reads no file
     with pytest.raises(PenstockError, match="cannot be read as a"):
-        again.opened()
+        again.with_noise_key()
 
 
 class Recorder(beam_job_api_pb2_grpc.JobServiceServicer):

@@ -19,8 +19,8 @@ from penstock.pipeline.runners.beam.graph import check_complete
 from penstock.pipeline.runners.flink import jars
 from penstock.pipeline.runners.flink import runner as flink_runner
 from penstock.pipeline.runners.flink.jobs import (
-    begun_with,
     checkpoints_folder,
+    initial_version,
     latest_checkpoint,
     mark_job,
 )
@@ -161,7 +161,7 @@ def test_a_runner_that_would_drop_the_readers_of_a_job_is_refused(tmp_path: Path
     mark_job(plan, "2.77.0")  # begun anew
     with pytest.raises(StateVersionError, match=r"runner 2\.77\.0, and Beam's Flink runner 2\.62\.0 may lose"):
         mark_job(resumed, "2.62.0")
-    assert begun_with(resumed) == "2.77.0"
+    assert initial_version(resumed) == "2.77.0"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_runner_of_unknown_version_is_noted_and_not_taken_for_a_known_one(
     (made / "_metadata").write_bytes(b"")
     resumed = distributed(make_plan(plan.config, tmp_path, resumed=True))
     flink_runner.run(resumed, ["--job_endpoint=two:8099", "--flink_master=two:8081"])
-    assert begun_with(resumed) == "of unknown version"
+    assert initial_version(resumed) == "of unknown version"
     with pytest.raises(StateVersionError, match=r"of unknown version, and Beam's Flink runner 2\.77\.0 may lose"):
         flink_runner.run(resumed, ["--flink_job_server_jar=/opt/job-server-2.77.0.jar"])
 

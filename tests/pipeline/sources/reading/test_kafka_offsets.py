@@ -47,16 +47,18 @@ EVENTS = {"watermark": "events"}
 def test_brokers_say_what_was_not_read(connect, topic, ranges, changes, words):
     connect(topic)
     read = OffsetsRead(tuple(joined_ranges(ranges)), "first", OVER)
-    assert source(**changes).unread(read) == words
+    assert source(**changes).describe_unread_input(read) == words
     # An interrupted run has yet to read the rest.
     interrupted = OffsetsRead(read.ranges, "first")
-    assert source(**changes).unread(interrupted) == [one for one in words if "offsets 0 to 1 of partition 0" in one]
+    assert source(**changes).describe_unread_input(interrupted) == [
+        one for one in words if "offsets 0 to 1 of partition 0" in one
+    ]
 
 
 def test_a_topic_that_was_created_again_says_nothing_of_the_first(connect):
     connect(Topic([NOON], topic_id="second"))
     with pytest.raises(DataError, match=r"created again \(its id was first and is second"):
-        source().unread(OffsetsRead((), "first", OVER))
+        source().describe_unread_input(OffsetsRead((), "first", OVER))
 
 
 def test_ranges_join_in_any_order_and_show_what_is_counted_twice():
