@@ -207,25 +207,27 @@ def explain_day_excess(figures: Mapping[str, float], one: str = "person") -> str
     )
 
 
-def caution(figures: Mapping[str, Any] | None) -> str | None:
-    """Return a warning about the result of `losses`, or None if the loss is small or unbounded.
+def caution(figures: Mapping[str, Any] | None, one: str = "person") -> str | None:
+    """Return a warning about the result of `losses`, or None if the loss is small or unbounded. ``one`` is the noun for
+    the holder of an id.
 
     >>> caution({"release": 0.4, "day": 9.6, "run": 134.0})
     'A day costs one person up to ε = 9.6: weak protection, even odds become over 99.9 %.'
     >>> caution({"release": 2.0, "day": 2.0, "run": 2.0})
+    >>> caution({"release": 2.0, "day": 2.0, "run": 60.0}, "trip")
+    'The whole run costs one trip up to ε = 60, and a person as much again by every further trip: next to no
+    protection.'
     """
     if figures is None or math.isinf(figures["day"]):
         return None
     day, run = figures["day"], figures.get("run", 0.0)
     if day > VERY_WEAK:
-        return f"A day costs one person up to ε = {short_loss(day)}: next to no protection."
+        return f"A day costs one {one} up to ε = {short_loss(day)}: next to no protection."
     if day > WEAK:
-        return (
-            f"A day costs one person up to ε = {short_loss(day)}: weak protection, even odds become {even_odds(day)}."
-        )
+        return f"A day costs one {one} up to ε = {short_loss(day)}: weak protection, even odds become {even_odds(day)}."
     if run > VERY_WEAK:
-        return (
-            f"The whole run costs one person up to ε = {short_loss(run)}: a single day is protected, whoever is there "
-            "every day has next to no protection."
-        )
+        after = f", and a person as much again by every further {one}: next to no protection."
+        if one == "person":
+            after = ": a single day is protected, whoever is there every day has next to no protection."
+        return f"The whole run costs one {one} up to ε = {short_loss(run)}{after}"
     return None

@@ -14,6 +14,7 @@ from penstock.pipeline.counting.bounding import over_time, unbounded
 from penstock.pipeline.output.cells import CELLS
 from penstock.pipeline.output.loss import caution
 from penstock.pipeline.output.maps import OUTLINES
+from penstock.pipeline.output.utility_summary import ONE
 from penstock.pipeline.reporting import summary
 from penstock.pipeline.reporting.accounts import treatment
 from penstock.pipeline.reporting.data import Run
@@ -54,7 +55,7 @@ def statement(run: Run) -> str:
         STYLES,
         run=run,
         public=public,
-        caution=caution(losses),
+        caution=caution(losses, ONE[run.counted]),
         released=summary.released(run),
         promised=[
             step

@@ -323,7 +323,7 @@ def _guarantee(run: Run) -> Iterator[Notice]:
             "unknown, and no figure here counts it."
         )
         yield Notice("caution", "the total is unknown", text)
-    if words := caution(run.losses):
+    if words := caution(run.losses, ONE[run.counted]):
         yield Notice("danger" if (run.losses or {})["day"] > VERY_WEAK else "caution", "little is protected", words)
     n_cells = (public.get("sensitivity") or {}).get("max_cells", 1)
     warning = unbounded(run.configuration.get("bounding") or {}, n_cells)
