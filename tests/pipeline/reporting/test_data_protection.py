@@ -12,6 +12,7 @@ import pytest
 
 from penstock.mechanisms.core.plugin import DataError
 from penstock.pipeline.cli.main import main
+from penstock.pipeline.reporting.data import Run
 from penstock.pipeline.reporting.data_protection import write_statement
 from penstock.pipeline.reporting.page import write_report
 from penstock.pipeline.run import run
@@ -73,6 +74,18 @@ def test_that_a_release_tells_of_somebody_is_said_unless_empty_ones_are_allowed(
     manifest["configuration"]["allow_empty"] = True
     (other / "public" / "manifest.json").write_text(json.dumps(manifest))
     assert message not in words(other)
+
+
+def test_a_look_at_the_data_and_rows_that_are_trips_are_said(deployed, tmp_path, monkeypatch):
+    assert "were chosen without looking at the data The choice" in words(deployed)
+    other = shutil.copytree(deployed, tmp_path / "other")
+    manifest = json.loads((other / "public" / "manifest.json").read_text())
+    manifest["configuration"]["looked_at_data"], manifest["distinct_people"] = True, False
+    (other / "public" / "manifest.json").write_text(json.dumps(manifest))
+    monkeypatch.setattr(Run, "losses", {"release": 2.0, "day": 2.0, "run": 60.0})
+    text = words(other)
+    assert "not so: some were taken from the data (looked_at_data) The choice" in text
+    assert "Caution. The whole run costs one trip up to" in text
 
 
 def test_what_to_cite_are_the_digests_of_the_published_files(deployed):
