@@ -109,7 +109,7 @@ class Membership(Accountant):
 
     @property
     def public(self) -> bool:
-        """Always False, because the rows describe people."""
+        """False, since the rows describe people."""
         return False
 
     @property

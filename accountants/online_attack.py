@@ -35,7 +35,7 @@ class Groups:
 
     @property
     def labels(self) -> NDArray[np.bool_]:
-        """Whether each group contains the target, shape (n_groups,)."""
+        """Mask of the groups that contain the target, shape (n_groups,)."""
         return self.members[:, 0]
 
     @property

@@ -117,7 +117,7 @@ class Reconstruction(Accountant):
 
     @property
     def public(self) -> bool:
-        """Always False, because the rows describe people."""
+        """False, since the rows describe people."""
         return False
 
     @property

@@ -186,13 +186,19 @@ def on_nav(nav: Any, config: Any, files: Any) -> Any:
     return nav
 
 
-def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Add the two style sheets for code that the theme's switch between light and dark expects.
+#: The theme's button of the headings on a phone, an arrow that nothing explains.
+ARROW = '<span class="fa fa-angle-down"></span>'
 
-    >>> on_post_page("<head></head>", None, None)
-    '<head><style id="hljs-light"></style><style id="hljs-dark"></style></head>'
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Add the two style sheets for code that the theme's switch between light and dark expects, and a word to the
+    button that opens the headings on a phone.
+
+    >>> on_post_page("<head></head>" + ARROW, None, None)
+    '<head><style id="hljs-light"></style><style id="hljs-dark"></style></head>On this page <span class="fa fa-angle...'
     """
-    return output.replace("</head>", '<style id="hljs-light"></style><style id="hljs-dark"></style></head>', 1)
+    styles = '<style id="hljs-light"></style><style id="hljs-dark"></style></head>'
+    return output.replace("</head>", styles, 1).replace(ARROW, f"On this page {ARROW}", 1)
 
 
 def on_post_template(output_content: str, template_name: str, config: Any) -> str:

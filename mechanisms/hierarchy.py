@@ -78,7 +78,7 @@ class Hierarchy(Mechanism, Interpretation):
 
     @classmethod
     def examples(cls) -> tuple[Hierarchy, ...]:
-        """Return one instance per parameter, one with a small fan-out and one with a large fan-out."""
+        """Return an instance with ρ and a small fan-out, and one with σ and a large fan-out."""
         return cls(rho=0.5, fan_out=2), cls(sigma=2.0, noise="gaussian")
 
     def start(self, facts: Facts) -> State:

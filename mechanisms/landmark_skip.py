@@ -45,7 +45,7 @@ class LandmarkSkip(LandmarkSchedule):
     """
 
     def refused(self, window: Window, state: State) -> Any:
-        """Always False, because landmarks cost nothing."""
+        """False, since landmarks cost nothing."""
         return False
 
     def amount(self, window: Window, state: State) -> Any:

@@ -72,13 +72,13 @@ def from_loss_distributions(
     # With sampling, whether a person is removed or added makes a difference.
     directions = (True, False) if any(rate < 1 for _, rate, _ in parts) else (True,)
     return max(
-        _epsilon([(*_on_dots(loss, rate, step, removed), count) for loss, rate, count in parts], step, delta)
+        _epsilon([(*_discretise(loss, rate, step, removed), count) for loss, rate, count in parts], step, delta)
         for removed in directions
     )
 
 
 class _Loss(NamedTuple):
-    """One release's privacy loss distribution. `reach` bounds the loss (of Gaussian noise, but for 10⁻²²)."""
+    """One release's privacy loss distribution. `reach` bounds the loss (Gaussian noise: except for 10⁻²² of it)."""
 
     #: Probability of at most a loss with the person, and of a larger one without, both exact where they are small.
     probabilities: Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -117,8 +117,8 @@ class _Loss(NamedTuple):
         return cls(discrete, float(losses[0]), True)
 
 
-def _on_dots(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
-    """Return a loss's first dot, masses and infinite mass, of a person sampled at ``rate``, removed or added."""
+def _discretise(loss: _Loss, rate: float, step: float, removed: bool) -> tuple[int, NDArray[np.float64], float]:
+    """Discretise the loss of removing or adding a person sampled at ``rate``: first index, masses, infinite mass."""
     with np.errstate(divide="ignore"):
         ends = np.logaddexp(np.log1p(-rate), np.log(rate) + np.array([-loss.reach, loss.reach]))
     low, high = ends if removed else -ends[::-1]

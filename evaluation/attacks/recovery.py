@@ -57,7 +57,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """How well recovered trajectories agree with people's true ones, compared with two baselines."""
+    """Agreement of recovered trajectories with the true ones, compared with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away

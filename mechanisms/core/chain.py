@@ -182,7 +182,7 @@ class Chain(Mechanism):
 
 @dataclass(frozen=True, kw_only=True)
 class LongerChain(Chain):
-    """A chain on longer windows: steps on counts take one step for each, whose releases cover its original windows."""
+    """A chain that merges windows. Steps on counts release merged windows, which are copied to the original ones."""
 
     temporal: TemporalGeneralization
 
@@ -211,7 +211,7 @@ class LongerChain(Chain):
         return state | waiting(facts, self.n_merged) | {"n_windows": length, "begin": facts.constant(0, np.int64)}
 
     def step(self, window: Window, counts: NDArray[Any], state: State, noise: Noise) -> tuple[list[Release], State]:
-        """Wait for the last of the merged windows, whose counts are those of all, and release them together."""
+        """Buffer windows until the last one of a merged window, which carries the counts, and release all of them."""
         row = (window.index - 1) % self.n_merged
         begin = window.start if row == 0 else int(np.max(state["begin"]))
         state = state | seen(window, row, state) | {"begin": np.full_like(state["begin"], begin)}

@@ -311,7 +311,7 @@ class Measured(NamedTuple):
 
 
 class Interpretation:
-    """How published values relate to the counts, for conformance checks, audits, attacks and accountants.
+    """Relation of published values to the counts, used by conformance checks, audits, attacks and accountants.
 
     The base class describes a mechanism that adds noise to every count. Any other mechanism also derives from this
     class and overrides what differs.
@@ -472,9 +472,7 @@ class Postprocess(ChainStep):
         return self.released_as(release, self.transform(np.asarray(release.values, np.float64))), state
 
     def released_as(self, release: Release, shown: NDArray[np.float64]) -> Release:
-        """Return a release with the values ``shown`` in place of its values, and a standard deviation so much larger
-        that intervals hold what they held.
-        """
+        """Return the release with the values ``shown``, and its standard deviation widened to keep intervals valid."""
         values, deviation = np.asarray(release.values, np.float64), release.standard_deviation
         if deviation is not None and shown.shape == values.shape:
             possible = np.maximum(values, 0.0)

@@ -48,7 +48,7 @@ def theorem_of(theorem: str, family: NoiseFamily, adaptive: bool) -> str:
 
 
 def at_most(loss: float, digits: int = 4) -> str:
-    """Format a loss in so many digits, rounded up: what is promised is no less than what is priced.
+    """Format a loss to the given number of digits, rounded up so that it is never understated.
 
     >>> at_most(0.0595238), at_most(0.1 + 0.2), at_most(12341.0), at_most(float("inf")), at_most(17.1428, 3)
     ('0.05953', '0.3', '1.235e+04', 'inf', '17.2')

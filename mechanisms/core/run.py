@@ -267,7 +267,7 @@ class TraceFacts:
 
     @cached_property
     def begins_period(self) -> Mask:
-        """Whether each point is its user's first one in a budget period."""
+        """Mask of the points that are their user's first one in a budget period."""
         is_first = np.zeros(len(self.times), bool)
         is_first[self.starts] = True
         is_first[1:] |= np.diff(self.periods) != 0
@@ -343,7 +343,7 @@ class PointSchedule:
 
     @cached_property
     def identities(self) -> Integers:
-        """The words that key each user's noise and, if planned, the times: no two plans scale the same draws."""
+        """The keys of each user's noise. They include planned times, so that no two plans scale the same draws."""
         traces = self.traces
         if self.deviations is None:
             return traces.users

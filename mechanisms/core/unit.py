@@ -309,7 +309,7 @@ ROUNDING = 1e-9
 
 
 def exceeds(spent: float, budget: float) -> bool:
-    """Return whether what was spent exceeds a budget by more than rounding, or is not a number."""
+    """Return whether spending exceeds a budget by more than rounding error or is NaN."""
     return not spent <= budget * (1 + ROUNDING)
 
 

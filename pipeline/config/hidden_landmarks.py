@@ -105,7 +105,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the most spent on L and one more window, L any ``size`` windows, at least ``covered`` of them chosen.
+    """Return the largest loss of any ``size`` landmarks, at least ``covered`` of them chosen, and one more window.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -175,7 +175,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the most spent on landmarks, at least ``covered`` of them public, and one more window."""
+    """Return the largest loss of the landmarks, at least ``covered`` of them public, and one more window."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)

@@ -145,7 +145,7 @@ class _Crowd:
         return self.largest_share(self._stretches(plan), seed)
 
     def largest_share(self, stretches: Sequence[PlannedWindows], seed: int = _SEARCH) -> float:
-        """Return the largest mean success in a stretch, of a sample of people its upper confidence limit."""
+        """Return the largest mean success in any stretch, or its upper confidence limit for a sample of people."""
         means = []
         for index, coming in self._distinct_stretches(stretches):
             values = np.array([self._success(number, index, coming, seed) for number in range(len(self.known.priors))])
@@ -193,7 +193,7 @@ class _Crowd:
 
     @cached_property
     def _is_stationary(self) -> list[bool]:
-        """Whether each person's prior is the same in every window."""
+        """Return whether each person's prior is the same in every window."""
         return [is_stationary(prior) for prior in self.known.priors]
 
     def _success(self, number: int, index: int, coming: PlannedWindows, seed: int) -> float:

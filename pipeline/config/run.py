@@ -121,7 +121,7 @@ def loads(
 
 
 def add_plugins(root: Mapping, folder: Path | None) -> list[Problem]:
-    """Register the plug-ins of a configuration in place of those of another, and return what is wrong in them."""
+    """Register a configuration's plug-ins in place of the previous configuration's, and return any problems."""
     builder = Builder(UNIONS, folder)
     FOLDERS.set(())
     if (node := root.items.get("plugins")) is not None:

@@ -516,7 +516,7 @@ def _frontier(folder: Path) -> pl.DataFrame:
 
 
 def _attack_results(attack: Sweep, folder: Path) -> tuple[dict[str, Any], ...]:
-    """Return each attacked release's result, refused where it, or a failed trial, disqualifies it."""
+    """Return each attacked release's result, marked as refused if it or a failed trial disqualifies the release."""
     rows = {row["variant"]: row for row in _frontier(folder).iter_rows(named=True)}
     names = dict.fromkeys(trial.values["variant"] for trial in attack.trials)
     return tuple(

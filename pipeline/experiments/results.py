@@ -316,7 +316,7 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the ``limit`` that alone keeps out a better setting or, if none is allowed, that is missed most widely.
+    """Return the only ``limit`` that rules out a better setting or, if none is allowed, the one missed by most.
 
     ``row`` is that of the setting, ``keeping`` that of the nearest setting that keeps this limit, if any.
 

@@ -128,7 +128,7 @@ class Listener:
 
 
 class ListenerSet:
-    """Listeners of a run, as its steps carry them: a pickled copy has them in this process, and none in another."""
+    """A run's listeners. A pickled copy refers to the same listeners in this process and to none in any other."""
 
     def __init__(self, *listeners: Listener) -> None:
         self.listeners = tuple(dict.fromkeys(listeners))

@@ -66,7 +66,7 @@ def explain_disk_errors() -> Iterator[None]:
 
 
 def errno_of(error: OSError) -> int:
-    """Return the number of an error, which one raised again or by Rust has in its words only, or 0."""
+    """Return an error's errno, parsed from the message if it was re-raised or comes from Rust, or 0."""
     match = _NUMBER.search(str(error))
     return error.errno or (int(match[1]) if match else 0)
 

@@ -31,7 +31,7 @@ def short(value: float) -> str:
 
 
 def short_loss(loss: float) -> str:
-    """Format a loss as `short` does, rounded up: a person loses no more than is said.
+    """Format a loss like `short`, but rounded up so that it is never understated.
 
     >>> short_loss(0.04171), short_loss(17.142857), short_loss(2.0), short_loss(1203.2)
     ('0.0418', '17.2', '2', '1,204')

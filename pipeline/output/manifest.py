@@ -151,7 +151,7 @@ def public_configuration(config: RunConfig) -> dict[str, Any]:
 def public_manifest(
     plan: Plan, accounts: Sequence[Mapping[str, Any]] = (), ledger: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the manifest beside the releases, without secrets, which depends on data through these alone.
+    """Return the public manifest, which holds no secrets and depends on data only through the releases.
 
     ``accounts`` that are not public are left out. The ledger's head is a digest of keyed digests under the nonce of the
     run, so that it shows nothing of the data.
@@ -208,7 +208,7 @@ def public_manifest(
 
 
 def input_digests(config: RunConfig) -> dict[str, str]:
-    """Return inputs' SHA-256 digests by name; a single one for a deployment's files that are named after people."""
+    """Return the inputs' SHA-256 digests by name, or a single digest if a deployment's files are named after people."""
     digests = config.source.digests()
     if config.mode == "simulation" or not config.source.recorded.has_user_names:
         return digests

@@ -23,7 +23,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 @dataclass(frozen=True)
 class Treatment:
-    """How an accountant is presented. The defaults suit any accountant that is not listed in `KNOWN`."""
+    """Presentation of an accountant in reports. The defaults suit any accountant that is not listed in `KNOWN`."""
 
     #: Title and note of the charts.
     title: str = ""

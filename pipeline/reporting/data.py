@@ -55,14 +55,14 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended, successfully or not. This is determined from public files alone."""
+        """True if the run has ended, successfully or not. This is determined from public files alone."""
         if self.public_only:
             return any((self.folder / "public" / f"{name}.parquet").is_file() for name in ("releases", "traces"))
         return self.operator is not None
 
     @property
     def is_deployment(self) -> bool:
-        """Whether the run is a deployment, whose releases are meant to be published."""
+        """True if the run is a deployment, whose releases are meant to be published."""
         return bool(self.public["mode"] == "deployment")
 
     @property

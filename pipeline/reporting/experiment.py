@@ -83,7 +83,7 @@ class ExperimentFolder:
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether higher values of the preferred metric are better."""
+        """True if higher values of the preferred metric are better."""
         sides = {name: words == "at least" for name, words, _ in self.limits}
         return bool(sides.get(self.preferred, getattr(METRICS.get(self.preferred), "higher_is_better", False)))
 

@@ -65,7 +65,7 @@ class EventBlock:
             )
 
     def pieces(self, n_rows: int) -> Iterator[EventBlock]:
-        """Split the block into ones of at most ``n_rows`` valid rows; the first has all rejects and offsets.
+        """Split the block into pieces of at most ``n_rows`` valid rows. The first one keeps all rejects and offsets.
 
         >>> import polars as pl
         >>> block = EventBlock(pl.DataFrame({"time": [1, 2, 3], "user": [1, 1, 2]}), 3)
@@ -148,12 +148,12 @@ class Source(Checked, ABC):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people. False for trips that have no rider id."""
+        """True if rows identify people. False for trips that have no rider id."""
         return True
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have an ``arrival`` column, which holds the time of receipt by the operator's clock."""
+        """True if rows have an ``arrival`` column, which holds the time of receipt by the operator's clock."""
         return False
 
     @property
@@ -298,7 +298,7 @@ class LiveSource(Source):
 
     @property
     def endless(self) -> bool:
-        """Whether the source is unbounded."""
+        """True if the source is unbounded."""
         return self.until is None
 
     def starts(self, run: LiveInput) -> list[State]:

@@ -71,7 +71,7 @@ class Citibike(TextSource):
 
     @property
     def has_people(self) -> bool:
-        """Always False, since trips do not identify their riders."""
+        """False, since trips do not identify their riders."""
         return False
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:

@@ -131,5 +131,5 @@ class Csv(MappedColumns, TextSource):
 
     @property
     def _has_quoted_decimals(self) -> bool:
-        """Whether numbers with a decimal comma are quoted, in which case the number parser cannot read them."""
+        """Return whether numbers with a decimal comma are quoted, which the number parser cannot read."""
         return self.decimal == self.separator

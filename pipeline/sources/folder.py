@@ -113,17 +113,17 @@ class Folder(LiveSource):
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people, according to the source that reads the files."""
+        """True if rows identify people, according to the source that reads the files."""
         return self.of.has_people
 
     @property
     def has_arrival(self) -> bool:
-        """Whether rows have an ``arrival`` column. If not, rows are taken to arrive when their file does."""
+        """True if rows have an ``arrival`` column. If not, rows are taken to arrive when their file does."""
         return self.of.has_arrival
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Always None, because no row's lateness depends on any other row."""
+        """None, since a row's lateness never depends on other rows."""
         return None
 
     @property
@@ -256,7 +256,7 @@ class _FileReader:
 
     @property
     def finished(self) -> bool:
-        """Whether all of the run's windows are final."""
+        """True if all of the run's windows are final."""
         return self.end is not None and self.clock >= self.end
 
     def next(self, number: int) -> FolderEntry | None:

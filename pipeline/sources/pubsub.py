@@ -59,7 +59,7 @@ class Pubsub(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """Always None, because a row's lateness depends only on the time at which it was published."""
+        """None, since a row's lateness depends only on its publication time."""
         return None
 
     @property

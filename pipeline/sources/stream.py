@@ -120,12 +120,12 @@ class Stream(LiveSource):
 
     @property
     def endless(self) -> bool:
-        """Whether the source is unbounded."""
+        """True if the source is unbounded."""
         return bool(getattr(self.of, "endless", False))
 
     @property
     def has_people(self) -> bool:
-        """Whether the replayed source identifies people."""
+        """True if the replayed source identifies people."""
         return self.of.has_people
 
     @property

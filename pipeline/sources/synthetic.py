@@ -180,7 +180,7 @@ class Commuters(People):
 
     @cached_property
     def works(self) -> Locations:
-        """Each person's workplace, shape (n_users,), one place further where it would be the home."""
+        """Each person's workplace, shape (n_users,), or the next place if it coincides with the home."""
         work = choose(np.cumsum(self.places.works), uniforms(self.seed, Purpose.WORK, 0, self.n_users))
         return np.where(work == self.homes, (work + 1) % self.places.n_places, work)
 

@@ -47,7 +47,7 @@ class Space(Checked, ABC):
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the cells are derived from private data, which deployments reject."""
+        """True if the cells are derived from private data, which deployments reject."""
         return False
 
     @property

@@ -69,7 +69,7 @@ class Places(Space):
 
     @property
     def derived_from_data(self) -> bool:
-        """Whether the places are the busiest ones in the data."""
+        """True if the places are the busiest ones in the data."""
         return self.top is not None
 
     @cached_property

@@ -179,7 +179,7 @@ class WindowGrid:
         return period_calendar(self.budget_period_ms, self.calendar.start(1), self.time_zone or self.calendar.time_zone)
 
     def _facts_around(self, index: int) -> tuple[int, int, Columns]:
-        """Return facts of the budget period around a window, or of a block if it is endless, cached."""
+        """Return the cached facts of a window's budget period, or of a block if the period is endless."""
         known: tuple[int, int, Columns] = self.__dict__.get("_known", (0, -1, {}))
         if known[0] <= index <= known[1]:
             return known

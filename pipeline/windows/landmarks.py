@@ -128,7 +128,7 @@ class Landmarks(Checked):
 
     @property
     def endless(self) -> bool:
-        """Whether the number of landmarks in an endless stream is infinite."""
+        """True if the number of landmarks in an endless stream is infinite."""
         return bool(self.recurring)
 
     def check(self, calendar: Calendar) -> None:

@@ -154,7 +154,7 @@ def run(plan: Plan, runner: str = "direct", beam_options: Sequence[str] = ()) ->
 
 
 def unwrapped(error: Exception) -> Exception:
-    """Return what a step raised, without the step's name that Beam adds to its words; otherwise the error itself.
+    """Return the error that a step raised, without Beam's wrapping, or the error itself if it is not wrapped.
 
     >>> try:
     ...     try:

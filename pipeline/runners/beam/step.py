@@ -68,7 +68,7 @@ class Step(beam.DoFn):  # type: ignore[misc]
         """Create members that cannot be pickled."""
 
     def with_listeners(self, report: Callable[..., Result], *arguments: Any) -> Result:
-        """Call a function whose metrics reach the run's listeners in this process, and Beam."""
+        """Call a function and report its metrics to this process's listeners and to Beam."""
         with listening(*self.audience.listeners, BeamMetrics()):
             return report(*arguments)
 

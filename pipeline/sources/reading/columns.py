@@ -54,12 +54,12 @@ class MappedColumns(Checked):
 
     @property
     def has_arrival(self) -> bool:
-        """Whether a column is mapped to the field ``arrival``."""
+        """True if a column is mapped to the field ``arrival``."""
         return bool(self.columns.get("arrival"))
 
     @property
     def has_people(self) -> bool:
-        """Whether rows identify people. False if ``user`` is mapped to an empty column name."""
+        """True if rows identify people. False if ``user`` is mapped to an empty column name."""
         return self.columns.get("user") != ""
 
     @property

@@ -407,7 +407,7 @@ class _TopicReader:
 
     @property
     def finished(self) -> bool:
-        """Whether all of the run's windows are final."""
+        """True if all of the run's windows are final."""
         return self.end is not None and self.progress.watermark >= self.end
 
     def quiet(self, messages: Messages) -> tuple[frozenset[int], int | None]:

@@ -55,7 +55,7 @@ class KafkaSettings(MessageSettings):
 
     @property
     def by_broker(self) -> bool:
-        """Whether the timestamp that a broker gave a message decides whether its rows are late."""
+        """True if broker timestamps decide whether rows are late."""
         return self.watermark == "broker"
 
     @property

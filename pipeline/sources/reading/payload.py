@@ -235,7 +235,7 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:
-    """Convert a field of events to a typed column. Other types' values, as ``True`` or ``"7"``, become null.
+    """Convert a field to a typed column. Values of other types, such as ``True`` or ``"7"``, become null.
 
     >>> column_of("user", pl.String, ["ann", 7, True]).to_list(), column_of("latitude", pl.Float64, ["47.4"]).to_list()
     (['ann', '7', None], [47.4])

@@ -95,7 +95,7 @@ def split(data: bytes, separator: str, quote: str) -> tuple[Records, int]:
 def _has_valid_quotes(
     values: Bytes, quotes: Positions, line: Positions, separator: str, quote: str
 ) -> NDArray[np.bool_]:
-    """Return a mask of quotes used right: opening, closing or doubled in a field, an even number a line."""
+    """Return a mask of valid quotes: opening, closing or doubled within a field, with an even number per line."""
     if not len(quotes):
         return np.zeros(0, bool)
     first = np.searchsorted(line, line)

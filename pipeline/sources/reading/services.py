@@ -121,7 +121,7 @@ class Outage:
 
     @property
     def is_attempt_due(self) -> bool:
-        """Whether the next attempt is due."""
+        """True if the next attempt is due."""
         return self._clock() >= self._next_attempt
 
     def record_failure(self, reason: str) -> None:

@@ -35,7 +35,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a text file is written: its columns, header, separator, quote character, encoding and decimal separator."""
+    """Format of a text file: columns, header, separator, quote character, encoding and decimal separator."""
 
     columns: tuple[str, ...]  # names of all columns, in order
     n_lines: int = 0  # lines before the first row
