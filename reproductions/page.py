@@ -249,20 +249,20 @@ def _value(row: Mapping[str, Any]) -> str:
     """Format a measured value. The interval is added unless the verdict is clear and the interval is narrow.
 
     >>> _value({"value": 1.01, "low": 0.99, "high": 1.3, "verdict": "differs"})
-    '1.01 (0.99 to 1.3)'
+    '1.01 [0.99, 1.3]'
     """
     value, low, high = row["value"], row["low"], row["high"]
     wide = low is not None and max(value - low, high - value) > NARROW * abs(value)
     shown = low is not None and (wide or row["verdict"] != "differs")
-    return f"{value:.3g}" + (f" ({low:.3g} to {high:.3g})" if shown else "")
+    return f"{value:.3g}" + (f" [{low:.3g}, {high:.3g}]" if shown else "")
 
 
 def _describe_limits(least: float | None, most: float | None) -> str:
     """Describe the limits of a claim.
 
     >>> _describe_limits(0.93, 0.97), _describe_limits(None, 0.5)
-    ('0.93 to 0.97', '≤ 0.5')
+    ('0.93–0.97', '≤ 0.5')
     """
     if least is None:
         return f"≤ {most:g}"
-    return f"≥ {least:g}" if most is None else f"{least:g} to {most:g}"
+    return f"≥ {least:g}" if most is None else f"{least:g}–{most:g}"

@@ -97,7 +97,7 @@ def test_claims_show_their_limits_and_the_interval_of_what_does_not_agree():
     assert claims_section(claims, experiment) == [
         "Claims of A: 1 of 2 agrees, our own: 1 of 2:",
         "",
-        "* **too close to tell**: two (≤ 1): 1.01 (0.99 to 1.03)",
+        "* **too close to tell**: two (≤ 1): 1.01 [0.99, 1.03]",
         "* **differs**: four (≤ 1): 2",
         "",
     ]
