@@ -257,7 +257,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry in each row of the first GeoPackage layer that has the name column."""
+    """Yield the name and geometry in each row of the GeoPackage layer that has the name column; without one, the first."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             layers = file.execute(
@@ -269,6 +269,10 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
             fitting = [one for one in layers if name is None or name in known[one[0]]]
             if not fitting:
                 raise WrongName(f"{path}: no layer has a column {name!r}; they have: {known}")
+            if name is not None and len(fitting) > 1:
+                layers_named = ", ".join(repr(layer) for layer, *_ in fitting)
+                one = f"ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE {fitting[0][0]!r} takes one out"
+                raise DataError(f"{path}: several layers have a column {name!r}: {layers_named}; {one}")
             layer, column, crs = fitting[0]
             if not _is_wgs84(crs):
                 raise DataError(

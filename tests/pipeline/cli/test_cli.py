@@ -237,12 +237,19 @@ def test_a_simulation_measures_what_everybody_understands(config, capsys):
 
 
 @pytest.mark.parametrize(
-    ("terminal", "environment", "coloured"), [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)]
+    ("terminal", "environment", "coloured"),
+    [
+        (True, {}, True),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {}, False),
+    ],
 )
 def test_warnings_are_in_colour_on_a_terminal_by_default(capsys, monkeypatch, terminal, environment, coloured):
     from penstock.pipeline.cli.command import print_lines
 
     monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)

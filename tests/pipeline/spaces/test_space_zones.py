@@ -384,6 +384,11 @@ def test_a_wrong_geopackage_is_refused(tmp_path):
         _ = geopackage(tmp_path / "a.gpkg", plain, srs=2263).cells
     with pytest.raises(DataError, match="feature 1: its geometry is missing"):
         _ = geopackage(tmp_path / "b.gpkg", None).cells
+    geopackage(tmp_path / "d.gpkg", plain)
+    with closing(sqlite3.connect(tmp_path / "d.gpkg")) as file, file:
+        file.executescript("ALTER TABLE trees ADD COLUMN zone TEXT;")
+    with pytest.raises(DataError, match="several layers have a column 'zone': 'trees', 'my \"zones'; ogr2ogr"):
+        _ = Zones(path=str(tmp_path / "d.gpkg"), name="zone").cells
     (tmp_path / "c.gpkg").write_bytes(b"SQLite format 3\0" + b"x" * 2000)
     with pytest.raises(DataError, match="cannot be read as GeoPackage"):
         _ = Zones(path=str(tmp_path / "c.gpkg"), name="zone").cells
