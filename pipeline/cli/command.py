@@ -95,7 +95,7 @@ _COLOURS = {"CAUTION": "33", "WARNING": "31", "STOPPED": "31"}
 
 
 def print_lines(lines: str) -> None:
-    """Print lines of text. Warnings are coloured if the output is a terminal that knows colours and NO_COLOR is not set."""
+    """Print lines of text. Warnings are coloured on a terminal, unless NO_COLOR is set or TERM is dumb."""
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
         for word, colour in _COLOURS.items():
             lines = re.sub(rf"^{word}\b", f"\033[{colour}m{word}\033[0m", lines, flags=re.MULTILINE)

@@ -257,7 +257,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
 
 
 def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and geometry in each row of the GeoPackage layer that has the name column; without one, the first."""
+    """Yield the name and geometry in each row of the only GeoPackage layer with the name column, or the first layer."""
     try:
         with closing(sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
             layers = file.execute(
