@@ -210,10 +210,10 @@ def _keep_mask(
     if len(memberships) == 0:
         return kept
     if step.draws_users:
-        begins = _starts((window - 1) // length * length + 1, grid)
+        begins = grid.calendar.starts_of((window - 1) // length * length + 1)
         hashes = noise.membership_hashes(*identity(memberships), begins)
     else:
-        hashes = noise.membership_hashes(*identity(memberships), _starts(window, grid), memberships.cell)
+        hashes = noise.membership_hashes(*identity(memberships), grid.calendar.starts_of(window), memberships.cell)
     if isinstance(step, Sampling):  # it looks at the hashes only, hence at all windows together
         return step.keep(user, memberships.cell, grid.window(1), hashes)
     order = np.argsort(window, kind="stable")
@@ -221,12 +221,6 @@ def _keep_mask(
     for index, rows in zip(present.tolist(), np.split(order, begins[1:])):
         kept[rows] = step.keep(user[rows], memberships.cell[rows], grid.window(index), hashes[rows])
     return kept
-
-
-def _starts(window: Integers, grid: WindowGrid) -> Integers:
-    """Return each window's start time in milliseconds since 1970."""
-    first = int(window.min())
-    return grid.calendar.starts(first, int(window.max()))[window - first]
 
 
 @dataclass(frozen=True)

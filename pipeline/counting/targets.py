@@ -139,8 +139,7 @@ def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.
     """
     if isinstance(users, np.ndarray):
-        wide = users if users.shape[1] == 2 else np.column_stack([users, np.zeros_like(users)])
-        return wide.astype(np.int64), np.arange(len(wide))
+        return widened(users, 2).astype(np.int64), np.arange(len(users))
     if digest_key is not None:
         raise ParameterError("targets", list(users), "a number in a deployment, which must not hold ids of people")
     rows, index = [], []

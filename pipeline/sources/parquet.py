@@ -102,12 +102,13 @@ class Parquet(MappedColumns, PathSource):
         events = self.joined(raw.select(pl.col(name).alias(part) for part, name in columns.items()), [file])
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, first_row, raw.height))
+        user, written = _users(events["user"]), events["time"]
         events = events.with_columns(
-            (user := _users(events["user"])),
+            user,
             pl.coalesce(
                 *(["problem"] if "problem" in events.columns else []),
                 _too_large(events["user"], user),
-                _unread_numbers(events["time"], self.time),
+                *([self.time.problems(written, self.time.milliseconds(written))] if written.dtype.is_numeric() else []),
             ),
             *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
             *(_degrees(events[name]) for name in ("latitude", "longitude") if name in events.columns),
@@ -189,14 +190,6 @@ def _times(column: pl.Series, time: TimeFormat, file: str) -> pl.Series:
     if column.dtype == pl.Float32:
         raise DataError(f"{file}: times are 32-bit floats, which hold Unix times to minutes at best: write 64-bit ones")
     return time.milliseconds(column)
-
-
-def _unread_numbers(column: pl.Series, time: TimeFormat) -> pl.Series:
-    """Return an error message for each number that is no time in the stated unit."""
-    problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(column))
-    if not column.dtype.is_numeric() or not len(unread := time.milliseconds(column).is_null().arg_true()):
-        return problem
-    return problem.scatter(unread, time.explain(column[unread]))
 
 
 def _open(file: str) -> pq.ParquetFile:

@@ -212,6 +212,11 @@ class Calendar:
         starts: NDArray[np.int64] = pieces.starts[piece] + (index - pieces.indices[piece]) * self.step
         return starts
 
+    def starts_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return each given window's start time. Windows may be in any order."""
+        first = int(windows.min())
+        return self.starts(first, int(windows.max()))[windows - first]
+
     def ends(self, first: int, last: int) -> NDArray[np.int64]:
         """Return the exclusive end times of windows ``first`` through ``last``, shape (last − first + 1,)."""
         return self.starts(first + 1, last + 1)

@@ -116,21 +116,15 @@ class WindowGrid:
         masks = self.sensors.masks(windows[0].index, windows[-1].index)
         return [replace(window, active=mask) for window, mask in zip(windows, masks)]
 
-    def periods(self, first: int, last: int) -> NDArray[np.int64]:
-        """Return the 0-based budget period of each window from ``first`` through ``last``."""
-        if self.budget_period_ms is None:
-            return np.zeros(last - first + 1, np.int64)
-        return self._periods.index(self.calendar.starts(first, last)) - 1
-
     def periods_of(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return each given window's budget period. Windows may be in any order."""
-        first = int(windows.min())
-        return self.periods(first, int(windows.max()))[windows - first]
+        """Return each given window's 0-based budget period. Windows may be in any order."""
+        if self.budget_period_ms is None:
+            return np.zeros(len(windows), np.int64)
+        return self._periods.index(self.calendar.starts_of(windows)) - 1
 
     def elapsed(self, windows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the fraction (below 1) of the budget period or run that has elapsed when each window starts."""
-        first = int(windows.min())
-        starts = self.calendar.starts(first, int(windows.max()))[windows - first]
+        starts = self.calendar.starts_of(windows)
         if self.budget_period_ms is None:
             begin = self.calendar.start(1)
             return np.asarray((starts - begin) / (self.calendar.end(self.n_windows) - begin), np.float64)
@@ -197,7 +191,7 @@ class WindowGrid:
 
     def _facts(self, first: int, last: int) -> Columns:
         """Compute the facts for whole budget periods, or for a block of an endless period whose future is unknown."""
-        period = self.periods(first, last)
+        period = self.periods_of(np.arange(first, last + 1))
         landmark = np.zeros(len(period), bool)
         if self.landmarks is not None:
             landmark = self.landmarks.mask(self.calendar, first, last)

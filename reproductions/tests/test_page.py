@@ -34,6 +34,11 @@ def experiment_file(name: str) -> Path:
     return next(path for folder in FOLDERS if (path := folder / f"{name}.yaml").exists())
 
 
+def index_entries() -> list[dict[str, Any]]:
+    papers = plain(parse((ROOT / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
+    return [entry for paper in papers for entry in paper["figures"]]
+
+
 def explained(difference: Mapping[str, Any], far: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
     """Settings and measures that a difference is about.
 
@@ -164,9 +169,7 @@ def test_experiments_say_why_figures_are_not_the_paper_s(name):
 
 
 def test_every_experiment_of_the_index_is_there():
-    papers = plain(parse((ROOT / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
-    entries = [entry for paper in papers for entry in paper["figures"]]
-    for entry in entries:
+    for entry in index_entries():
         assert {"figure", "shows"} < set(entry)
         if "experiment" not in entry:
             assert "verdict" in entry
@@ -179,11 +182,9 @@ def test_every_experiment_of_the_index_is_there():
 
 def test_no_result_has_a_better_verdict_by_hand_than_by_the_claims_of_its_experiment():
     order = ["differs", "in part", "agrees"]
-    papers = plain(parse((ROOT / "papers.yaml").read_text(encoding="utf-8"), "papers.yaml")[0])
-    entries = [entry for paper in papers for entry in paper["figures"]]
     names = [path.stem for path in (ROOT / "experiments").glob("*.yaml") if path.stem in CLAIMED]
     for name in names:
-        index = [one for one in entries if name == one.get("experiment") or f"#{name}" == one.get("page")]
+        index = [one for one in index_entries() if name == one.get("experiment") or f"#{name}" == one.get("page")]
         assert index, f"{name} has claims of a paper, and no entry"
         for entry in index:
             if entry.get("verdict") in order:

@@ -201,12 +201,8 @@ def exposure() -> list[str]:
 
 def chain() -> list[str]:
     ratios = table("reconstruction_chain_ratio").filter(pl.col("best_attack") >= 1e-3).group_by("quantity")
-    found = {
-        name: (middle, most)
-        for name, middle, most in ratios.agg(
-            pl.col("ratio").median().alias("middle"), pl.col("ratio").max().alias("most")
-        ).iter_rows()
-    }
+    ends = ratios.agg(middle=pl.col("ratio").median(), most=pl.col("ratio").max())
+    found = {name: figures for name, *figures in ends.iter_rows()}
     at_ten = by("quantity", "reconstruction_chain", sweep="locations", at=10.0)
     noisy = by("quantity", "reconstruction_chain", sweep="sigma", at=8.0)
     return [
@@ -313,14 +309,9 @@ def advantage() -> list[str]:
 
 def spread_landmarks() -> list[str]:
     near = by("shape", "landmark_distance", percentage=20)
+    ways = ("strong", "single"), ("moderate", "sound"), ("strong", "sound"), ("strong", "paper")
     alone, moderate, strong, paper = (
-        by("shape", "landmark_loss", percentage=20, correlation=correlation, method=method)
-        for correlation, method in (
-            ("strong", "single"),
-            ("moderate", "sound"),
-            ("strong", "sound"),
-            ("strong", "paper"),
-        )
+        by("shape", "landmark_loss", percentage=20, correlation=correlation, method=how) for correlation, how in ways
     )
     uniform, bimodal, symmetric = moderate.pop("uniform"), moderate.pop("bimodal"), strong.pop("symmetric")
     spread = (paper.pop("uniform"), paper.pop("bimodal"))
@@ -405,27 +396,22 @@ def conclusions() -> list[str]:
     """Figures of what came out of sweeps, those in words about them apart."""
 
     def mean(name: str, variant: str, measure: str, *grid: object) -> float:
-        rows = pl.read_csv(RESULTS / f"{name}.csv").filter(variant=variant, measure=measure)
+        rows = table(name, variant=variant, measure=measure)
         for column, value in zip(rows.columns[1 : rows.columns.index("measure")], grid):
             rows = rows.filter(pl.col(column) == value)
         return rows["mean"].item()
 
     def claim(name: str, number: str) -> float:
-        return pl.read_csv(RESULTS / f"{name}-expected.csv").filter(pl.col("number").str.starts_with(number))["value"][
-            0
-        ]
+        return table(f"{name}-expected").filter(pl.col("number").str.starts_with(number))["value"][0]
 
     lira, pca = (mean("attacks_city", "ε = 1 an hour", f"attack/{attack}/tpr_1") for attack in ("lira", "pca"))
     areas = [mean("attacks_city", "ε = 4 an hour", f"attack/{attack}/auc") for attack in ("zero_knowledge", "pca")]
     bikes = [("DGAR x′ = 16", "SMP w = 0.2", "SSC k = 2"), ("pearson", "hotspot_f1")]
     kept = [[mean("citibike_defenses", one, measure) for one in bikes[0]] for measure in bikes[1]]
-    adaptive = [
-        100
-        - 100
-        * mean("cab_mechanisms", "landmark_adaptive paper", "mae", epsilon)
-        / mean("cab_mechanisms", "landmark_uniform", "mae", epsilon)
-        for epsilon in (1, 2)
+    off = [
+        [mean("cab_mechanisms", f"landmark_{one}", "mae", n) for one in ("adaptive paper", "uniform")] for n in (1, 2)
     ]
+    adaptive = [100 - 100 * ours / uniform for ours, uniform in off]
     day = {name: mean("cab_mechanisms_24h", "landmark_adaptive paper", name) for name in ("mae", "share_published")}
     day["mae"] /= mean("cab_mechanisms_24h", "landmark_uniform", "mae")
     ours = ("uniform, Gaussian, n = 268, filter", "uniform, Gaussian, filter", "uniform, Gaussian")
@@ -433,17 +419,9 @@ def conclusions() -> list[str]:
     ratio = [claim("useful", f"mae: {ours[0]}, mechanism[0].epsilon {epsilon} ÷") for epsilon in (0.5, 5)]
     middles = [f"x′ = {n}{reading}" for reading in ("", ", all middles") for n in (1, 2)]
     parts = [mean("sfc_adaptive_ranges", one, "pearson") for one in middles]
-    fourier = [
-        mean("sfc_fpa", one, "hotspot_f1") for one in ("ε = 10", "ε = 1", "ε = 10, both halves", "ε = 1, both halves")
-    ]
-    both, sampled, noisy = (
-        mean(name, setting, "hotspot_f1")
-        for name, setting in (
-            ("sfc_sampling_perturb_small", "w = 0.8"),
-            ("sfc_sampling", "w = 0.8"),
-            ("sfc_perturb_small", "k = 20"),
-        )
-    )
+    fourier = [mean("sfc_fpa", f"ε = {n}{halves}", "hotspot_f1") for halves in ("", ", both halves") for n in (10, 1)]
+    settings = ("sfc_sampling_perturb_small", "w = 0.8"), ("sfc_sampling", "w = 0.8"), ("sfc_perturb_small", "k = 20")
+    both, sampled, noisy = (mean(name, setting, "hotspot_f1") for name, setting in settings)
     skip, moved = (mean("landmark_traces", one, "mae", 0.2) for one in ("skip", "adaptive .1 .9"))
     choice = [
         mean("choose", "uniform", measure, 10)

@@ -288,7 +288,7 @@ class CountWhenFinal(Step):
             path, digest = marks / f"{group:012d}", used.digest(self.plan.keys.bounding)
             if not atomic.write_first(path, digest) and path.read_bytes() != digest:
                 window = group * batching.group + batching.windows_of(group)
-                period = int(self.plan.grid.periods(window, window)[0])
+                period = self.plan.grid.window(window).period
                 if used.close(period):
                     self.with_listeners(metrics.period_closed, period)
 

@@ -73,11 +73,9 @@ class MappedColumns(Checked):
         parsed = events.with_columns(
             self.time.milliseconds(events[name].cast(self.time.dtype, strict=False)) for name in instants
         )
-        problem = pl.Series("problem", [None], pl.String).new_from_index(0, events.height)
+        problem = self.time.problems(events["time"], parsed["time"])
         if "problem" in events.columns:
-            problem = events["problem"]
-        if len(wrong := parsed["time"].is_null().arg_true()):
-            problem = problem.scatter(wrong, self.time.explain(events["time"][wrong]))
+            problem = problem.zip_with(problem.is_not_null(), events["problem"])
         return parsed.with_columns(problem)
 
     def reading(self, columns: Collection[str]) -> Self:

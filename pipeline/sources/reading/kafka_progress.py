@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import make_folder, opener
+from penstock.pipeline.atomic import make_folder, replacing
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
 #: Number of bytes by which the file grows before obsolete entries are removed.
@@ -94,12 +94,10 @@ class Journal(Generic[Kind]):
 
     def _write(self, entries: Iterable[Kind]) -> None:
         lines = [entry.encode() for entry in entries]
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        with open(temporary, "w", encoding="utf-8", opener=opener) as file:
+        with replacing(self.path) as temporary, temporary.open("w", encoding="utf-8") as file:
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, self.path)
         self._long = sum(map(len, lines)) + _LONG
 
     def _entries(self, path: Path) -> list[Kind]:

@@ -228,10 +228,8 @@ def read_messages(values: Sequence[bytes | None], layout: Layout, parse: Parser)
     series = [column_of(part, dtype, part_values) for (part, dtype), part_values in zip(layout.sent.items(), columns)]
     sent = series[list(layout.columns).index("time")]
     times = layout.time.milliseconds(sent)
-    unread, why = times.is_null().arg_true(), pl.Series([None], dtype=pl.String).new_from_index(0, len(times))
-    if len(unread):
-        why = why.scatter(unread, layout.time.explain(sent[unread]))
-    return MessageRows(pl.DataFrame(series).with_columns(times), np.asarray(message, np.int64), problems, why)
+    frame, why = pl.DataFrame(series).with_columns(times), layout.time.problems(sent, times)
+    return MessageRows(frame, np.asarray(message, np.int64), problems, why)
 
 
 def column_of(part: str, dtype: type[pl.DataType], values: Sequence[Any]) -> pl.Series:

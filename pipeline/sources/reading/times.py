@@ -131,6 +131,12 @@ class TimeFormat:
         # Casting first would turn a huge or infinite number into null or, worse, an edge value.
         return parsed.set(~parsed.is_between(EARLIEST, LATEST), None).cast(pl.Int64)
 
+    def problems(self, column: pl.Series, times: pl.Series) -> pl.Series:
+        """Explain each time that `milliseconds` made null in ``times``. Others are null."""
+        problem = pl.Series("problem", [None], pl.String).new_from_index(0, len(column))
+        unread = times.is_null().arg_true()
+        return problem.scatter(unread, self.explain(column[unread])) if len(unread) else problem
+
     def explain(self, column: pl.Series) -> pl.Series:
         """Explain why `milliseconds` returns null for the given values."""
         wall_clock = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
