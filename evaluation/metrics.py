@@ -205,13 +205,11 @@ def metric(
         raise ParameterError("daily", False, "true where scope is day: the function takes `days`, for `by_day`")
 
     def register(values: Callable[Concatenate[Array, Array, Options], Array]) -> Callable[..., float]:
-        """Register the function under the metric's name."""
 
         @wraps(values)
         def mean(
             truth: ArrayLike, released: ArrayLike, *options: Any, axes: Axes = "cells_windows", **named: Any
         ) -> float:
-            """Return the metric's mean."""
             return entry.mean(*reorient(axes, truth, released), *options, **named)
 
         code = getattr(values, "__code__", None)

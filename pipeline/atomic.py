@@ -82,6 +82,15 @@ def write_text(path: Path, text: str, private: bool = False) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def write_durably(path: Path, data: bytes) -> None:
+    """Replace a file atomically and durably."""
+    with replacing(path) as temporary, temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(path.parent)
+
+
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
     """Create a file atomically and durably unless it exists (the first writer wins). Return if it was made."""
     make_folder(path.parent)

@@ -416,7 +416,6 @@ def _rows(
     fixed |= {"adjacency": text, "status": "final", "stretches": settings.n_segments, **identity}
 
     def row(name: str, value: float, trials: int, limits: tuple[float, float] | None = None) -> dict[str, Any]:
-        """Return the table row for one metric, with its bounds, unit and number of trials."""
         low, high = limits or (None, None)
         unit = "share" if name.endswith("_hits") else "probability"
         return fixed | {"name": name, "value": value, "low": low, "high": high, "unit": unit, "trials": trials}

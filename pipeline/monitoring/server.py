@@ -79,7 +79,6 @@ def _site(pages: Pages, loopback: bool) -> WSGIApplication:
     """Return an application that serves all pages, answers only GET requests and forbids caching."""
 
     def site(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Respond to a request."""
 
         def start(status: str, headers: list[tuple[str, str]], *failure: Any) -> Callable[[bytes], object]:
             """Start a response that must not be cached."""
@@ -107,7 +106,6 @@ def health_pages(health: Health) -> Pages:
     """Return ``/healthz`` and ``/healthz/live`` (200 while alive) and ``/healthz/ready`` (200 while running)."""
 
     def page(is_good: bool) -> Answer:
-        """Return a page that shows the run's state."""
         shown = {"state": health.state, "live": health.live, "ready": health.ready}
         return Answer(200 if is_good else 503, json.dumps(shown) + "\n", "application/json")
 

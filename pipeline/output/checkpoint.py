@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -39,17 +38,8 @@ def path(plan: Plan) -> Path:
 def write(plan: Plan, state: State) -> int:
     """Replace the checkpoint durably and return its size. Everything it covers must already be durable."""
     data = encode_state(*FORMAT, state)
-    _replace(path(plan), data)
+    atomic.write_durably(path(plan), data)
     return len(data)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file atomically and durably."""
-    with atomic.replacing(path) as temporary, temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    atomic.sync_folder(path.parent)
 
 
 def read(plan: Plan) -> State | None:
@@ -225,7 +215,9 @@ def check_same(plan: Plan) -> None:
                 "began with; name the ledger that it began with, or begin another run in another folder"
             )
     if list(plan.keys.noise_key.fingerprints) != begun["key"]:
-        _replace(plan.folder / "operator" / MARK, _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)}))
+        atomic.write_durably(
+            plan.folder / "operator" / MARK, _encode(begun | {"key": list(plan.keys.noise_key.fingerprints)})
+        )
 
 
 def _read_mark(folder: Path) -> dict[str, Any]:

@@ -361,7 +361,7 @@ def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
         return
     absent = np.setdiff1d(np.arange(1, n_due + 1), present).tolist()
     # A window in which no sensor is active has no row.
-    missing = [w for w in absent if (active := plan.grid.windows(w, w)[0].active) is None or active.any()]
+    missing = [w for w in absent if (active := plan.grid.window(w).active) is None or active.any()]
     if missing or (np.diff(present) <= 0).any():
         named = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         problem = f"{len(missing)} of {n_due} are missing ({named})" if missing else "some are there twice"

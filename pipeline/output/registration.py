@@ -72,7 +72,7 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
     period = plan.config.budget_period if guarantee.unit == LANDMARKS else None
     length = format_duration(period) if period else "all time"
     size = f" (period = {length})" if guarantee.unit == LANDMARKS else ""
-    promised = trace_budget(plan)
+    promised = mechanism.budget
     return {
         "step": TRACE_STEP,
         "anchor": 0,
@@ -86,12 +86,6 @@ def _of_traces(plan: Plan) -> dict[str, Any]:
         "adjacency": guarantee.words.neighbours,
         "traces": f"traces: {guarantee.words.unit}{size}, of positions {mechanism.metres:g} m apart",
     }
-
-
-def trace_budget(plan: Plan) -> float:
-    """Return the ε or ρ that a trace run promises for its unit."""
-    mechanism = plan.traces.mechanism
-    return mechanism.budget
 
 
 def _of_counts(plan: Plan) -> dict[str, Any]:
@@ -320,7 +314,7 @@ def note_end(plan: Plan) -> None:
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
     """Charge every slot that a trace run overlaps with the promised amount."""
-    calendar, terms, promised = plan.grid.calendar, transaction.terms, trace_budget(plan)
+    calendar, terms, promised = plan.grid.calendar, transaction.terms, plan.traces.mechanism.budget
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
     transaction.charge(Charge(1, last, epsilon, rho, 1, _input(plan), part="traces"))

@@ -60,7 +60,7 @@ def write_utility(plan: Plan) -> dict[str, dict[str, Any]]:
         truth, released, deviation, alarm, active, windows = _matrices(plan.folder, plan.space.cells)
         scores = _count_scores(plan, truth, released, windows)
         if len(windows):
-            starts = plan.grid.calendar.starts(1, int(windows[-1]))[windows - 1]
+            starts = plan.grid.calendar.starts_of(windows)
             against_prior, more = _prior_scores(plan, truth, released, active, windows, starts)
             scores += more
             summary = utility_summary(truth, released) | against_prior | interval_coverage(truth, released, deviation)
@@ -118,7 +118,7 @@ def _prior_scores(
         about["prior_overlap"] = None
         if {"from", "until"} <= facts.keys():
             begin, end = (parse_time(facts[name]) for name in ("from", "until"))
-            ends = plan.grid.calendar.ends(1, int(windows[-1]))[windows - 1]
+            ends = plan.grid.calendar.starts_of(windows + 1)
             about["prior_overlap"] = int(((starts < end) & (ends > begin)).sum())
     else:
         return {}, []

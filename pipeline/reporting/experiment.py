@@ -231,7 +231,6 @@ def choice_section(experiment: ExperimentFolder) -> dict[str, Any] | None:
     units = dict(experiment.summary.select("measure", "unit").iter_rows())
 
     def shown(value: float, name: str) -> str:
-        """Format a metric's value."""
         return figure_text(value, name, units.get(name, ""))
 
     limits = {  # to four digits: a limit is what was asked for
@@ -302,7 +301,6 @@ def _settings(experiment: ExperimentFolder, table: pl.DataFrame) -> Table:
     units = dict(experiment.summary.select("measure", "unit").iter_rows())
 
     def cell(name: str, value: Any) -> Cell:
-        """Format a value according to its column."""
         measure = name.removeprefix("mean ")
         known = name in means and value is not None
         return (figure_text(value, measure, units.get(measure, "")), float(value)) if known else _cell(value)

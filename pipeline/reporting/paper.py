@@ -87,7 +87,6 @@ def latex(frame: pl.DataFrame, about: str) -> str:
     """
 
     def line(cells: tuple[Any, ...]) -> str:
-        """Format one row of the table."""
         shown = ["" if cell is None else number(cell) if isinstance(cell, float) else str(cell) for cell in cells]
         return " & ".join(re.sub(".", lambda one: _LATEX.get(one[0], one[0]), text) for text in shown) + r" \\"
 

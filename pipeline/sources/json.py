@@ -93,7 +93,6 @@ class Json(MappedColumns, PathSource):
         problem = pl.when(is_object).then(pl.col("problem")).otherwise(pl.lit("not a JSON object"))
 
         def raw(rows: list[int]) -> list[str]:
-            """Return the given objects as text."""
             texts = (json.dumps(objects[row], ensure_ascii=False) for row in rows)
             return [raw_text(text.encode("utf-8", "replace")) for text in texts]
 

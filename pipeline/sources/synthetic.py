@@ -436,7 +436,6 @@ class Synthetic(FileSource):
         import polars as pl
 
         def draw(purpose: Purpose, n: int) -> NDArray[np.float64]:
-            """Draw uniform random numbers for this step."""
             return uniforms(self.seed, purpose, index, n)
 
         extra = max(0.0, self._mean_events * city.activity(index) - self.min_events)

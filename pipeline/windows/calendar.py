@@ -260,11 +260,11 @@ class Calendar:
         begin, end = self.start(int(windows[0])), self.end(int(windows[-1]))
         around = replace(self, from_ms=begin - 2 * DAY, until_ms=end + 2 * DAY)
         starts = around.starts(1, around.n_windows or 0)
-        begins = self.starts(1, int(windows[-1]))[windows - 1]
+        begins = self.starts_of(windows)
         dates, days = ((self.wall_times(times) // DAY).astype("M8[D]") for times in (starts, begins))
         inside = begins >= self.from_ms
         if self.until_ms is not None:
-            inside &= self.starts(2, int(windows[-1]) + 1)[windows - 1] <= self.until_ms
+            inside &= self.starts_of(windows + 1) <= self.until_ms
         held = np.isin(starts, begins[inside])
         days[np.isin(days, dates[~held])] = np.datetime64("NaT")
         return days

@@ -98,13 +98,11 @@ def redacted(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def generator(self: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-        """Run the generator and report its errors."""
         with _reporting(self.plan):
             yield from method(self, *args, **kwargs)
 
     @wraps(method)
     def method_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call the method and report its errors."""
         with _reporting(self.plan):
             return method(self, *args, **kwargs)
 

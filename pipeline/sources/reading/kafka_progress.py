@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.mechanisms.core.state import State
-from penstock.pipeline.atomic import make_folder, replacing
+from penstock.pipeline.atomic import make_folder, write_durably
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed
 
 #: Number of bytes by which the file grows before obsolete entries are removed.
@@ -93,12 +93,9 @@ class Journal(Generic[Kind]):
             os.fsync(file.fileno())
 
     def _write(self, entries: Iterable[Kind]) -> None:
-        lines = [entry.encode() for entry in entries]
-        with replacing(self.path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        self._long = sum(map(len, lines)) + _LONG
+        text = "".join(entry.encode() for entry in entries)
+        write_durably(self.path, text.encode())
+        self._long = len(text) + _LONG
 
     def _entries(self, path: Path) -> list[Kind]:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

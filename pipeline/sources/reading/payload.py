@@ -45,7 +45,6 @@ def avro_parser(schema: str) -> Callable[[bytes], Any]:
         raise ParameterError("schema", "…", f"an Avro schema of a record ({error})") from None
 
     def parse(value: bytes) -> dict[str, Any]:
-        """Decode a single record."""
         stream = io.BytesIO(value)
         try:
             event: Any = fastavro.schemaless_reader(stream, parsed, None)

@@ -89,7 +89,6 @@ def cut(
     n_waiting = 0
 
     def joined() -> TextBatch:
-        """Combine the inputs that are waiting into a single batch."""
         segments = tuple(segment for part in waiting for segment in part.segments)
         return TextBatch(waiting[0].format, b"".join(part.data for part in waiting), segments, waiting[0].records)
 
