@@ -124,7 +124,6 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     from penstock.mechanisms.core.plugin import DataError, ParameterError
     from penstock.mechanisms.core.usual_days import UsualCounts
     from penstock.mechanisms.filter import Filter, noise_variance
-    from penstock.pipeline.config.canonical import digest
     from penstock.pipeline.config.plan import ledger_path, make_plan
     from penstock.pipeline.run import run
     from penstock.pipeline.windows.calendar import format_time
@@ -155,7 +154,7 @@ def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
     calendar, n_windows = plan.grid.calendar, int(rows["window"][-1])
     about = {
         "source": config.output.ledger_source or config.name,
-        "configuration": digest(plan.config).hex()[:32],
+        "run": result.manifest["ledger"]["run"],
         "from": format_time(calendar.start(1)),
         "until": format_time(calendar.end(n_windows)),
         "windows": n_windows,

@@ -141,8 +141,8 @@ def public_configuration(config: RunConfig) -> dict[str, Any]:
     values = resolved(config, files=lambda path: Path(path).name)
     if config.mode == "deployment":
         values.pop("source", None)
-    for sink in SINKS:
-        values["output"].pop(sink, None)
+    for place in ("path", "ledger", *SINKS):
+        values["output"].pop(place, None)
     # The others' books are the operator's, and their settings may name people.
     values["accountants"] = [section for section, a in zip(values["accountants"], config.accountants) if a.public]
     return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from penstock.mechanisms.core.run import run_mechanism
 from penstock.mechanisms.core.usual_days import Profile, UsualCounts
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.cli.data import learn_profile
+from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.output.utility_summary import ends
+from penstock.pipeline.releasing.ledger import is_paid_for
 from penstock.pipeline.run import run
 from tests.tools.deployments import configured, events, sections
 
@@ -106,6 +109,7 @@ def test_a_profile_is_a_function_of_what_a_run_has_released_and_was_charged_for(
     learned = learn_profile(config, tmp_path / "one.json")
     assert learned["windows"] == 6
     assert learned["ledger"] == str(tmp_path / "ledger")
+    assert digest(config).hex()[:32] not in (tmp_path / "one.json").read_text()  # it would confirm guesses of paths
     assert UsualCounts.read(tmp_path / "one.json").counts.shape == (3, 24, 4)
     charged = (tmp_path / "ledger").read_bytes()
     # The input is another one, as if one person had been there or not; nothing but the releases is read.
@@ -144,6 +148,19 @@ def test_a_deployment_takes_what_is_public_or_paid_for_and_nothing_else(tmp_path
     result = run(paid, folder=tmp_path / "second", runner="local")
     manifest = json.loads((result.folder / "public" / "manifest.json").read_text())
     assert manifest["configuration"]["mechanism"][1]["profile"] == {"file": "profile.json", "ledger": "ledger"}
+    again = deployment(tmp_path, PLAIN, ledger=str(other / "again"), new_ledger=True)
+    run(configured(again), folder=other / "again_out", runner="local")
+    with pytest.raises(ConfigError, match=r"profile.*with the ledger"):
+        # Its run has the same configuration, and another noise.
+        using(ledger=str(other / "again"))
+
+
+def test_the_profile_of_a_simulation_is_not_paid_for_by_its_ledger(tmp_path):
+    value = deployment(tmp_path, PLAIN, ledger=None) | {"mode": "simulation", "noise_key": None}
+    learn_profile(configured({name: part for name, part in value.items() if part is not None}), tmp_path / "p.json")
+    profile = Profile(file=str(tmp_path / "p.json"), ledger=str(tmp_path / "out" / "operator" / "ledger"))
+    assert Path(profile.ledger).exists()
+    assert not is_paid_for(profile)
 
 
 def test_what_is_not_noisy_counts_alone_is_refused(tmp_path):

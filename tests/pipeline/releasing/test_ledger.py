@@ -396,10 +396,11 @@ def test_another_choice_is_refused_by_a_ledger_of_landmarks(tmp_path, value):
 
 
 def test_a_public_manifest_has_no_paths(tmp_path, value):
-    folder = run(configured(value), tmp_path / "first").folder
+    value["output"] |= {"path": str(tmp_path / "named_path"), "ledger": str(tmp_path / "named_ledger")}
+    folder = run(configured(value)).folder
     public = (folder / "public" / "manifest.json").read_text()
-    assert str(tmp_path) not in public
-    assert json.loads(public)["configuration"]["output"]["ledger"] == "ledger"
+    assert not any(name in public for name in (str(tmp_path), "named_path", "named_ledger"))
+    assert json.loads(public)["configuration"]["output"]["ledger_source"] == "events"
     simulated = changed(value, mode="simulation", noise_key=None)
     assert str(tmp_path) not in (run(configured(simulated), tmp_path / "s").folder / "public/manifest.json").read_text()
 
