@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ Holds = Callable[[Indices, Floats, Floats], NDArray[np.bool_]]
 
 #: Most squares from west to east, and from south to north, without the margin (4 bytes each).
 SQUARES_ALONG = 1800
+_EDGES_PER_BATCH = 1 << 16
 #: Points that are not worth a raster.
 FEW_POINTS = 1 << 14
 
@@ -64,7 +65,7 @@ class Raster:
         whole = touched[answers[touched] >= 0]
         n_cells = cell.max() + 1
         pairs = np.append(square * n_cells + cell, whole * n_cells + answers[whole])
-        square, cell = _sorted_pairs(pairs, n_cells)
+        square, cell = np.divmod(np.sort(pairs), n_cells)
         listed = (answers[square] < 0) | (cell <= answers[square])
         square, cell = square[listed], cell[listed]
         offsets = np.append(np.searchsorted(square, touched), len(square))
@@ -86,6 +87,13 @@ def _touched_squares(edges: Floats, cell: Indices, shape: tuple[int, ...], slack
 
     Edges, shape (n, 4), are in units of squares. Squares are counted row by row.
     """
+    parts = [slice(begin, begin + _EDGES_PER_BATCH) for begin in range(0, len(edges), _EDGES_PER_BATCH)]
+    pairs = [_distinct(np.concatenate([*_touching(edges[part], cell[part], shape, slack)])) for part in parts]
+    one, other = np.divmod(_distinct(np.concatenate(pairs)), math.prod(shape))
+    return one, other
+
+
+def _touching(edges: Floats, cell: Indices, shape: tuple[int, ...], slack: float) -> Iterator[Indices]:
     # Pieces no longer than a square in either direction: each touches at most three squares each way.
     n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
@@ -98,22 +106,15 @@ def _touched_squares(edges: Floats, cell: Indices, shape: tuple[int, ...], slack
         spans.append([np.floor(begin + side).astype(np.int64) for side in (low, high)])
     (west, east), (south, north) = spans
     cell = np.repeat(cell, n_pieces)
-    pairs = []
     for column in range(3):
         for row in range(3):
             reached = (west + column <= east) & (south + row <= north)
             square = (south[reached] + row) * shape[1] + west[reached] + column
-            pairs.append(_distinct(cell[reached] * math.prod(shape) + square))
-    return _sorted_pairs(np.concatenate(pairs), math.prod(shape))
+            yield cell[reached] * math.prod(shape) + square
 
 
-def _sorted_pairs(pairs: Indices, n_others: int) -> tuple[Indices, Indices]:
-    """Return the distinct pairs, sorted by the first index, then by the second one. A pair is first · n + second."""
-    one, other = np.divmod(_distinct(np.sort(pairs)), n_others)
-    return one, other
-
-
-def _distinct(pairs: Indices) -> Indices:
-    """Return the first one of each stretch of equal pairs."""
-    is_first: NDArray[np.bool_] = np.append(True, pairs[1:] != pairs[:-1])
-    return pairs[is_first[: len(pairs)]]
+def _distinct(numbers: Indices) -> Indices:
+    """Return the distinct numbers, sorted: for many that are in stretches in order, quicker than `numpy.unique`."""
+    numbers = np.sort(numbers, kind="stable")
+    is_first: NDArray[np.bool_] = np.append(True, numbers[1:] != numbers[:-1])
+    return numbers[is_first[: len(numbers)]]

@@ -39,8 +39,8 @@ class Zones(Space):
     Notes
     -----
     A row in a square of a raster that no side touches is looked up there, any other in the zones that touch its square:
-    0.06 microseconds a row with 1,000 zones of 40 corners, 0.14 with 10,000, 0.2 with 500 long, thin ones. The file is
-    read once, 0.2 s for 225 districts of 480 corners each; the raster takes 0.2 to 1.5 s.
+    0.05 microseconds a row with 1,000 zones of 40 corners, 0.14 with 10,000, 0.2 with 500 long, thin ones. The file is
+    read once, 0.2 s for 225 districts of 480 corners each; the raster takes 0.2 to 0.8 s.
 
     Examples
     --------
