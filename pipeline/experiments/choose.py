@@ -166,8 +166,8 @@ class ChoiceRequest(Checked):
     def of(self, config: RunConfig) -> ChoiceRequest:
         """Return the request with what it leaves unset as in ``config``: the stretch to protect, ε and δ."""
         step, stretch = config.mechanism[0], None
-        if (w := getattr(step, "w", None)) is not None:
-            stretch = format_duration(w * config.windows.size)
+        if step.guarantee.unit.kind == "stretch":
+            stretch = format_duration(step.guarantee.unit.length * config.windows.size)
         elif isinstance(step, PERIOD_MECHANISMS) and config.budget_period == parse_duration("1d"):
             stretch = CALENDAR_DAY
         protect = self.protect or stretch or "24h"
