@@ -151,7 +151,7 @@ class Membership(Accountant):
         groups = prepared["groups"]
         mechanism_facts = facts.of_mechanism(self.samples)
         chain = Chain.of(facts.steps or (() if facts.mechanism is None else (facts.mechanism,)))
-        if chain.reshapes or chain.unit_windows > 1:
+        if chain.reshapes or chain.bounding_windows > 1:
             raise UnsupportedEvent(
                 "membership: steps on events and blocks of windows are not followed window by window; use penstock "
                 "attack"

@@ -339,15 +339,15 @@ def _correct_common_error(
     shift, uncertainty, _ = _common_error(predicted, spread, noisy, begun, state)
     # A variance is larger at once if the errors of the other cells clearly are: an event must not hide itself.
     weight = noisy.seen / (spread + noisy.variance)
-    squares = np.maximum(_of_others(weight**2 * spread**2), TINY**2)
+    squares = np.maximum(_sum_of_others(weight**2 * spread**2), TINY**2)
     error = (noisy.values - predicted * (1.0 + shift)) ** 2 - noisy.variance + uncertainty
-    ratio = _of_others(weight**2 * spread * error) / squares
+    ratio = _sum_of_others(weight**2 * spread * error) / squares
     spread = np.asarray(spread * np.maximum(1.0, ratio - JUMP * np.sqrt(2 / squares)))
     shift, uncertainty, common = _common_error(predicted, spread, noisy, begun, state)
     return predicted * (1.0 + shift), spread, uncertainty, common
 
 
-def _of_others(parts: Array) -> Array:
+def _sum_of_others(parts: Array) -> Array:
     """Return each cell's sum of the other cells' parts."""
     return np.asarray(parts.sum(-1, keepdims=True) - parts)
 

@@ -192,7 +192,7 @@ class GaussianTrace(Schedule):
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:
-        """Return which points to refuse: those beyond the planned number or without any noise that meets the goal."""
+        """Return a mask of points to refuse because they exceed the planned number or no noise meets the goal."""
         if self.goal is None:
             return False
         if window.deviation is None or (self.is_designed and window.factor is None):

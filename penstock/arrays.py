@@ -83,10 +83,10 @@ class Released:
     def _repr_html_(self) -> str:
         from penstock.pipeline.output.loss import describe_losses
         from penstock.pipeline.output.utility_summary import describe_utility
-        from penstock.pipeline.reporting.drawing import shown_in_notebook
+        from penstock.pipeline.reporting.drawing import notebook_html
 
         lines = [describe_utility(self.summary), describe_losses(self.loss)]
-        return shown_in_notebook(" → ".join(self.steps), lines, self.plot)
+        return notebook_html(" → ".join(self.steps), lines, self.plot)
 
 
 def release(
@@ -147,7 +147,7 @@ def release(
     from penstock.accountants.core.charges import concentrated_rho, pure_epsilon
     from penstock.mechanisms.core.chain import Chain
     from penstock.mechanisms.core.contract import MECHANISMS, Facts
-    from penstock.mechanisms.core.run import with_noise_chosen
+    from penstock.mechanisms.core.run import choose_auto_noise
     from penstock.pipeline.output.loss import losses
     from penstock.pipeline.output.tables import releases_table
     from penstock.pipeline.output.utility_summary import half_width, interval_coverage, utility_summary
@@ -168,7 +168,7 @@ def release(
     )
     windows = facts.windows(hour=_DAY // windows_per_day)
     chain = Chain.of(steps)
-    arranged = with_noise_chosen(chain.reader if chain.simple else chain, facts, windows)
+    arranged = choose_auto_noise(chain.reader if chain.simple else chain, facts, windows)
     made = mechanisms.run_mechanism(arranged, true_counts, facts, seed, windows=windows)
     # The table and the sums are those of a run.
     table = pl.DataFrame(releases_table(made, windows, list(map(str, range(n_cells))), 0))

@@ -231,7 +231,7 @@ def _finish(plan: Plan, unfinished: str | None, clock: list[tuple[str, float]]) 
         public_manifest(plan, outcome.account_summaries(plan), manifest["ledger"]),
     )
     atomic.write_json(plan.folder / "operator" / "manifest.json", manifest)
-    registration.note_end(plan)
+    registration.record_end(plan)
     return _done(plan, manifest)
 
 

@@ -48,7 +48,7 @@ def remember(charge: tuple[events.Event, ...], table: NDArray[np.float64], n_kin
 def from_loss_distributions(
     table: NDArray[np.float64], n_kinds: int, delta: float, *, n_parts: int = N_PARTS
 ) -> float | None:
-    """Compose all events in a `remember` table into an ε at δ, rounded up, or None if it is closed or empty.
+    """Compose all events in a `remember` table into an ε at δ, rounded up. Return None if it is closed or empty.
 
     Losses lie on dots, multiples of a step; between two dots mass is split so that its probability stays, with and
     without the person: the smallest curve of δ that is exact at every dot and nowhere too low (Doroshenko, Ghazi,

@@ -262,7 +262,7 @@ class ReleaseForecast:
         return _encode(np.vstack([table, row]), dry, block)
 
     def _planned_noise(self, table: FloatArray) -> tuple[str | None, FloatArray | None]:
-        """Return the horizon's noise as one additive family, else as a guarantee, or None if neither is known."""
+        """Return the horizon's noise as one additive family or as a guarantee, or None if neither is known."""
         observed = table[~np.isnan(table[:, _SCALE])]
         if len(observed) == 0:
             return None, None

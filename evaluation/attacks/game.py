@@ -217,7 +217,7 @@ class MembershipGame:
 
 
 def in_threads(function: Callable[[Item], Done], items: Iterable[Item], n_jobs: int) -> Iterator[Done]:
-    """Apply a function to all items in threads. Yield results in order if there is one job, else as they complete.
+    """Apply a function to all items in threads. Yield results as they complete, or in order if there is one job.
 
     BLAS is limited to one thread, so that results do not depend on the number of jobs.
     """

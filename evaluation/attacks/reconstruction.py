@@ -238,7 +238,7 @@ def check_likelihood(chain: Chain, steps: Sequence[ChainStep]) -> None:
 
 
 class ReconstructionAttack:
-    """The reconstruction game on a run, for each target by itself, on repeated releases of the same windows.
+    """The reconstruction game on a run: one game per target, over repeated releases of the same windows.
 
     The adversary knows everybody else's counted cells, or those of a share of people (`UnknownCrowd`), a Markov prior
     of the target, and all releases from the run's first window to the end of a segment. The bound holds for any
@@ -364,7 +364,7 @@ def _unknown_people(
 
 
 def tuned(known: KnownPrior, training: Training) -> KnownPrior:
-    """Choose how much to smooth a prior, by its log-likelihood on the last quarter of at least three training windows.
+    """Choose a prior's smoothing by log-likelihood on the last quarter of at least three training windows.
 
     A prior that excludes too much makes a weak adversary where people go to new places: with exact likelihoods she
     explains them by noise. O(8·n_targets·n_places²).

@@ -83,7 +83,7 @@ class Chain(Mechanism):
         return 1 if self.temporal is None else self.temporal.windows
 
     @property
-    def unit_windows(self) -> int:
+    def bounding_windows(self) -> int:
         """The number of windows over which contributions are bounded jointly: a merged window's or a block's length."""
         return max(self.n_merged, self.reader.unit.n_bounded)
 

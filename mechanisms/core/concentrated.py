@@ -46,7 +46,7 @@ def rho_of(epsilon: float, delta: float) -> float:
     if not np.isfinite(epsilon):
         return float(epsilon)
     largest = epsilon - math.log(delta)  # a larger ρ would only be of use at a δ that protects no one
-    return _of_32_bits(_bisect(0.0, largest, lambda rho: epsilon_of(rho, delta) <= epsilon)[0])
+    return _round_down_32_bits(_bisect(0.0, largest, lambda rho: epsilon_of(rho, delta) <= epsilon)[0])
 
 
 def _bisect(low: float, high: float, is_below: Callable[[float], bool]) -> tuple[float, float]:
@@ -57,7 +57,7 @@ def _bisect(low: float, high: float, is_below: Callable[[float], bool]) -> tuple
     return low, high
 
 
-def _of_32_bits(value: float) -> float:
+def _round_down_32_bits(value: float) -> float:
     """Round a value down to 32 significant bits."""
     mantissa, power = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, 32)), power - 32)
@@ -108,7 +108,7 @@ def gaussian_of(epsilon: float, delta: float) -> float:
     if not math.isfinite(epsilon):
         return float(epsilon)
     rho, at, limit = rho_of(epsilon, delta), epsilon - SPARE_EPSILON, delta * (1 - SPARE_DELTA)
-    return _of_32_bits(_bisect(rho, 2 * rho, lambda amount: delta_of_gaussian(amount, at) <= limit)[0])
+    return _round_down_32_bits(_bisect(rho, 2 * rho, lambda amount: delta_of_gaussian(amount, at) <= limit)[0])
 
 
 def epsilon_at(measure: str | None, amount: float, delta: float) -> float:

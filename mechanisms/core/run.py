@@ -80,7 +80,7 @@ def run_mechanism(
         raise ParameterError("windows", len(windows), f"{counts.shape[-2]} windows, one for each row of counts")
     source = source or NoiseSource(NoiseKey.from_seed(seed), configuration=b"", stream="")
     mechanism = mechanism if isinstance(mechanism, Mechanism) else Chain.of([mechanism])
-    mechanism = with_noise_chosen(mechanism, facts, windows)
+    mechanism = choose_auto_noise(mechanism, facts, windows)
     return [release for made, _ in step_through(mechanism, counts, facts, windows, source) for release in made]
 
 
@@ -123,10 +123,10 @@ def choose_noise(
     return NoiseChoice(min(of_ledger or deviations, key=lambda one: deviations[one]), deviations, bool(of_ledger))
 
 
-def with_noise_chosen(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
+def choose_auto_noise(mechanism: Mechanism, facts: Facts, windows: Sequence[Window]) -> Mechanism:
     """Resolve ``noise: auto`` in a mechanism's schedule and return the resulting mechanism."""
     if isinstance(mechanism, Chain):
-        return replace(mechanism, reader=with_noise_chosen(mechanism.reader, mechanism.coarse(facts), windows))
+        return replace(mechanism, reader=choose_auto_noise(mechanism.reader, mechanism.coarse(facts), windows))
     if isinstance(mechanism, BudgetSchedule) and len(mechanism.candidates) > 1:
         return choose_noise(mechanism, facts, windows).schedule
     return mechanism

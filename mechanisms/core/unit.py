@@ -193,7 +193,7 @@ class SlotCharge(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The amount a charge adds to a range of units. If ``alone`` is set, each of its slots is tracked separately."""
+    """The amount that a charge adds to a range of units. If ``alone`` is set, slots are tracked separately."""
 
     first: int
     last: int

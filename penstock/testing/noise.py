@@ -90,7 +90,7 @@ def _chi_square(
 def _pool_bins(
     expected: NDArray[np.float64], seen: NDArray[np.int64], minimum: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Merge adjacent bins until each expects at least `minimum` samples; a remainder joins the last one."""
+    """Merge adjacent bins until each expects at least `minimum` samples. Any remainder joins the last bin."""
     totals, begins, reached = np.cumsum(expected), [0], 0.0
     while totals[-1] - reached >= 2 * minimum:
         end = int(np.searchsorted(totals, reached + minimum))

@@ -76,10 +76,10 @@ def add_removed(parser: argparse.ArgumentParser, option: str, advice: str) -> No
 
 def add_jobs(parser: argparse.ArgumentParser, of: str = "processes at a time (default: one a processor)") -> None:
     """Add the ``--jobs`` option, whose default is None."""
-    parser.add_argument("--jobs", type=_above_zero, metavar="N", help=of)
+    parser.add_argument("--jobs", type=_positive_int, metavar="N", help=of)
 
 
-def _above_zero(text: str) -> int:
+def _positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not allowed; it must be a number at least 1")
     return int(text)

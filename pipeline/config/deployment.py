@@ -12,7 +12,7 @@ from penstock.mechanisms.core.schedules import AUTO, Schedule
 from penstock.mechanisms.filter import Filter
 from penstock.pipeline.config.rules import Accountants, Finding, Findings, Rule, Steps, on_points
 from penstock.pipeline.config.sections import Output
-from penstock.pipeline.releasing.ledger import is_paid_for
+from penstock.pipeline.releasing.ledger import is_profile_charged
 from penstock.pipeline.sources.base import LiveSource, Source
 from penstock.pipeline.sources.reading.columns import MappedColumns
 from penstock.pipeline.spaces.base import Space
@@ -56,7 +56,7 @@ def require_public_facts(
 ) -> Findings:
     """Reject supposedly public facts and profiles that are derived from private data."""
     for i, step in enumerate(mechanism):
-        if isinstance(step, Filter) and step.profile is not None and not is_paid_for(step.profile):
+        if isinstance(step, Filter) and step.profile is not None and not is_profile_charged(step.profile):
             expected = "declared: public, or with the ledger that holds the charges of the run that it is learned from"
             yield Finding(("mechanism", i, "profile"), step.profile.file, expected)
     if space.derived_from_data:

@@ -195,7 +195,7 @@ class Kind:
 
 
 def kind_of(hint: Any, declared: Parameter) -> Kind | None:
-    """Return a field's kind by its declaration, else its type, or None if any value is allowed."""
+    """Return a field's declared kind, or the kind of its type, or None if any value is allowed."""
     return KINDS.get(declared.kind if declared.kind in KINDS and hint is not bool else hint)
 
 

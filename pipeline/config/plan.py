@@ -204,7 +204,7 @@ def outline(
         batching=Batching.of(
             grid.calendar.n_windows,
             n_cells,
-            chain.unit_windows,
+            chain.bounding_windows,
             streaming,
             shards,
             ordered=isinstance(config.source, FileSource) and config.source.disorder is not None,
@@ -221,14 +221,14 @@ def outline(
     from penstock.mechanisms.core.run import choose_noise
 
     compared = grid.windows(1, min(COMPARED, grid.calendar.n_windows or COMPARED))
-    choice = choose_noise(reader, chain.coarse(plan.facts()), compared, _measure_of_ledger(plan))
+    choice = choose_noise(reader, chain.coarse(plan.facts()), compared, _ledger_measure(plan))
     # The run is that of a configuration which names the noise: equal digests, and equal bytes.
     steps = tuple(choice.schedule if step is reader else step for step in config.mechanism)
     named = outline(replace(config, mechanism=steps), key, folder, n_shards, resumed)
     return replace(named, noise_choice=choice)
 
 
-def _measure_of_ledger(plan: Plan) -> str | None:
+def _ledger_measure(plan: Plan) -> str | None:
     """Return the measure fixed by a deployment's ledger or declared budget, or None if neither fixes one."""
     if plan.config.mode == "simulation":
         return None
@@ -246,7 +246,7 @@ def state_folder() -> Path:
 
 
 def ledger_path(plan: Plan) -> Path:
-    """Return a run's ledger; a deployment's lies outside the folder, so that copies of the folder share it."""
+    """Return a run's ledger path. For a deployment, it is outside the folder, so that copies of the folder share it."""
     output = plan.config.output
     if plan.config.mode == "simulation":
         return plan.folder / "operator" / "ledger"

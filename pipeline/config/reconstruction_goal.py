@@ -209,7 +209,7 @@ class _Crowd:
 
 
 def _crowd(plan: Plan, accountant: Reconstruction) -> _Crowd:
-    """Return the targets with a prior to learn, or a sample of them; a single one if all share a prior."""
+    """Return the targets whose priors are learned, or a sample of them, or a single target if all share a prior."""
     prior, n_windows = accountant.prior, plan.grid.calendar.n_windows or 0
     training = None if prior.estimate is None else plan.people.training(prior.windows or 0)
     if training is None:

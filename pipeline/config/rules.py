@@ -30,7 +30,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.config.yaml import Mapping, Path, Problem, locate, shown
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.sources.base import LiveSource, Source
-from penstock.pipeline.spaces.base import MAX_CELLS, Space, WrongName
+from penstock.pipeline.spaces.base import MAX_CELLS, Space, UnknownColumnError
 from penstock.pipeline.windows.base import Windows
 from penstock.pipeline.windows.calendar import Calendar, format_time
 from penstock.pipeline.windows.landmarks import Landmarks
@@ -144,7 +144,7 @@ def check_cell_list(space: Space) -> Findings:
     elif input_paths(space):
         try:
             len(space.cells)
-        except WrongName as error:
+        except UnknownColumnError as error:
             yield Finding(("space", "name"), space.name, f"what names the zones ({error})")  # type: ignore[attr-defined]
         except DataError as error:
             key = next(field.key for field in fields_of(type(space)) if field.declared.kind == "path")
@@ -452,7 +452,7 @@ def check_accountant_support(mechanism: Steps, accountants: Accountants, boundin
         if linked is not None and not entry.prices_links:  # a recursion over windows needs a loss of each alone
             name = MECHANISMS.name_of(type(linked))
             yield Finding(key, "", f"left out: releases of {name} read other windows, too")
-        if entry.follows_groups and chain is not None and (chain.reshapes or chain.unit_windows > 1):
+        if entry.follows_groups and chain is not None and (chain.reshapes or chain.bounding_windows > 1):
             text = "left to penstock attack: it follows neither steps on events nor blocks of windows"
             yield Finding(key, "", text)
 

@@ -66,7 +66,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if ``bounding`` does not bound contributions to windows of several cells, else None."""
+    """Return a warning if ``bounding`` leaves contributions to windows of several cells unbounded, or None."""
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (

@@ -31,7 +31,7 @@ from penstock.pipeline.counting.contributions import (
 )
 from penstock.pipeline.counting.ingest import RowCounts, classify_rows
 from penstock.pipeline.counting.spec import Batching, RunKeys
-from penstock.pipeline.counting.targets import Targets, no_target_cells, target_cells
+from penstock.pipeline.counting.targets import Targets, empty_target_cells, target_cells
 from penstock.pipeline.counting.users import CodeTable, user_codes
 from penstock.pipeline.sources.base import EventBlock
 from penstock.pipeline.spaces.base import Space
@@ -198,7 +198,7 @@ def released_memberships(
         opened = bounds.quota_by_window(memberships.window, grid.elapsed)
         memberships = memberships.take(quota.admit(memberships, period, opened, bounds.keep, keys.bounding))
     for step in chain.event_steps:
-        memberships = memberships.take(_keep_mask(step, memberships, chain.unit_windows, grid, keys.noise()))
+        memberships = memberships.take(_keep_mask(step, memberships, chain.bounding_windows, grid, keys.noise()))
     return memberships
 
 
@@ -231,7 +231,7 @@ class GroupCounts:
     counts: Integers  # shape (n_windows, n_cells): distinct users before contribution bounding
     bounded: Integers  # the same as the mechanism sees them after all steps on events
     n_memberships: int  # distinct (user, window, cell) triples: rows used beyond these were duplicates
-    target_cells: Integers = field(default_factory=no_target_cells)  # shape (n, 3): window, target, cell
+    target_cells: Integers = field(default_factory=empty_target_cells)  # shape (n, 3): window, target, cell
 
     def as_type(self, dtype: np.dtype[Any] | type[np.int64]) -> GroupCounts:
         """Convert the counts to another integer type."""
@@ -284,7 +284,7 @@ def count_group(
         some = contributions.take(over)
         kept = bound(some.rows(layout, first), bounds.max_cells, bounds.keep, keys.bounding)
         bounded = counts - layout.count(some.keys[~kept])[:n_windows]
-    followed = no_target_cells()
+    followed = empty_target_cells()
     if targets.n_targets:
         watched = targets.among(contributions, layout, first)
         followed = target_cells(watched, targets, bounds.keep, keys.bounding)

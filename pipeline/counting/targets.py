@@ -89,7 +89,7 @@ def _ranges(low: Integers, high: Integers) -> Integers:
     return np.asarray(np.arange(lengths.sum()) - before + np.repeat(low, lengths), np.int64)
 
 
-def no_target_cells() -> Integers:
+def empty_target_cells() -> Integers:
     """Return an empty table of target cells."""
     return np.zeros((0, 3), np.int64)
 
@@ -100,7 +100,7 @@ def target_cells(
     """Return each target's cell by window as rows (window, target, cell), given what `Targets.among` returns."""
     memberships, person = contributions
     if len(person) == 0:
-        return no_target_cells()
+        return empty_target_cells()
     kept = bound(memberships, 1, keep, hash_key)
     window, person, cell = memberships.window[kept], person[kept], memberships.cell[kept]
     first, last = (np.searchsorted(targets.person, person, side) for side in ("left", "right"))

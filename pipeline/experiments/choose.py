@@ -268,7 +268,7 @@ def event_size(experiment: Sweep) -> int:
     for config in {trial.values["variant"]: trial.config for trial in experiment.trials}.values():
         if isinstance(config.mechanism[0], PeriodUniform | WEventUniform):
             plan = make_plan(replace(config, accountants=()))
-            step, windows = plan.config.mechanism[0], plan.grid.windows(1, plan.chain.unit_windows)
+            step, windows = plan.config.mechanism[0], plan.grid.windows(1, plan.chain.bounding_windows)
             assert isinstance(step, BudgetSchedule)
             minimum = min(minimum, step.deviation(plan.chain.coarse(plan.facts()), windows))
     return max(1, round(EVENT * minimum))

@@ -26,7 +26,7 @@ from penstock.pipeline.config.sections import Output
 from penstock.pipeline.counting.bounding import Bounding
 from penstock.pipeline.counting.contributions import ContributionRows, Contributions
 from penstock.pipeline.counting.count import GroupCounts, released_counts
-from penstock.pipeline.counting.targets import no_target_cells
+from penstock.pipeline.counting.targets import empty_target_cells
 from penstock.pipeline.experiments.attack import attacked_run, recovered
 from penstock.pipeline.experiments.pieces import Record
 from penstock.pipeline.releasing.release import Batch
@@ -41,7 +41,7 @@ People = ContributionRows | pl.DataFrame
 
 
 def reading_config(config: RunConfig) -> RunConfig:
-    """Return the part of a configuration that determines trajectories, by which trials share a pass over the data."""
+    """Return the part of a configuration that determines trajectories. Trials with equal parts share a data pass."""
     return replace(
         config,
         name="people",
@@ -112,7 +112,7 @@ def counts_of(plan: Plan, people: ContributionRows, group_size: int | None = Non
 
 def release(plan: Plan, bounded: NDArray[np.int64]) -> Iterator[Batch]:
     """Release a whole run in batches. The result is byte-identical to the pipeline's."""
-    loop, seen = plan.release_loop(), no_target_cells()
+    loop, seen = plan.release_loop(), empty_target_cells()
     if plan.targets.n_targets:
         pieces: dict[tuple[int, int], list[Contributions]] = {}
         for block in plan.config.source.all_blocks():

@@ -39,7 +39,7 @@ class Status:
 
 
 def of_folder(folder: Path) -> Status:
-    """Return the status of a folder's run from its files, without locking. Raise `DataError` without a run."""
+    """Return the status of a folder's run from its files, without locking. Raise `DataError` if there is no run."""
     if not (folder / "operator" / checkpoint.MARK).exists():
         raise DataError(f"{folder}: no run was begun here")
     holder, manifest = lock_holder(folder), atomic.read_json(folder / "operator" / "manifest.json", {})

@@ -57,7 +57,7 @@ class _Run(NamedTuple):
 
 
 def verify(folder: Path) -> list[Check]:
-    """Run all checks on the folder of a finished run of counts or traces. Raise `DataError` without one."""
+    """Run all checks on a finished run's folder. Raise `DataError` if there is no finished run."""
     if (manifest := atomic.read_json(folder / "operator" / "manifest.json")) is None:
         raise DataError(f"{folder}: no finished run here (operator/manifest.json is missing)")
     public = json.loads((folder / "public" / "manifest.json").read_text(encoding="utf-8"))

@@ -143,7 +143,7 @@ def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Convert amounts in ε, ρ and maybe μ²/2 to ε: if one is infinite, the smallest other one at δ."""
+    """Convert amounts in ε, ρ and optionally μ²/2 to ε. An infinite ε is replaced by the smallest other one at δ."""
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {

@@ -31,7 +31,7 @@ from penstock.pipeline.counting.ingest import RowCounts
 from penstock.pipeline.output import tables
 from penstock.pipeline.output.files import has_truth, merge, parts_folder
 from penstock.pipeline.output.loss import losses, short
-from penstock.pipeline.output.registration import KnownLedgers, stated_guarantee
+from penstock.pipeline.output.registration import LedgerRegistry, stated_guarantee
 from penstock.pipeline.output.utility_summary import shared_rows
 from penstock.pipeline.releasing.account import writable
 from penstock.pipeline.releasing.ledger import Ledger, Posting, landmark_choices, series
@@ -117,7 +117,7 @@ def ledger_head(plan: Plan) -> dict[str, Any]:
         return head
     postings = [Posting.of(entry.values) for entry in entries if entry.kind == "charge"]
     runs = (entry.values for entry in entries if entry.kind == "run" and entry.values["run"] == run)
-    others = any(values["others"] for values in runs) or bool(KnownLedgers(plan).others())
+    others = any(values["others"] for values in runs) or bool(LedgerRegistry(plan).others())
     return head | {
         "others": others,
         "series": writable(series(Terms.of(entries[0].values["terms"]), postings)) if entries else None,

@@ -44,7 +44,7 @@ NAME_ANOTHER_LEDGER = "name another ledger (output.ledger), and acknowledge it (
 # What a ledger is about.
 
 
-def terms_of(plan: Plan) -> Terms:
+def ledger_terms(plan: Plan) -> Terms:
     """Return the terms that a run would set for its ledger if it were the first.
 
     Unless the configuration states a budget, it is what one run promises by itself: ε or ρ of a landmark mechanism in
@@ -149,7 +149,7 @@ def _charges_blocks(plan: Plan) -> bool:
 
 def check_terms(terms: Terms, plan: Plan) -> None:
     """Raise `ConfigError` if a run's source, grid, measure or declared unit conflicts with its ledger."""
-    needed, output, path = terms_of(plan), plan.config.output, ledger_path(plan)
+    needed, output, path = ledger_terms(plan), plan.config.output, ledger_path(plan)
     stated = "leave the configuration's out, or " + NAME_ANOTHER_LEDGER
     differences: list[tuple[str, Any, Any, str]] = [
         ("event source", terms.source, needed.source, "output.ledger_source names it"),
@@ -205,7 +205,7 @@ def open_ledger(plan: Plan) -> Ledger:
             f"{plan.folder}: holds no run, so nothing is released here; the folder must be one that the driver "
             "shares with all workers"
         )
-    return _ledger(plan, None if plan.keys.run_id else terms_of(plan))
+    return _ledger(plan, None if plan.keys.run_id else ledger_terms(plan))
 
 
 def _ledger(plan: Plan, terms: Terms | None) -> Ledger:
@@ -221,12 +221,12 @@ def register_run(plan: Plan, begin: Callable[[], None] | None = None) -> str | N
     before it starts. Raise `ConfigError` for a ledger of another source, grid or unit or an unacknowledged one,
     `BudgetExceeded` if nothing is left for a run that counts as a whole, and `DataError` if entries are missing.
     """
-    ledger = _ledger(plan, terms_of(plan))
+    ledger = _ledger(plan, ledger_terms(plan))
     if not plan.keys.run_id:  # a simulation repeats itself, in a ledger that knows no other run
         with ledger.transaction() as transaction:
             _begin(plan, transaction, begin)
         return None
-    known = KnownLedgers(plan)
+    known = LedgerRegistry(plan)
     with known.locked():
         caution = known.check_new()
         with ledger.transaction() as transaction:
@@ -284,7 +284,7 @@ def resume_run(plan: Plan) -> str | None:
     notice = None if plan.keys.run_id and is_registered(plan) else register_run(plan)
     if not plan.keys.run_id:
         return None
-    known = KnownLedgers(plan)
+    known = LedgerRegistry(plan)
     with known.locked():
         known.check(by_copy=not plan.on_points)  # the noise of traces would be repeated
         if not known.is_noted():
@@ -303,10 +303,10 @@ def resume_run(plan: Plan) -> str | None:
     return notice
 
 
-def note_end(plan: Plan) -> None:
+def record_end(plan: Plan) -> None:
     """Record the number of entries in a deployment's ledger when a run ends."""
     if plan.keys.run_id:
-        known = KnownLedgers(plan)
+        known = LedgerRegistry(plan)
         with known.locked():
             if identity := identity_of(known.ledger):  # a ledger that is gone is refused at the next start
                 known.note(identity, resumed=True)
@@ -349,7 +349,7 @@ def _notice(plan: Plan, transaction: Ledger) -> str | None:
 # Which ledgers there are over an event source.
 
 
-class KnownLedgers:
+class LedgerRegistry:
     """The ledgers used by deployments with a given key or on a given machine, by event source.
 
     Noted beside the key file and in the state folder: who deletes a ledger, or names a new one, is told that its budget

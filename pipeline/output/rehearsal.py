@@ -51,7 +51,7 @@ def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehear
         return None
     plan = outline(config, NoiseKey.from_seed(0))
     n_cells, n_in_run, reader = plan.grid.n_cells, plan.grid.calendar.n_windows, plan.chain.reader
-    n_windows = max(plan.chain.unit_windows, min(REHEARSED, MAX_COUNTS // n_cells))
+    n_windows = max(plan.chain.bounding_windows, min(REHEARSED, MAX_COUNTS // n_cells))
     is_fixed = reader.unit.kind == "period" or not reader.guarantee.adaptive
     is_whole = is_fixed and n_in_run is not None and n_in_run * n_cells <= max_counts
     if n_in_run is not None:

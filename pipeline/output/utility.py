@@ -133,7 +133,7 @@ def _prior_scores(
 
 
 def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, Any]] | None:
-    """Return expected counts of the filter's profile, else of a learned file, with its facts, or None."""
+    """Return the expected counts from the filter's profile or from a learned file, with its facts, or None."""
     profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     if (profile := next(filter(None, profiles), None)) is not None:
         usual = UsualCounts.read(profile.file)

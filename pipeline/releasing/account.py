@@ -10,7 +10,7 @@ import numpy as np
 from penstock.accountants.core.accountant import ACCOUNTANTS, Accountant, AccountingFacts, AccountRow, Rows
 from penstock.mechanisms.core.plugin import PluginError, place_of
 from penstock.mechanisms.core.state import State, decode_state, encode_state
-from penstock.pipeline.counting.targets import PrivateFacts, no_target_cells
+from penstock.pipeline.counting.targets import PrivateFacts, empty_target_cells
 from penstock.pipeline.releasing.release import Batch
 from penstock.pipeline.windows.grid import WindowGrid
 
@@ -33,7 +33,7 @@ class AccountLoop:
 
     def start(self) -> bytes:
         """Return the state before the first release."""
-        nothing = PrivateFacts(1, np.zeros((0, self.grid.n_cells), np.int64), no_target_cells())
+        nothing = PrivateFacts(1, np.zeros((0, self.grid.n_cells), np.int64), empty_target_cells())
         return self._encode(self._state, 0, False, nothing)
 
     def is_early(self, data: bytes, batch: Batch) -> bool:

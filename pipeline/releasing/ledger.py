@@ -129,7 +129,7 @@ class LedgerEntry(NamedTuple):
 
 
 def stored_head(path: Path) -> str | None:
-    """Return the ledger head in a file, empty before the first entry, or None without a file."""
+    """Return the ledger head stored in a file: empty before the first entry, or None if there is no file."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip().removeprefix("0" * _HEAD_LENGTH)
     except FileNotFoundError:
@@ -502,13 +502,13 @@ def series(terms: Terms, postings: Sequence[Posting]) -> dict[str, Any] | None:
 
 
 def landmark_choices(entries: Sequence[LedgerEntry]) -> dict[str, Any] | None:
-    """Return what all choices of public landmarks reveal of private ones together, or None without any."""
+    """Return the combined loss of all choices of public landmarks, or None if there are none."""
     choices = [entry.values for entry in entries if entry.kind == "choice"]
     sums = {name: sum(choice[name] for choice in choices) for name in ("about_each", "about_all")}
     return {"choices": len(choices), **sums} if choices else None
 
 
-def is_paid_for(profile: Profile) -> bool:
+def is_profile_charged(profile: Profile) -> bool:
     """Return whether a profile is declared public or its run was charged to the profile's ledger."""
     if profile.ledger is None:
         return profile.declared == "public"

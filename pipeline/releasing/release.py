@@ -164,7 +164,9 @@ class ReleaseLoop:
     ) -> tuple[list[Release], State]:
         """Step the mechanism if the worst-case charge is affordable. The last window flushes all pending releases."""
         worst = self.mechanism.worst_charge(window, inner)
-        begin = self.bounds.first_joint_window(window, self.chain.unit_windows) if self._spans_windows else window.index
+        begin = (
+            self.bounds.first_joint_window(window, self.chain.bounding_windows) if self._spans_windows else window.index
+        )
         if any(isinstance(event, Block) and event.first > begin for event in worst):
             # Windows before were refused. What people did in them decides what is counted in this one, so that a charge
             # for the windows from here on would leave out some whose events it tells of.

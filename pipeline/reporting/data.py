@@ -67,7 +67,7 @@ class Run:
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration in the operator's manifest, else the redacted one in the public manifest."""
+        """The configuration in the operator's manifest, or the redacted one in the public manifest."""
         return dict((self.operator or self.public)["configuration"])
 
     @property

@@ -93,7 +93,7 @@ def draw_series(
     return Drawing(figure)
 
 
-def shown_in_notebook(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
+def notebook_html(title: str, lines: Iterable[str], plot: Callable[[], Drawing] | None) -> str:
     """Return a result's HTML for notebooks: a title, a few sentences, and a plot if Matplotlib is installed."""
     first, *others = map(escape, lines)
     text = "".join(f"<p>{line}</p>" for line in [f"<strong>{escape(title)}</strong>: {first}", *others])

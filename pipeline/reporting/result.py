@@ -109,14 +109,14 @@ class Result:
         """Return an HTML summary of utility and privacy cost, with a plot of the busiest cell."""
         from penstock.pipeline.output.loss import describe_losses
         from penstock.pipeline.output.utility_summary import ONE, counted, describe_utility
-        from penstock.pipeline.reporting.drawing import shown_in_notebook
+        from penstock.pipeline.reporting.drawing import notebook_html
 
         manifest, lines = self.manifest, [self.manifest["exit"]["reason"]]
         if "utility_summary" in manifest:
             lines.append(describe_utility(manifest["utility_summary"], counted(manifest)))
         if "loss" in manifest:
             lines.append(describe_losses(manifest["loss"], ONE[counted(manifest)]))
-        return shown_in_notebook(str(self.folder), lines, None if "points" in manifest else self.plot)
+        return notebook_html(str(self.folder), lines, None if "points" in manifest else self.plot)
 
     def _frame(self, name: str) -> pl.DataFrame:
         import polars as pl

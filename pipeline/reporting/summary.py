@@ -107,7 +107,7 @@ def loss_row(label: str, epsilon: float) -> tuple[str, ...]:
 
 
 def loss_table(run: Run) -> Table | None:
-    """Return the table of what one person can lose by a release, a day and the run, or None without a bound."""
+    """Return a table of one person's largest losses by release, day and run, or None if they are unbounded."""
     losses = run.losses
     if not losses or math.isinf(losses["release"]):
         return None
@@ -146,7 +146,7 @@ def released(run: Run) -> str:
 
 
 def _noise(run: Run) -> tuple[float, float] | None:
-    """Return the mean half-width of the noise's 95 % interval and the mean count, or None without noise."""
+    """Return the mean half-width of the noise's 95 % interval and the mean count, or None if there is no noise."""
     counts = run.counts
     if counts is None or not (known := counts.margin > 0).any():
         return None
@@ -199,7 +199,7 @@ def pure_epsilon(guarantee: dict[str, Any]) -> float | None:
 
 
 def describe_neighbours(figure: AccountFigure, configuration: dict[str, Any]) -> str:
-    """Describe a metric's neighbour relation, and why it is not that of the headline losses if so."""
+    """Describe a metric's neighbour relation and explain any difference from that of the headline losses."""
     values = {key: value for section in configuration["mechanism"] for key, value in section.items()}
 
     def configured(name: re.Match[str]) -> str:

@@ -28,7 +28,7 @@ from penstock.pipeline.output.manifest import as_equation
 from penstock.pipeline.output.registration import open_ledger
 from penstock.pipeline.output.writer import RunWriter
 from penstock.pipeline.runners import shared
-from penstock.pipeline.runners.shared import PIECE_ROWS, ReadAhead
+from penstock.pipeline.runners.shared import PIECE_ROWS, Prefetcher
 from penstock.pipeline.sources.base import (
     MIN_EVENT_TIME,
     Checkpointed,
@@ -146,7 +146,7 @@ def _read(
     """Reduce the input to keyed contributions or points, and write the row counts and rejects of each span."""
     for span in plan.config.source.from_start().spans():
         rows, rejects = RowCounts(), list[Reject]()
-        with closing(ReadAhead(source.read(replace(span, after=order.latest)))) as blocks:
+        with closing(Prefetcher(source.read(replace(span, after=order.latest)))) as blocks:
             for piece in (piece for block in blocks for piece in block.pieces(PIECE_ROWS)):
                 of_piece, reduced = reduce(piece)
                 rows.add(of_piece)
@@ -264,7 +264,7 @@ class StreamLoop:
         batches = self.source.micro_batches(
             shared.live_input(self.plan), spool, self.position, self.number, self.latest, self.checkpointed
         )
-        with closing(ReadAhead(batches)) as reader:
+        with closing(Prefetcher(batches)) as reader:
             while self._should_continue and not reader.ended:
                 metrics.beat()
                 is_new = self.number != (self.checkpointed.number or 0)

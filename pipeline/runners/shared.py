@@ -88,12 +88,12 @@ def counted(
     return counts, visits(contributions, plan.batching.layout) if plan.summarises_users else None
 
 
-class ReadAhead(Generic[Item]):
+class Prefetcher(Generic[Item]):
     """Iterator over items that a thread produces ahead of time. None is not an item.
 
     Two of them wait at most, so that slow use holds the making back.
 
-    >>> letters = ReadAhead("abc")
+    >>> letters = Prefetcher("abc")
     >>> list(letters)
     ['a', 'b', 'c']
     >>> letters.close()

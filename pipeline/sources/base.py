@@ -289,7 +289,7 @@ class LiveSource(Source):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """The setting by which others' rows decide whether a row is late, and the value it should have.
+        """The setting that lets other people's rows make a row late, and the value it should have.
 
         None if lateness depends only on a row's own arrival time and a public clock. **Privacy**: otherwise, one
         person's event changes which rows of others count, and no mechanism's guarantee holds.
@@ -306,10 +306,10 @@ class LiveSource(Source):
         return [{}]
 
     def check_beginning(self, run: LiveInput, counted: Sequence[OffsetRange]) -> None:
-        """Raise `DataError` if the input at the run's start, by its ``counted`` offsets, is gone."""
+        """Raise `DataError` if the input from the run's start, according to its ``counted`` offsets, is gone."""
 
     def topic_id(self, run: LiveInput) -> str | None:
-        """Return an identifier of the input that the run reads, or None without one or before reading."""
+        """Return an identifier of the input that the run reads, or None if it has none or has not been read yet."""
         return None
 
     def describe_unread_input(self, read: OffsetsRead) -> list[str]:

@@ -84,7 +84,7 @@ class Citibike(TextSource):
         return Dialect(trip_columns(header), n_lines=1, quote='"')
 
     def required_columns(self, columns: tuple[str, ...], file: str) -> Mapping[str, type[pl.DataType]]:
-        """Return the time, station and coordinate columns of a trip's two ends. Raise `DataError` without one."""
+        """Return the time, station and coordinate columns of a trip's two ends. Raise `DataError` if one is missing."""
         missing = [name for name in _NAMES if name not in columns]
         if missing:
             raise DataError(f"{file}: no column is known as the {missing[0]} of trips (columns: {', '.join(columns)})")

@@ -33,7 +33,14 @@ from penstock.pipeline.sources.base import (
     MicroBatch,
     Source,
 )
-from penstock.pipeline.sources.reading.file_systems import File, Files, LocalFiles, RemoteFiles, Unanswered, is_url
+from penstock.pipeline.sources.reading.file_systems import (
+    File,
+    Files,
+    LocalFiles,
+    RemoteFiles,
+    StorageUnavailable,
+    is_url,
+)
 from penstock.pipeline.sources.reading.inputs import PathSource
 from penstock.pipeline.sources.reading.kafka_progress import Journal
 from penstock.pipeline.sources.reading.services import Outage, check_options
@@ -268,7 +275,7 @@ class _FileReader:
                 return None
             try:
                 self._open(self._waiting[0], 0)
-            except Unanswered as error:
+            except StorageUnavailable as error:
                 self._outage.record_failure(str(error))
                 return None
             self._waiting.popleft()
@@ -314,7 +321,7 @@ class _FileReader:
         now, self._listed_at = int(time.time() * 1000), time.monotonic()  # what appears after that is from later
         try:
             files = self._files.listing()
-        except Unanswered as error:
+        except StorageUnavailable as error:
             if not self._has_answered:
                 raise
             self._outage.record_failure(str(error))

@@ -42,7 +42,7 @@ class Geolife(TrackSource):
 
     @staticmethod
     def user_of(file: str) -> str:
-        """Return a track's user: the closest folder not named ``Trajectory``, else the file name."""
+        """Return a track's user, which is the closest folder not named ``Trajectory``, or the file name."""
         path = PurePath(file.rpartition("!")[2])
         return next((folder for folder in reversed(path.parent.parts) if folder != "Trajectory"), path.stem)
 

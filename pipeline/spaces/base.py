@@ -22,7 +22,7 @@ ELSEWHERE = "elsewhere"
 MAX_CELLS = 10_000_000
 
 
-class WrongName(DataError):
+class UnknownColumnError(DataError):
     """Raised if a zones file lacks a property or column with the given name."""
 
 

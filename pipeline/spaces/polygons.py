@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from shapely.errors import ShapelyError
 
 from penstock.mechanisms.core.plugin import DataError
-from penstock.pipeline.spaces.base import WrongName, spelling
+from penstock.pipeline.spaces.base import UnknownColumnError, spelling
 
 CONVERT = "ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE makes such a file of most others"
 #: Names of coordinate systems in longitude and latitude, in capitals without what is between letters and digits.
@@ -163,7 +163,7 @@ def _of_csv(path: str, text: str, name: str | None) -> Iterator[tuple[Any, Any]]
         raise DataError(f"{path}: no column of the first row holds a polygon as well-known text or binary; {CONVERT}")
     if name is not None and name not in table.columns:
         known = ", ".join(one for one in table.columns if one != columns[0]) or "none"
-        raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
+        raise UnknownColumnError(f"{path}: there is no column {name!r}; it has: {known}")
     yield from zip(table[name or columns[0]], table[columns[0]])
 
 
@@ -189,7 +189,7 @@ def _of_geojson(path: str, content: bytes, name: str | None) -> Iterator[tuple[A
         properties = given if isinstance(given := feature.get("properties"), dict) else {}
         if name is not None and name not in properties:
             known = ", ".join(sorted(map(str, properties))) or "none"
-            raise WrongName(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
+            raise UnknownColumnError(f"{path}: feature {number}: there is no property {name!r}; it has: {known}")
         yield properties.get(name), feature.get("geometry")
 
 
@@ -247,7 +247,7 @@ def _of_geoparquet(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
                 raise DataError(f"{path}: its crs must be longitude and latitude (WGS 84); {CONVERT}")
             if name is not None and name not in columns:
                 known = ", ".join(one for one in columns if one != column) or "none"
-                raise WrongName(f"{path}: there is no column {name!r}; it has: {known}")
+                raise UnknownColumnError(f"{path}: there is no column {name!r}; it has: {known}")
             table = file.read([name or column, column])
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: Parquet, but not GeoParquet with geometry as WKB; {CONVERT}") from error
@@ -268,7 +268,7 @@ def _of_geopackage(path: str, name: str | None) -> Iterator[tuple[Any, Any]]:
             known = {layer: [row[1] for row in file.execute(query)] for layer, query in queries.items()}
             fitting = [one for one in layers if name is None or name in known[one[0]]]
             if not fitting:
-                raise WrongName(f"{path}: no layer has a column {name!r}; they have: {known}")
+                raise UnknownColumnError(f"{path}: no layer has a column {name!r}; they have: {known}")
             if name is not None and len(fitting) > 1:
                 layers_named = ", ".join(repr(layer) for layer, *_ in fitting)
                 one = f"ogr2ogr -f GeoJSON -t_srs EPSG:4326 zones.geojson FILE {fitting[0][0]!r} takes one out"
@@ -293,7 +293,7 @@ def _quote(name: str) -> str:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system is WGS 84 longitude and latitude, by its identifier, else name.
+    """Return whether a coordinate system's identifier, or its name, is that of WGS 84 longitude and latitude.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)

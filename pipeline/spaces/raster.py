@@ -37,7 +37,7 @@ class Raster:
     def over(
         cls, edges: Floats, cell: Indices, holds: Holds, *, along: float = SQUARES_ALONG, slack: float = 1e-6
     ) -> Raster:
-        """Rasterise the edges of all cells and list the cells of each square. A point of several is in the first.
+        """Rasterise the edges of all cells and list each square's cells. A point in several cells belongs to the first.
 
         ``edges``: straight sides of all cells, shape (n, 4): longitude and latitude of both ends. ``cell``: the cell
         of each, shape (n,). ``along``: squares from one side of the space to the other. ``slack``: how far from its

@@ -43,7 +43,7 @@ class Windows(Checked, ABC):
     per_event = False
 
     def calendar(self, from_ms: int | None, until_ms: int | None = None) -> Calendar:
-        """Return the calendar that numbers a run's windows, from ``from_ms`` if given, else ``origin``.
+        """Return the calendar that numbers a run's windows from ``from_ms`` or, if it is None, from ``origin``.
 
         ``until_ms``: end of the run (exclusive); every window that starts before it is covered. None: endless. Raises
         `ParameterError` if no begin is known, or the run ends before it.

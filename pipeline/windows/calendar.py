@@ -133,7 +133,7 @@ def instants(time_zone: str, wall: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Pieces:
-    """All window starts up to a time, as a few evenly spaced segments; a clock change may begin one."""
+    """All window starts up to a time, as a few evenly spaced segments. A clock change may start a new one."""
 
     starts: NDArray[np.int64]  # first window start of every segment, shape (n_pieces,)
     indices: NDArray[np.int64]  # its 1-based index

@@ -277,7 +277,7 @@ def _sensitivity(world: World, one: Change, seen: Seen, moved: np.ndarray[Any, A
     for index, row in enumerate(moved):
         if np.abs(row).sum() > most or (row**2).sum() > square * (1 + ROUNDING):
             yield f"window {index + 1} moves by {row.tolist()}, more than {most:g}"
-    calendar, unit = seen.plan.grid.calendar, seen.plan.chain.unit_windows
+    calendar, unit = seen.plan.grid.calendar, seen.plan.chain.bounding_windows
     times = np.array([row.time + START for row in one.touched], np.int64) * 1000
     latest = calendar.index(times)
     hit = {window for window in latest.tolist() if window}

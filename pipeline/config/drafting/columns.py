@@ -22,7 +22,7 @@ from penstock.pipeline.config.drafting.time_formats import CLOCKS, DAYS, MAJORIT
 from penstock.pipeline.sources.csv import Csv
 from penstock.pipeline.sources.json import Json, lists_of, names_in, text_at
 from penstock.pipeline.sources.parquet import Parquet
-from penstock.pipeline.sources.reading.columns import FILE_NAME, day_in, positions
+from penstock.pipeline.sources.reading.columns import FILE_NAME, date_of_file, positions
 from penstock.pipeline.sources.reading.inputs import list_files, matches, open_inputs
 from penstock.pipeline.spaces.tables import is_number
 
@@ -270,7 +270,7 @@ def _with_day(frame: pl.DataFrame, file: str) -> pl.DataFrame:
     if FILE_NAME in frame.columns or next(clocks, None) is None:
         return frame
     try:
-        return frame.with_columns(pl.lit(day_in(file)).alias(FILE_NAME))
+        return frame.with_columns(pl.lit(date_of_file(file)).alias(FILE_NAME))
     except DataError:
         return frame
 

@@ -51,7 +51,7 @@ def numbers(column: pl.Series) -> pl.Series:
 
 
 def time_format(column: pl.Series, zone: str, formats: Sequence[str] = WHOLE) -> str | None:
-    """Return the format of nearly all values of a column, of several the one of the smallest spread, or None."""
+    """Return the format that fits nearly all values of a column, preferring the smallest spread, or None."""
     values = column.drop_nulls().unique(maintain_order=True)
     if len(values) > _VALUES:
         values = values.gather_every(-(-len(values) // _VALUES))

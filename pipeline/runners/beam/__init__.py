@@ -59,7 +59,7 @@ def distributed(plan: Plan, n_shards: int = 1, one_reader: bool = False) -> Plan
 
 
 def check_graph(plan: Plan) -> None:
-    """Raise `StateVersionError` if the job of the run in the folder has the steps of another version of penstock."""
+    """Raise `StateVersionError` if the folder's job was built by a version of penstock with different steps."""
     _import_quietly()
     from penstock.pipeline.runners.flink import jobs
 

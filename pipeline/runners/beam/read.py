@@ -45,7 +45,7 @@ from penstock.pipeline.counting.ingest import last_final_windows
 from penstock.pipeline.output.files import READERS, parts_folder
 from penstock.pipeline.runners.beam.coders import Cursor, CursorCoder, NamedBlock
 from penstock.pipeline.runners.beam.step import PlanTransform, Step, end_of_input, redacted, timestamp, whole_second
-from penstock.pipeline.runners.shared import ReadAhead, live_input, live_source
+from penstock.pipeline.runners.shared import Prefetcher, live_input, live_source
 from penstock.pipeline.sources.base import MIN_EVENT_TIME, Checkpointed, EventBlock, MicroBatch, Span
 from penstock.pipeline.windows.calendar import Calendar
 
@@ -95,7 +95,7 @@ class ReadSpans(Step):
         """Emit a span's blocks, named so that they sort in input order."""
         # What is read next is decoded in a thread while a block is handed on.
         source = self.plan.config.source.reading(self.plan.space.reads).from_start()
-        with closing(ReadAhead(source.read(span))) as blocks:
+        with closing(Prefetcher(source.read(span))) as blocks:
             for number, block in enumerate(blocks):
                 yield NamedBlock(f"{span.index:09d}/{number:09d}", block)
 
@@ -153,7 +153,7 @@ class CursorTracker(RestrictionTracker):  # type: ignore[misc]
         return False
 
 
-class FromTheStart(RestrictionProvider):  # type: ignore[misc]
+class InitialCursor(RestrictionProvider):  # type: ignore[misc]
     """Restriction provider for elements that encode a reader's initial cursor."""
 
     def initial_restriction(self, element: bytes) -> Any:
@@ -176,7 +176,7 @@ class FromTheStart(RestrictionProvider):  # type: ignore[misc]
         """Drop the remaining restriction when a job is drained."""
 
 
-class WatermarkByHand(WatermarkEstimatorProvider):  # type: ignore[misc]
+class ManualWatermark(WatermarkEstimatorProvider):  # type: ignore[misc]
     """Provider of a manual watermark that is stored in checkpoints with a standard coder."""
 
     def initial_estimator_state(self, element: bytes, restriction: Cursor) -> None:
@@ -249,7 +249,7 @@ class Reader:
         return max(self.cursor.latest, min(now, self.piece.starts))
 
 
-class _OpenReaders(dict[int, Reader]):
+class _ReaderCache(dict[int, Reader]):
     """Cache of open readers by reader index, kept between turns."""
 
 
@@ -260,13 +260,13 @@ class Replay(Step):
         super().__init__(plan)
         self._turn_seconds = turn
         self._shared = Shared()  # one object for all instances of the step in a process
-        self._open: _OpenReaders | None = None
+        self._open: _ReaderCache | None = None
 
     @property
-    def readers(self) -> _OpenReaders:
+    def readers(self) -> _ReaderCache:
         """The readers that are open in this process."""
         if self._open is None:
-            self._open = self._shared.acquire(_OpenReaders)
+            self._open = self._shared.acquire(_ReaderCache)
         return self._open
 
     @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
@@ -274,8 +274,8 @@ class Replay(Step):
     def process(
         self,
         element: bytes,
-        tracker: Any = beam.DoFn.RestrictionParam(FromTheStart()),
-        watermark: Any = beam.DoFn.WatermarkEstimatorParam(WatermarkByHand()),
+        tracker: Any = beam.DoFn.RestrictionParam(InitialCursor()),
+        watermark: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermark()),
     ) -> Iterator[Any]:
         """Emit the rows that are due and leave the rest for the next turn."""
         cursor = tracker.current_restriction()
@@ -305,7 +305,7 @@ class Replay(Step):
         while not reader.ended:
             piece, wait = reader.piece, reader.wait
             if piece is None or wait > 0 or turn_is_over:
-                self._reach(watermark, reader.time)
+                self._advance_watermark(watermark, reader.time)
                 self._defer(reader, tracker, max(0.0, wait))
                 return
             if not tracker.try_claim(reader.cursor.after(piece)):
@@ -318,10 +318,10 @@ class Replay(Step):
                 NamedBlock(name, piece.block, closed if closed.any() else None),
                 timestamp(earliest(piece.block, calendar, otherwise)),
             )
-            self._reach(watermark, piece.after)
+            self._advance_watermark(watermark, piece.after)
             turn_is_over = time.monotonic() > turn_ends or reader.cursor.latest > furthest
         if (end := end_of_input(self.plan)) is not None:
-            self._reach(watermark, end + live_source(self.plan).disorder)
+            self._advance_watermark(watermark, end + live_source(self.plan).disorder)
         self._defer(reader, tracker, REST)
 
     @staticmethod
@@ -329,7 +329,7 @@ class Replay(Step):
         reader.due = time.monotonic() + seconds
         tracker.defer_remainder(Duration(seconds))
 
-    def _reach(self, watermark: Any, reached: int) -> None:
+    def _advance_watermark(self, watermark: Any, reached: int) -> None:
         """Advance the watermark. Rows with exactly that time may still arrive."""
         if reached == MIN_EVENT_TIME:
             return

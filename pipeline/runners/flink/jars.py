@@ -37,7 +37,7 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return the version that a job began with, else the best one fetched. Raise `ConfigError` without any."""
+    """Return a job's initial version, or the best one fetched. Raise `ConfigError` if there are none."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate

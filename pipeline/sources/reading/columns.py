@@ -96,7 +96,7 @@ class MappedColumns(Checked):
             taken -= {"latitude", "longitude"}
         if self.columns.get("date") == FILE_NAME and FILE_NAME not in names:
             taken.remove("date")
-            day_in(file)
+            date_of_file(file)
         named = {part: self.columns.get(part, part) for part in (*EVENT_COLUMNS, *_JOINED) if part in taken}
         columns = {part: name for part, name in named.items() if name}
         for part, name in columns.items():
@@ -122,17 +122,19 @@ class MappedColumns(Checked):
         ``file_of``: returns each row's index in ``files``, where there may be several.
         """
         if "date" not in parts.columns and self.columns.get("date") == FILE_NAME:
-            days = pl.Series("date", [day_in(file) for file in files], pl.String)
+            days = pl.Series("date", [date_of_file(file) for file in files], pl.String)
             parts = parts.with_columns(days[file_of()] if file_of else pl.lit(days[0]).alias("date"))
         parts = join_date(parts)
         return parts if "point" not in parts.columns else parts.drop("point").with_columns(positions(parts["point"]))
 
 
-def day_in(file: str) -> str:
-    """Return the date in a file's name, else in the closest folder's with one. Raise `DataError` without any.
+def date_of_file(file: str) -> str:
+    """Return the date in the name of a file or of its closest dated folder. Raise `DataError` if there is none.
 
-    >>> day_in("taps/2026-11-28.csv"), day_in("day=20261128/part-0.parquet"), day_in("2026/11/28/taps.csv")
-    ('2026-11-28', '2026-11-28', '2026-11-28')
+    >>> date_of_file("taps/2026-11-28.csv"), date_of_file("day=20261128/part-0.parquet")
+    ('2026-11-28', '2026-11-28')
+    >>> date_of_file("2026/11/28/taps.csv")
+    '2026-11-28'
     """
     days = []
     for match in _DAY.finditer(file):

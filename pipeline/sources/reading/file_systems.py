@@ -81,7 +81,7 @@ class File(NamedTuple):
         return self.written // 1_000_000
 
 
-class Unanswered(DataError):
+class StorageUnavailable(DataError):
     """Raised if files cannot be listed or read at the moment, but a retry may succeed."""
 
 
@@ -99,7 +99,7 @@ class LocalFiles:
         self._device: int | None = None
 
     def listing(self) -> dict[str, File]:
-        """Return all existing files by name. Raise `Unanswered` if they cannot be listed."""
+        """Return all existing files by name. Raise `StorageUnavailable` if they cannot be listed."""
         listed = {}
         with _translate_errors(str(self._folder), "listed"):
             os.scandir(self._folder).close()  # what may not be read would look empty
@@ -120,7 +120,7 @@ class LocalFiles:
     def local(self, file: File) -> Iterator[str]:
         """Check that a file has not changed, and yield its path.
 
-        Raises `Unanswered` if it cannot be read, `DataError` if it is gone or is not what it was when it was found.
+        Raises `StorageUnavailable` if it cannot be read, `DataError` if it is gone or has changed since it was listed.
         """
         with _translate_errors(file.name, "read"):
             try:
@@ -135,7 +135,7 @@ class LocalFiles:
         if self._device is None:
             self._device = device
         if device != self._device:
-            raise Unanswered(f"{self._folder}: is on another file system than before (is it mounted?)")
+            raise StorageUnavailable(f"{self._folder}: is on another file system than before (is it mounted?)")
 
     @staticmethod
     def _status(name: str) -> File:
@@ -186,13 +186,13 @@ _MODIFIED = ("LastModified", "last_modified", "mtime", "created")
 
 @contextmanager
 def _translate_errors(path: str, action: str) -> Iterator[None]:
-    """Convert any error raised by a file system or its client library to `Unanswered`."""
+    """Convert any error raised by a file system or its client library to `StorageUnavailable`."""
     try:
         yield
     except PenstockError:
         raise
     except Exception as error:
-        raise Unanswered(f"{path}: cannot be {action} ({type(error).__name__}: {error})") from error
+        raise StorageUnavailable(f"{path}: cannot be {action} ({type(error).__name__}: {error})") from error
 
 
 #: Place where files keep arriving.

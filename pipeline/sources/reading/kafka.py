@@ -227,7 +227,7 @@ class Consumer:
             raise DataError(f"topic {self.topic}: {error.args[0].str()}") from None
 
     def end_before(self, partition: int, instant: int) -> int:
-        """Return the offset of the first message at or after a time, or the partition's end without one."""
+        """Return the offset of the first message at or after a time, or the partition's end if there is none."""
         place = self._kafka.TopicPartition(self.topic, partition, instant)
         try:
             (answer,) = self._client.offsets_for_times([place], timeout=ANSWER)

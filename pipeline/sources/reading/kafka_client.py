@@ -60,7 +60,7 @@ class KafkaSettings(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """See `LiveSource.lateness_flaw`. None for broker timestamps, by which a row alone decides."""
+        """See `LiveSource.lateness_flaw`. None for broker timestamps, which a row alone decides."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 

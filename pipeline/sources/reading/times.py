@@ -158,18 +158,18 @@ class TimeFormat:
     def _as_formatted(self, text: pl.Series) -> pl.Series:
         format = self.format.strip()
         parsed = _parse(text, format)
-        if not (left := _may_be_times(text, parsed.is_null() & text.is_not_null())).any():
+        if not (left := _plausible_times(text, parsed.is_null() & text.is_not_null())).any():
             return parsed
         rare = text.filter(left).str.normalize("NFKC")
         for directive, (pattern, replacement) in _SPELLINGS_OF.items():
             if directive in self.format:
                 rare = rare.str.replace(pattern, replacement)
-        rare, days = _without_hour_24(rare)
+        rare, days = _normalise_hour_24(rare)
         return parsed.scatter(left.arg_true(), _parse(rare, format) + days)
 
     def _iso(self, column: pl.Series) -> pl.Series:
         parsed = self._iso_as_written(column, None)
-        if not (left := _may_be_times(column, parsed.is_null() & column.is_not_null())).any():
+        if not (left := _plausible_times(column, parsed.is_null() & column.is_not_null())).any():
             return parsed
         rare = column.filter(left).str.normalize("NFKC").str.strip_chars().str.to_uppercase()
         for pattern, replacement in _SPELLINGS:
@@ -177,7 +177,7 @@ class TimeFormat:
         for pattern, format in _DATES:
             day = rare.str.extract(pattern).str.replace_all("-", "", literal=True).str.to_date(format, strict=False)
             rare = rare.zip_with(day.is_null(), day.dt.strftime("%Y-%m-%d") + rare.str.extract(pattern, 2))
-        return parsed.scatter(left.arg_true(), self._iso_as_written(*_without_hour_24(rare)))
+        return parsed.scatter(left.arg_true(), self._iso_as_written(*_normalise_hour_24(rare)))
 
     def _iso_as_written(self, column: pl.Series, days: pl.Series | None) -> pl.Series:
         """Parse times in common variants of ISO 8601, and add the given number of days."""
@@ -192,7 +192,7 @@ class TimeFormat:
                 parsed = parsed + (days if everything else days.filter(remaining))
             times = self._utc(parsed) if is_local else parsed.dt.epoch("ms")
             if everything:
-                out, remaining = times, _may_be_times(column, parsed.is_null())
+                out, remaining = times, _plausible_times(column, parsed.is_null())
                 continue
             rows = remaining.arg_true()
             out = out.scatter(rows, times)
@@ -245,13 +245,13 @@ def polars_timestamps(table: pa.Table) -> pa.Table:
     return table
 
 
-def _without_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
+def _normalise_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Replace hour 24 with hour 0, and return the number of days to add."""
     is_end = text.str.contains(_MIDNIGHT).fill_null(False)
     return text.str.replace(_MIDNIGHT, "${1}00${2}"), is_end.cast(pl.Int64) * timedelta(days=1)
 
 
-def _may_be_times(column: pl.Series, left: pl.Series) -> pl.Series:
+def _plausible_times(column: pl.Series, left: pl.Series) -> pl.Series:
     """Keep rows with at least two digits in the mask, unless it is all true or all false."""
     if left.all() or not left.any():
         return left

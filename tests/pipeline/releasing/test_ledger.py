@@ -26,7 +26,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.config.plan import make_plan, state_folder
 from penstock.pipeline.monitoring.verify import verify
 from penstock.pipeline.output import checkpoint, registration
-from penstock.pipeline.output.registration import terms_of
+from penstock.pipeline.output.registration import ledger_terms
 from penstock.pipeline.releasing.ledger import Ledger
 from penstock.pipeline.releasing.terms import Terms
 from penstock.pipeline.reporting.data_protection import write_statement
@@ -557,9 +557,13 @@ def test_runs_at_the_same_time_do_not_pass_the_budget_together(tmp_path, value):
 
 def test_fast_has_the_budget_of_its_period_and_not_of_a_window(tmp_path, value):
     fast = COMPOSED | {"mechanism": {"type": "fast", "epsilon": 1.0, "publications": 4}}
-    assert terms_of(make_plan(configured(changed(value, **fast)), nonce=b"a run")).budget == 1.0
+    assert ledger_terms(make_plan(configured(changed(value, **fast)), nonce=b"a run")).budget == 1.0
     daily = make_plan(configured(changed(value, **fast, budget_period="3h")), nonce=b"a run")
-    assert (terms_of(daily).budget, terms_of(daily).kind, terms_of(daily).period) == (1.0, "period", 3 * HOUR)
+    assert (ledger_terms(daily).budget, ledger_terms(daily).kind, ledger_terms(daily).period) == (
+        1.0,
+        "period",
+        3 * HOUR,
+    )
     spent = []
     for begin in (0, 1, 2, 3):
         run(configured(changed(value, begin=begin, **fast, on_exhausted="repeat")), tmp_path / str(begin))
@@ -624,15 +628,15 @@ def test_a_second_ledger_over_a_source_has_to_be_acknowledged_and_the_manifest_s
 
 def _begin_slowly(value: dict[str, Any], folder: Path, together: Any) -> str:
     """Begin a first run; whoever has looked for other ledgers waits for the other process before it goes on."""
-    check = registration.KnownLedgers.check_new
+    check = registration.LedgerRegistry.check_new
 
-    def slow_check(known: registration.KnownLedgers) -> str | None:
+    def slow_check(known: registration.LedgerRegistry) -> str | None:
         caution = check(known)
         with suppress(BrokenBarrierError):
             together.wait(1.0)
         return caution
 
-    with patch.object(registration.KnownLedgers, "check_new", slow_check):
+    with patch.object(registration.LedgerRegistry, "check_new", slow_check):
         try:
             checkpoint.plan_in_folder(configured(value), folder)
         except ConfigError as error:
@@ -696,7 +700,7 @@ def test_a_ledger_whose_first_writer_was_killed_is_begun_by_the_next_run(tmp_pat
 
 def _begin_and_die(value: dict[str, Any], folder: Path, phase: str) -> None:
     """Begin a run and kill its process around a note in the file of known ledgers."""
-    note = registration.KnownLedgers.note
+    note = registration.LedgerRegistry.note
 
     def killed(*known: Any, announced: bool = False, **options: Any) -> None:
         if phase == ("announcing" if announced else "entered"):
@@ -705,7 +709,7 @@ def _begin_and_die(value: dict[str, Any], folder: Path, phase: str) -> None:
         if phase == "announced":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with patch.object(registration.KnownLedgers, "note", killed):
+    with patch.object(registration.LedgerRegistry, "note", killed):
         checkpoint.plan_in_folder(configured(value), folder)
 
 

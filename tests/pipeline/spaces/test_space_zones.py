@@ -26,7 +26,7 @@ from penstock.pipeline.cli.main import main
 from penstock.pipeline.output.maps import export
 from penstock.pipeline.releasing.traces import area_of
 from penstock.pipeline.reporting.page import write_report
-from penstock.pipeline.spaces.polygons import WrongName
+from penstock.pipeline.spaces.polygons import UnknownColumnError
 from penstock.pipeline.spaces.zones import Zones
 
 CITIBIKE = Path(os.environ.get("PENSTOCK_DATA", "data")) / "citibike_jc"
@@ -374,7 +374,7 @@ def test_a_geopackage_gives_the_same_zones(tmp_path):
     boxed = b"GP\0\3" + struct.pack("<i4d", 4326, 5, 6, 0, 1) + binary([square(5, 0)])
     read = geopackage(tmp_path / "z.gpkg", plain, boxed)
     assert read.geometry() == zones(tmp_path, feature("a", square(0, 0, 3)), feature("b", square(5, 0))).geometry()
-    with pytest.raises(WrongName, match=r"no layer has a column 'name'; they have: .*zone"):
+    with pytest.raises(UnknownColumnError, match=r"no layer has a column 'name'; they have: .*zone"):
         _ = Zones(path=read.path, name="name").cells
 
 
