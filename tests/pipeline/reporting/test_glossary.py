@@ -8,7 +8,7 @@ import pytest
 
 from penstock.mechanisms.core.contract import MECHANISMS
 from penstock.pipeline.reporting.accounts import KNOWN, METRIC_TITLES
-from penstock.pipeline.reporting.glossary import ledger_terms, sections
+from penstock.pipeline.reporting.glossary import sections, terms_of
 from tests.tools.checkout import ROOT
 
 PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_the_terms_in_brackets_of_the_statement_are_terms():
 
 def test_a_page_explains_the_terms_that_it_says_and_no_others():
     packed = {"title": "Loss of one window", "lines": [{"label": "pure", "value": {"packed": "ledger"}}]}
-    terms = ledger_terms("<p class='sensor'>Cells, in nats &amp; with ε = 2</p>", [packed], None)
+    terms = terms_of("<p class='sensor'>Cells, in nats &amp; with ε = 2</p>", [packed], None)
     assert list(terms) == ["cell", "window", "ε (epsilon)", "nats"]
     assert terms["cell"] == sections()["What is counted"]["cell"]
-    assert ledger_terms("nothing that needs a word", {"packed": "ε"}) == {}
+    assert terms_of("nothing that needs a word", {"packed": "ε"}) == {}
