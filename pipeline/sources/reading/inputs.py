@@ -44,7 +44,7 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
     if os.path.isdir(path):
         below = sorted(str(file) for file in Path(path).rglob("*") if file.is_file())
         wanted = [file for file in below if matches(file, patterns)]
-        wanted = wanted or [file for file in below if any(fnmatch(os.path.basename(file), a) for a in ARCHIVES)]
+        wanted = wanted or [file for file in below if any(fnmatch(os.path.basename(file).lower(), a) for a in ARCHIVES)]
         if not wanted:
             names = ", ".join(os.path.basename(file) for file in below[:5]) or "nothing"
             raise DataError(f"{path}: no file named like {' or '.join(patterns)} in this directory (found: {names})")
@@ -57,15 +57,15 @@ def list_files(path: str, patterns: tuple[str, ...]) -> list[str]:
 
 
 def matches(file: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a file name matches one of the patterns, either as it is or without its compression suffix.
+    """Return whether a file name, in any case, matches one of the patterns with or without a compression suffix.
 
-    >>> matches("a/new_abc.txt.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
+    >>> matches("a/new_abc.TXT.gz", ("new_*.txt",)), matches("a/._new_abc.txt", ("*.txt",))
     (True, False)
     """
-    name = os.path.basename(file)
+    name = os.path.basename(file).lower()
     if name.startswith("."):
         return False
-    return any(fnmatch(name, pattern + ending) for pattern in patterns for ending in COMPRESSED)
+    return any(fnmatch(name, pattern.lower() + ending) for pattern in patterns for ending in COMPRESSED)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -486,6 +486,17 @@ def test_missing_columns_name_the_file_and_what_there_is(
     assert path in str(caught.value)
 
 
+def test_no_file_of_a_folder_is_left_out_for_the_case_of_its_name(tmp_path: Path) -> None:
+    for name in ("a.csv", "B.CSV", "c.Txt"):
+        write(tmp_path / name, f"user,time,place\n{name},2024-01-01T00:00:00Z,x\n")
+    with zipfile.ZipFile(tmp_path / "Z.ZIP", "w") as archive:
+        archive.writestr("D.CSV", "user,time,place\nd,2024-01-01T00:00:00Z,x\n")
+    users = [user for block in read(Csv(path=str(tmp_path))) for user in block.frame["user"].to_list()]
+    assert users == ["B.CSV", "a.csv", "c.Txt"]
+    (block,) = read(Csv(path=str(tmp_path / "Z.ZIP")))
+    assert block.frame["user"].to_list() == ["d"]
+
+
 def test_missing_files(tmp_path: Path) -> None:
     write(tmp_path / "notes.md", "")
     with pytest.raises(DataError, match=r"no such file or directory"):
