@@ -89,6 +89,7 @@ class Membership(Accountant):
     ['window_auc', 'membership_auc']
     """
 
+    public = False  # the rows describe people
     simulation_only: ClassVar[bool] = True
     follows_groups: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ()
@@ -106,11 +107,6 @@ class Membership(Accountant):
     def examples(cls) -> tuple[Membership, ...]:
         """Return an example with two targets among synthetic people on five cells."""
         return (cls(people=Walk(n=5, tau=0.3), windows=24, targets=2, samples=40, known=20),)
-
-    @property
-    def public(self) -> bool:
-        """False, since the rows describe people."""
-        return False
 
     @property
     def training_windows(self) -> int | None:

@@ -105,6 +105,7 @@ class Reconstruction(Accountant):
     [0.122]
     """
 
+    public = False  # the rows describe people
     needs: ClassVar[tuple[str, ...]] = ("target_cells", "counts")
     reads: ClassVar[tuple[str, ...]] = ()
     horizon: int = parameter(10, doc="windows T that an attack is on", at_least=1, unit="windows")
@@ -114,11 +115,6 @@ class Reconstruction(Accountant):
     known: float = parameter(1.0, doc="share of other people whose cells are known", at_least=0, at_most=1)
     seed: int = parameter(0, doc="seed of the choice of targets", at_least=0)
     shard: int = parameter(256, doc="targets accounted together, others in parallel", at_least=1)
-
-    @property
-    def public(self) -> bool:
-        """False, since the rows describe people."""
-        return False
 
     @property
     def training_windows(self) -> int | None:

@@ -98,7 +98,6 @@ class _Loss(NamedTuple):
             maximum = sensitivity / scale
 
             def laplace(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-                """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person for Laplace noise."""
                 is_within = (t >= -maximum) & (t < maximum)
                 inside = np.clip(t, -maximum, maximum)
                 at_most = np.where(is_within, np.exp((inside - maximum) / 2) / 2, t >= maximum)
@@ -110,7 +109,6 @@ class _Loss(NamedTuple):
         without = np.append(np.cumsum(np.exp(log_mass - losses))[::-1], 0.0)
 
         def discrete(t: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            """Return Pr(loss ≤ t) with the person and Pr(loss > t) without the person for discrete Laplace noise."""
             n_at_most = np.searchsorted(losses[::-1], t, "right")
             return with_person[n_at_most], without[n_at_most]
 

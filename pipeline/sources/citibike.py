@@ -68,11 +68,7 @@ class Citibike(TextSource):
 
     patterns = ("*tripdata*.csv",)
     bytes_per_row = 180
-
-    @property
-    def has_people(self) -> bool:
-        """False, since trips do not identify their riders."""
-        return False
+    has_people = False  # trips do not identify their riders
 
     def dialect_of(self, file: str, head: bytes) -> Dialect:
         """Return the file's dialect, with the column names in its header mapped to the current ones."""

@@ -96,6 +96,7 @@ class Folder(LiveSource):
     """
 
     on_services = True
+    lateness_flaw = None  # a row's lateness never depends on other rows
 
     of: Source = parameter(doc="source that reads the files (csv, parquet, …), with the folder they arrive in")
     options: dict[str, str] | None = parameter(
@@ -127,11 +128,6 @@ class Folder(LiveSource):
     def has_arrival(self) -> bool:
         """True if rows have an ``arrival`` column. If not, rows are taken to arrive when their file does."""
         return self.of.has_arrival
-
-    @property
-    def lateness_flaw(self) -> tuple[str, str] | None:
-        """None, since a row's lateness never depends on other rows."""
-        return None
 
     @property
     def recorded(self) -> Folder:

@@ -47,6 +47,7 @@ class Pubsub(MessageSettings):
 
     by_connector = True
     on_services = True
+    lateness_flaw = None  # a row's lateness depends only on its publication time
 
     subscription: str = parameter(doc="subscription to read: projects/PROJECT/subscriptions/SUBSCRIPTION")
 
@@ -56,11 +57,6 @@ class Pubsub(MessageSettings):
             raise ParameterError("subscription", self.subscription, expected)
         if self.disorder:
             raise ParameterError("disorder", self.disorder, "left out: the service's watermark waits for what is late")
-
-    @property
-    def lateness_flaw(self) -> tuple[str, str] | None:
-        """None, since a row's lateness depends only on its publication time."""
-        return None
 
     @property
     def recorded(self) -> Pubsub:
