@@ -19,7 +19,7 @@ from penstock.mechanisms.filter import Filter
 from penstock.pipeline.cli.data import learn_profile
 from penstock.pipeline.config.canonical import digest
 from penstock.pipeline.output.utility_summary import ends
-from penstock.pipeline.releasing.ledger import is_paid_for
+from penstock.pipeline.releasing.ledger import is_profile_charged
 from penstock.pipeline.run import run
 from tests.tools.deployments import configured, events, sections
 
@@ -160,7 +160,7 @@ def test_the_profile_of_a_simulation_is_not_paid_for_by_its_ledger(tmp_path):
     learn_profile(configured({name: part for name, part in value.items() if part is not None}), tmp_path / "p.json")
     profile = Profile(file=str(tmp_path / "p.json"), ledger=str(tmp_path / "out" / "operator" / "ledger"))
     assert Path(profile.ledger).exists()
-    assert not is_paid_for(profile)
+    assert not is_profile_charged(profile)
 
 
 def test_what_is_not_noisy_counts_alone_is_refused(tmp_path):
