@@ -713,14 +713,16 @@ def _begin_and_die(value: dict[str, Any], folder: Path, phase: str) -> None:
         checkpoint.plan_in_folder(configured(value), folder)
 
 
-@pytest.mark.parametrize("phase", ["announcing", "announced", "entered"])
-def test_of_two_ledgers_one_hears_of_the_other_whenever_the_first_run_is_killed(tmp_path, value, phase):
-    process = multiprocessing.get_context("spawn").Process(
-        target=_begin_and_die, args=(value, tmp_path / "first", phase)
-    )
+def killed_in(phase: str, value: dict[str, Any], folder: Path) -> int | None:
+    process = multiprocessing.get_context("spawn").Process(target=_begin_and_die, args=(value, folder, phase))
     process.start()
     process.join()
-    assert process.exitcode == -signal.SIGKILL
+    return process.exitcode
+
+
+@pytest.mark.parametrize("phase", ["announcing", "announced", "entered"])
+def test_of_two_ledgers_one_hears_of_the_other_whenever_the_first_run_is_killed(tmp_path, value, phase):
+    assert killed_in(phase, value, tmp_path / "first") == -signal.SIGKILL
     is_entered = phase == "entered"
     assert bool(list(Ledger(tmp_path / "ledger").entries())) == is_entered
     names = ("ledger", "other")
@@ -733,6 +735,18 @@ def test_of_two_ledgers_one_hears_of_the_other_whenever_the_first_run_is_killed(
     with pytest.raises(ConfigError, match=rf"is not the ledger that the event source events has: .*/{first},"):
         checkpoint.plan_in_folder(configured(values[second]), folders[second])
     checkpoint.plan_in_folder(configured(values[first]), folders[first])  # goes on
+
+
+def test_a_run_whose_ledger_nobody_knows_is_known_to_others_when_it_is_killed_as_it_goes_on(tmp_path, value):
+    """As on another machine, to which the key's file came without its notes."""
+    checkpoint.plan_in_folder(configured(value), tmp_path / "first")
+    for notes in (tmp_path / "noise.key.ledgers", state_folder() / "ledgers.json"):
+        notes.unlink()
+    assert killed_in("entered", value, tmp_path / "first") == -signal.SIGKILL
+    assert [entry.kind for entry in Ledger(tmp_path / "ledger").entries()] == ["ledger", "run", "nonce"]
+    other = value | {"output": value["output"] | {"ledger": str(tmp_path / "other")}}
+    with pytest.raises(ConfigError, match=r"is not the ledger that the event source events has: .*/ledger,"):
+        checkpoint.plan_in_folder(configured(other), tmp_path / "second")
 
 
 @pytest.mark.parametrize(
