@@ -103,14 +103,18 @@ class Parquet(MappedColumns, PathSource):
         if "user" not in columns:
             events = events.with_columns(numbered_rows(file, first_row, raw.height))
         user, written = _users(events["user"]), events["time"]
+        times = {name: _times(events[name], self.time, file) for name in ("time", "arrival") if name in columns}
+        # Of a timestamp only a local time that never existed is explained.
+        is_time = TimeFormat().milliseconds(written) if written.dtype.is_temporal() else written
+        unread = self.time.problems(written, times["time"]).set(is_time.is_null(), None)
         events = events.with_columns(
             user,
             pl.coalesce(
                 *(["problem"] if "problem" in events.columns else []),
                 _too_large(events["user"], user),
-                *([self.time.problems(written, self.time.milliseconds(written))] if written.dtype.is_numeric() else []),
+                unread,
             ),
-            *(_times(events[name], self.time, file) for name in ("time", "arrival") if name in columns),
+            *times.values(),
             *(_degrees(events[name]) for name in ("latitude", "longitude") if name in events.columns),
             *(pl.col(name).cast(pl.String) for name in ("place",) if name in columns),
         )

@@ -211,6 +211,17 @@ def test_unsigned_ids_are_told_apart_over_all_64_bits_and_can_be_named(tmp_path:
     assert [table[row].tolist() for row in rows_of(table, ids, None)] == [[7], [2**63 - 1], [-(2**63)], [-1]]
 
 
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Datetime("us"), pl.Datetime("ns")])
+def test_a_local_time_that_never_existed_is_called_so(tmp_path: Path, kind: Any) -> None:
+    texts = pl.Series(["2024-03-31 02:30:00", "2024-03-31 03:30:00", "at noon" if kind == pl.String else None])
+    times = texts.str.to_datetime().cast(kind) if isinstance(kind, pl.Datetime) else texts.cast(kind)
+    path = write(tmp_path / "a.parquet", frame(3, time=times))
+    (block,) = read(Parquet(path=path, time_zone="Europe/Zurich"))
+    skipped = "local time does not exist in Europe/Zurich (clocks went forward)"
+    other = "time is not ISO 8601" if kind == pl.String else "time cannot be read"
+    assert [(reject.line, reject.reason) for reject in block.rejects] == [(1, skipped), (3, other)]
+
+
 def test_spans_follow_row_groups_and_join_small_files(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", frame(100), row_group=10)
     for name in "bcd":
