@@ -29,6 +29,7 @@ AREAS = {
     "count_mechanisms": "mechanisms",
     "traces": "mechanisms",
     "noise": "mechanisms",
+    "spaces": "spaces",
     "temporal": "accounting",
     "reconstruction": "accounting",
     "conditional": "accounting",
