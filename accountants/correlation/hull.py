@@ -91,10 +91,10 @@ def end_supports(rows: Array) -> tuple[Array, Array]:
     # At slope 1, Σ max(q − d, 0) = (Σ|q − d| + Σq − Σd)/2. Sums of rows are rounded once, and what that may hide is
     # added: a support that is too large keeps a pair, never drops one. Beyond every ratio only states count that d
     # never reaches.
-    from scipy.spatial.distance import cdist  # a tenth of a second that only large matrices need
+    from scipy.spatial.distance import pdist, squareform  # a tenth of a second that only large matrices need
 
     sums = np.array([math.fsum(row) for row in rows.tolist()])
-    unit_supports = (cdist(rows, rows, "cityblock") + (sums[:, None] - sums)) / 2 + 4 * np.finfo(float).eps
+    unit_supports = (squareform(pdist(rows, "cityblock")) + (sums[:, None] - sums)) / 2 + 4 * np.finfo(float).eps
     return unit_supports, rows @ (rows == 0).T
 
 
