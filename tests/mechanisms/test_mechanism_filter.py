@@ -141,7 +141,7 @@ def test_an_event_in_a_city_of_few_people_does_not_hide_itself(monkeypatch):
         return filtered(counts, get("laplace")(epsilon=0.25))[0][at] > 100
 
     assert is_shown().all()
-    monkeypatch.setattr("penstock.mechanisms.filter._of_others", lambda parts: parts.sum(-1, keepdims=True))
+    monkeypatch.setattr("penstock.mechanisms.filter._sum_of_others", lambda parts: parts.sum(-1, keepdims=True))
     assert is_shown().mean() < 0.9
 
 
