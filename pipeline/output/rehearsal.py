@@ -136,8 +136,12 @@ def noise_warning(config: RunConfig, noise: float) -> str | None:
     if typical is None or noise < typical:
         return None
     smoothing_note = ", unless smoothing mends it" if _is_smoothed(config) else ""
-    figures = f"about {short(noise)} people of noise where {short(typical)} are typical"
+    figures = f"about {short(noise)} {_counted(config)} of noise where {short(typical)} are typical"
     return f"Zeros would be nearer to the counts{smoothing_note}: {figures}. {remedies(noise, typical)}"
+
+
+def _counted(config: RunConfig) -> str:
+    return "people" if config.source.has_people else "trips"
 
 
 def _is_smoothed(config: RunConfig) -> bool:
@@ -149,8 +153,8 @@ def _is_smoothed(config: RunConfig) -> bool:
 def describe_expected_noise(config: RunConfig, mean: float, upper: float) -> str:
     """Describe the result of `expected_noise` in a sentence."""
     text = (
-        f"Noise will make a count wrong by about {short(mean)} people on average, and by up to {short(upper)} in 95 % "
-        "of cases"
+        f"Noise will make a count wrong by about {short(mean)} {_counted(config)} on average, and by up to "
+        f"{short(upper)} in 95 % of cases"
     )
     if (typical := config.typical_count) is None:
         return f"{text}: counts that are not well above that are lost in it (typical_count sets yours beside it)."

@@ -400,6 +400,7 @@ def test_who_is_not_said(tmp_path):
     config = loads(actual.text, overrides=["output.report=false"])
     assert not config.source.has_people
     assert any(line.startswith("CAUTION   rows of this source belong to no person") for line in expectations(config))
+    assert any(line.startswith("expect") and " trips on average" in line for line in expectations(config))
     assert penstock.run(config, tmp_path / "run", runner="local").manifest["users"]["users"] == 60
 
 
