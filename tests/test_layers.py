@@ -165,7 +165,7 @@ def test_the_pipeline_imports_one_way():
 def test_what_repeats_papers_is_not_installed():
     assert any(module.startswith("reproductions") for module, _, _ in own_imports())
     assert not (ROOT / "penstock" / "reproductions").exists(), "what is in penstock/ is in the wheel"
-    packaged = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[tool.coverage]")[0]
+    packaged = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[tool.slipcover]")[0]
     assert "reproductions" not in packaged
 
 
