@@ -173,7 +173,8 @@ HEADER = """\
 For each experiment its question, its result, the claims that do not hold, and the paper's table behind ours. Its files:
 the configuration with its `setting`; `means` with 95 % intervals over seeds, ten unless said; `claims` and what was
 measured; `published` figures (*quoted* ones were quoted to us: the copy at hand lacks them, and tables 16, 20 and 24
-altogether; without any, ours stand alone), and why ours differ; versions and inputs. A claim *agrees* if its whole interval is within what is allowed, *differs* if none of it is.
+altogether; without any, ours stand alone), and why ours differ; versions and inputs. A claim *agrees* if its whole
+interval is within what is allowed, *differs* if none of it is.
 Written by `python -m reproductions --page`.
 """
 
