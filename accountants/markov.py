@@ -115,7 +115,7 @@ def count_transitions(states: ArrayLike, n_states: int) -> FloatArray:
 
 
 def estimated_matrix(counts: ArrayLike, smoothing: float) -> FloatArray:
-    """Estimate a transition matrix from counts plus `smoothing`, without which an adversary excludes what is unseen."""
+    """Estimate a transition matrix from counts plus `smoothing`. Without it, an adversary rules out unseen moves."""
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not (np.isfinite(table) & (table >= 0)).all():
         raise ParameterError("counts", f"shape {table.shape}", "a square matrix of counts of at least 0")

@@ -185,5 +185,5 @@ class Temporal(Accountant):
         return [row for i, tracker in enumerate(model) for row in tracker.finish(part(f"{i}", state))]
 
     def summary(self, model: tuple[TemporalLossTracker, ...], state: State) -> dict[str, Any]:
-        """Return each subject's largest total loss and its window, the loss's limit and the ε that meets the goal."""
+        """Return each subject's largest total loss, its window, the limit of the loss and the ε that meets the goal."""
         return {tracker.subject: tracker.summary(part(f"{i}", state)) for i, tracker in enumerate(model)}

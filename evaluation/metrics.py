@@ -98,7 +98,7 @@ class Metric:
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
     def scores(self, truth: ArrayLike, released: ArrayLike, *options: Any, **named: Any) -> tuple[Indices, Array]:
-        """Return the metric's value for each cell, window or day in the mean, preceded by their 0-based indices.
+        """Return the 0-based indices of the cells, windows or days in the mean, and the metric's value for each.
 
         ``truth``, ``released``: shape (n_windows, n_cells). The options are those of the metric's function.
         """
@@ -162,7 +162,7 @@ def metric_called(name: str) -> Metric | None:
 
 
 def _is_in_use(name: str) -> bool:
-    """Return whether a metric is there, and not of a folder of plug-ins that only an earlier configuration named."""
+    """Return whether a metric is registered and not left over from a plug-in folder of an earlier configuration."""
     if name not in METRICS:
         return False
     package, _, module = METRICS[name].values.__module__.rpartition(".")

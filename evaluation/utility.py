@@ -89,7 +89,7 @@ def variance_explained(truth: Array, released: Array) -> Array:
 
 
 def skills(truth: Array, released: Array, instead: Array) -> Array:
-    """Return each cell's reduction of the error of another release, as a fraction of its mean error per cell.
+    """Return each cell's error reduction over another release, as a fraction of that release's mean error per cell.
 
     Their mean is the skill score 1 − Σ|Y′ − Y| / Σ|instead − Y|: 1 is perfect, 0 no better, below 0 worse. Against a
     perfect one it is minus the mean error.

@@ -217,7 +217,7 @@ def noise_variance(family: str, scale: Any) -> Any:
 
 
 def group_variance(release: Release, seen: NDArray[np.bool_], before: Array) -> Array:
-    """Return the variance of counts around their cell groups' released means. Unpublished cells keep theirs.
+    """Return the variance of counts around their groups' released means. Unpublished cells keep their old variance.
 
     A mean says nothing of how its cells differ, however often it is released: counts of a group are taken to be as far
     from it as from 0, and to vary as counts do. A group's scale is smaller, that of the mean, and its cells share a
@@ -308,7 +308,7 @@ def _level_variance(sums: Array, size: Array, first: Array, level: NDArray[np.in
 
 
 def _evidence(noisy: Noisy, state: State) -> Array:
-    """Return the probability that each prediction is not of noise alone, by the means of all cells and of the cell."""
+    """Return the probability that each prediction is more than noise, by the mean of the cell or of all cells."""
     if "profile" in state:
         return np.ones_like(noisy.values)
     variances = np.concatenate([state["variances"], np.where(noisy.seen, noisy.variance, 0.0)[..., None, :]], -2)
@@ -320,7 +320,7 @@ def _evidence(noisy: Noisy, state: State) -> Array:
 
 
 def _exceeds_noise(total: Array, precision: Array) -> Array:
-    """Return the probability that a sum of counts times their precisions is not noise alone."""
+    """Return the probability that a precision-weighted sum of counts is more than noise."""
     square = np.maximum(total, 0.0) ** 2 / np.maximum(precision, TINY)
     return np.asarray(1.0 / (1.0 + exp(np.minimum((CLEAR_MEAN**2 - square) / 2.0, 50.0))))
 
@@ -348,7 +348,7 @@ def _correct_common_error(
 
 
 def _sum_of_others(parts: Array) -> Array:
-    """Return each cell's sum of the other cells' parts."""
+    """Return, for each cell, the sum of all other cells' parts."""
     return np.asarray(parts.sum(-1, keepdims=True) - parts)
 
 

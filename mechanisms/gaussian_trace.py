@@ -188,7 +188,7 @@ class GaussianTrace(Schedule):
 
     @property
     def budget(self) -> float:
-        """Always infinite, because σ is given or follows from the points' times, so that no budget is guaranteed."""
+        """Always infinite: σ is given or follows from the points' times, so no budget is guaranteed."""
         return math.inf
 
     def refused(self, window: Window, state: State) -> Any:

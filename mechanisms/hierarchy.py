@@ -125,7 +125,7 @@ class Hierarchy(Mechanism, Interpretation):
 
 
 def reconciled(measured: list[Array], fan_out: int) -> tuple[Array, Array]:
-    """Return least-squares estimates of the cells from all nodes in a tree, and their variances relative to a node's.
+    """Return least-squares estimates of the cells from all nodes in a tree, and their variances relative to one node's.
 
     ``measured``: one array a level, cells first and the root last, shape (..., n_nodes), with equal noise in each node.
 

@@ -59,7 +59,7 @@ class SpatialGeneralization(Generalization):
             raise ParameterError("group_size", self.group_size, "left out if rows and columns are given")
 
     def groups(self, geometry: Sequence[Mapping[str, Any]]) -> NDArray[np.int64]:
-        """Return every cell's group, numbered from 0 without gaps. Raise `ParameterError` if that fails.
+        """Return every cell's group, numbered from 0 without gaps. Raise `ParameterError` if cells cannot be grouped.
 
         ``geometry``, which is public, holds for each cell a mapping with ``polygon`` (a ring), ``polygons`` (of each
         its rings) or ``point`` as [longitude, latitude] in degrees, or with ``group``; with neither it is no neighbour

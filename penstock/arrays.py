@@ -205,7 +205,7 @@ def _counts(counts: ArrayLike) -> NDArray[Any]:
 
 
 def _steps(mechanism: Any, parameters: Mapping[str, Any]) -> list[ChainStep]:
-    """Build the steps of a chain. Only a single mechanism that is named may be given parameters."""
+    """Build the steps of a chain. Parameters are allowed only for a single mechanism given by name."""
     from penstock.mechanisms.core.contract import ChainStep, EventStep
     from penstock.pipeline.config.build import build_plugin
 

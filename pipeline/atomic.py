@@ -92,7 +92,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def write_first(path: Path, data: bytes, private: bool = False) -> bool:
-    """Create a file atomically and durably unless it exists (the first writer wins). Return if it was made."""
+    """Create a file atomically and durably unless it exists (the first writer wins). Return whether it was created."""
     make_folder(path.parent)
     temporary = _temporary(path)
     try:

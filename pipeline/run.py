@@ -44,7 +44,7 @@ def run(
     resume: bool = False,
     unverified_engine: bool = False,
 ) -> Result:
-    """Run a configuration and return its result. Arguments are those of `penstock.run`, whose ``out`` is ``folder``.
+    """Run a configuration and return its result. Takes the arguments of `penstock.run`, with ``folder`` for ``out``.
 
     ``runner``: ``direct``, Beam's in-process runner, pinned; ``local``, a plain loop in this process, without Beam,
     which also runs every stream under ``direct``; ``flink``, ``prism``, ``dataflow``, ``PortableRunner``.

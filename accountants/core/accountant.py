@@ -128,7 +128,7 @@ class Accountant(Checked):
 
     @classmethod
     def lacks(cls) -> str:
-        """Return the names of missing methods, which depend on the releases that an accountant is for."""
+        """Return the names of missing methods. The accountant's ``stages`` determine which methods it needs."""
         needed = {"counts": ("charge", "start"), "points": ("account_traces",)}
         names = (name for stage in cls.stages for name in needed[stage])
         return ", ".join(name for name in names if getattr(cls, name) is getattr(Accountant, name))
@@ -152,7 +152,7 @@ class Accountant(Checked):
         return []
 
     def summary(self, model: Any, state: State) -> dict[str, Any]:
-        """Return the values so far for the manifest, numbers and strings by name, as public as the rows are."""
+        """Return the values so far for the manifest (numbers and strings by name), which are as public as the rows."""
         return {}
 
 

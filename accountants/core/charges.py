@@ -77,7 +77,7 @@ def pure_epsilon(charge: Iterable[events.Event], adjacency: Adjacency = "add_rem
 
 
 def replaced(event: events.Event) -> events.Event:
-    """Return the event under *replacement* of a unit's contributions, where bounding selects others in their place."""
+    """Return the event under *replacement* of a unit's contributions, if bounding selects others in their place."""
     match event:
         case events.Additive():
             # The ρ of Gaussian noise goes with the square of the sensitivity.
@@ -98,7 +98,7 @@ def replaced(event: events.Event) -> events.Event:
 
 
 def is_linked(charge: Iterable[events.Event]) -> bool:
-    """Return whether releases of several windows read the same data, so that a window costs more than one of them."""
+    """Return whether releases of several windows read the same data, so that a window costs more than one release."""
     for event in charge:
         if isinstance(event, events.Linked) and event.times > 0:
             return True

@@ -78,7 +78,7 @@ def from_loss_distributions(
 
 
 class _Loss(NamedTuple):
-    """One release's privacy loss distribution. `reach` bounds the loss (Gaussian noise: except for 10⁻²² of it)."""
+    """One release's privacy loss distribution. `reach` bounds the loss (Gaussian: except with probability 10⁻²²)."""
 
     #: Probability of at most a loss with the person, and of a larger one without, both exact where they are small.
     probabilities: Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]

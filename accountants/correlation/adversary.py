@@ -237,7 +237,7 @@ class Learned:
 
 
 def learn(training: Training, cells: tuple[str, ...], smoothing: float, unseen: bool = False) -> Learned:
-    """Learn transitions from all training windows, without steps over unseen ones unless ``unseen`` is set."""
+    """Learn transitions between consecutive training windows. Unseen counts as a state only if ``unseen`` is set."""
     trajectories = training.with_unseen() if unseen else training.trajectories
     n = training.n_cells + unseen
     check_size(n)

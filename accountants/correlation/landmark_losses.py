@@ -104,7 +104,7 @@ def landmark_temporal_privacy_loss(
 
 
 class LandmarkModel:
-    """The public adversary model for the landmark loss, whose bridges, most of the work, are built lazily and kept.
+    """The public adversary model for the landmark loss. Its bridges, most of the work, are built lazily and kept.
 
     A *segment* is a maximal run of releases without a landmark, with a landmark or the end of the series on either
     side.
@@ -135,14 +135,14 @@ class LandmarkModel:
         return losses
 
     def segment(self, charges: Array, has_left: bool, has_right: bool) -> tuple[float, Array]:
-        """Return a segment's part of the privacy loss about the landmarks, alone and jointly with each release."""
+        """Return a segment's contribution to the loss about the landmarks, alone and jointly with each release."""
         left = self._gaps(charges, self.adversaries) if has_left else leaked(np.append(charges, 0.0), self.head)
         right = self.gaps_back(charges) if has_right else self.after(charges)
         without = left[-1] if has_right else right[0] if has_left else 0.0
         return float(without), left[:-1] + charges + right[1:]
 
     def after(self, charges: Array) -> Array:
-        """Return the loss that charges[p:] cause about the moment before them, for each p, if no later one is known."""
+        """Return the loss that charges[p:] cause about the moment before them, for each p, if none later is known."""
         return leaked(np.append(charges[::-1], 0.0), self.tail)[::-1]
 
     def gaps_back(self, charges: Array) -> Array:

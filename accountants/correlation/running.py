@@ -218,7 +218,7 @@ STREAM, LANDMARK = "stream", "landmark"
 
 
 class TemporalLossTracker:
-    """A tracker for one adversary's temporal and landmark loss (in ε of replacement), public but for its state."""
+    """A tracker for one adversary's temporal and landmark loss (ε under replacement), public except for its state."""
 
     def __init__(
         self,

@@ -124,7 +124,7 @@ def cases(
 
 
 class Design(NamedTuple):
-    """A noise covariance, its largest loss, that smoothed, the next step's direction and a proved lower bound."""
+    """A noise covariance, its largest loss (also smoothed), the next step's direction and a proved lower bound."""
 
     covariance: Array
     worst: float

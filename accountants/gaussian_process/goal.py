@@ -158,7 +158,7 @@ def _sigma_and_scales(
 
 
 def promised_secrets(goal: ConditionalGoal, n_points: int) -> list[Indices]:
-    """Return the secrets that a goal protects: its family's, in the whole trace and in each prefix."""
+    """Return the secrets that a goal protects: its family of secrets in the whole trace and in each prefix."""
     if goal.secrets == "every_other":
         return [np.arange(first, last + 1, 2) for first in range(2) for last in range(first, n_points, 2)]
     complete = list(named_family(goal.secrets, n_points, goal.width))

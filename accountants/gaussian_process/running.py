@@ -46,7 +46,7 @@ LARGEST_ERROR = 1e-9
 
 
 class RunningLoss(NamedTuple):
-    """Losses in nats by secret, and intervals 2·sqrt(posterior variance) by point of the block, after a release."""
+    """Losses in nats per secret, and intervals 2·sqrt(posterior variance) per point of the block, after a release."""
 
     loss: Array
     independent_loss: Array
@@ -76,7 +76,7 @@ def add_release(state: State, time: float, sigma: float, prior: GaussianProcess,
 def running_losses(
     state: State, prior: GaussianProcess, secrets: Sequence[Indices], radius: float, order: float
 ) -> RunningLoss:
-    """Return the loss about each secret after all releases so far, never below that given the trace. O(block³) each."""
+    """Return each secret's loss after all releases so far, never below the loss given the trace. O(block³) each."""
     block = TraceBlock(prior, state, np.array([prior.length_scale]))
     weight = np.array([loss_per_eigenvalue(len(indices), radius, order) for indices in secrets])
     independent = np.array([independent_eigenvalue(prior, block.noise, indices) for indices in secrets])

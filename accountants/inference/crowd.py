@@ -34,7 +34,7 @@ def poisson_binomial(presence: FloatArray, maximum: int | None = None) -> FloatA
 
 
 def log_evidence(log_mass: FloatArray, log_density: Callable[[int], FloatArray]) -> FloatArray:
-    """Return the log-likelihood ratio of each reading with the target there or elsewhere, or 0 if both are impossible.
+    """Return the log-likelihood ratio of each reading: target there versus elsewhere, or 0 if both are impossible.
 
     `log_mass`: (..., n_cells, n) ln of the distribution of unknown people. `log_density`: ln Pr(reading given n people
     who are not known, the target among them), up to a constant, (..., n_cells).

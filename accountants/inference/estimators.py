@@ -186,7 +186,7 @@ def _informed_guesses(
 
 
 def blind_guess(kind: Estimator, prior: MarkovPrior, n_steps: int) -> IntArray:
-    """Return the guess of an estimator from the prior alone, shape (n_steps,)."""
+    """Return an estimator's guess based on the prior alone, shape (n_steps,)."""
     if kind == "constant":
         return np.full(n_steps, prior.marginals(n_steps).sum(axis=0).argmax())
     nothing = np.zeros((1, n_steps, prior.n_locations))

@@ -108,7 +108,7 @@ def _conditional(
 
 
 def _all_histories(model: HiddenMarkovModel) -> tuple[IntArray, FloatArray]:
-    """Enumerate raw readings (n, T) with their probabilities, −1 for elsewhere. Return none if there are too many."""
+    """Enumerate raw readings (n, T), −1: elsewhere, with probabilities. Return empty arrays if there are too many."""
     beliefs = np.empty((1, model.prior.n_locations))
     beliefs[0] = model.prior.initial
     histories = np.empty((1, 0), dtype=np.intp)

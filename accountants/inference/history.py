@@ -62,7 +62,7 @@ def prepend_place(coming: PlannedWindows, n_locations: int) -> PlannedWindows:
 
 
 def from_each_place(before: MarkovPrior, coming: PlannedWindows, tolerance: int) -> float:
-    """Bound the success of one who knows the preceding place, averaged over it; tight where releases tell little."""
+    """Bound the success of an adversary told the preceding place, averaged over it. Tight if releases tell little."""
     reduced, _ = before.reduced
     first = reduced.transition if isinstance(reduced.transition, np.ndarray) else reduced.transition.toarray()
     targets, n_places = TargetPriors.of([before] * len(first)), len(first)

@@ -65,7 +65,7 @@ class Kernel:
 
     @cached_property
     def _likely(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The likely and the unlikely destinations, and the largest probability of a move to each of the latter."""
+        """The likely and the unlikely destinations, and the largest probability of a move to each unlikely one."""
         largest = self._arranged.max(axis=1)
         is_likely = largest > RARE
         if not 0 < is_likely.sum() <= self.n_to / 4:

@@ -113,7 +113,7 @@ def cell_divergence(noise: str, scale: FloatArray) -> FloatArray:
 
 
 def log_ratio(noise: str, values: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the log-likelihood ratio of a noisy reading: target present against target absent. NaN stays NaN."""
+    """Return the log-likelihood ratio of a noisy reading: target present versus target absent. NaN stays NaN."""
     if noise in ("gaussian", "discrete_gaussian"):
         return (2 * values - 1) / (2 * scale**2)
     return (np.abs(values) - np.abs(values - 1)) / scale
@@ -224,7 +224,7 @@ def check_likelihood(noise: str | None) -> None:
 def log_likelihoods(
     observations: FloatArray, active: tuple[IntArray, ...], noise: str | None, scales: FloatArray
 ) -> FloatArray:
-    """Return ln Pr(observation given location), up to a constant, for releases less everybody else's counts."""
+    """Return ln Pr(observation given location), up to a constant, for releases minus everybody else's counts."""
     # Only active locations are read; minus infinity for locations that a raw count excludes.
     result = np.zeros(observations.shape)
     for step, sensors in enumerate(active):

@@ -59,7 +59,7 @@ class Reading:
     residual: FloatArray | None = None
 
     def evidence(self, cells: IntArray) -> FloatArray:
-        """Return the log ratio of each cell's reading with the target there or not, given everybody else's cells."""
+        """Return the log ratio of each cell's reading: target there versus not, given everybody else's cells."""
         is_own_cell = np.arange(len(self.active)) == cells[:, None]
         if self.noise is None:
             return np.where(is_own_cell, np.inf, -np.inf)
@@ -84,7 +84,7 @@ class PriorPlaces:
 
     @classmethod
     def most_visited(cls, trajectories: NDArray[Any], n_cells: int, n_top: int) -> PriorPlaces:
-        """Keep the most visited cells as places (ties go to the first) and merge all others and unseen into one."""
+        """Keep the most visited cells as places (ties: the first). Merge all other cells and unseen into one place."""
         if n_top >= n_cells:
             return cls.of_cells(n_cells)
         visits = np.bincount(np.where(trajectories < 0, n_cells, trajectories).ravel(), minlength=n_cells + 1)
@@ -128,7 +128,7 @@ class Releasing:
 
     @property
     def is_coarse(self) -> bool:
-        """Return whether cells or windows are merged before counting, so that one's release may reveal another."""
+        """Return whether cells or windows are merged before counting, so that the release of one may reveal another."""
         return any(isinstance(step, Generalization) for step in self.steps)
 
     def additive(self, charge: tuple[events.Event, ...]) -> tuple[str, float] | None:

@@ -40,7 +40,7 @@ def start_beliefs(targets: TargetPriors, horizon: int) -> State:
 
 
 def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> State:
-    """Update the filter with one window's likelihoods, (n_targets, n_places); excluded readings restart it."""
+    """Update the filter with a window's likelihoods, (n_targets, n_places). A reading that is ruled out restarts it."""
     belief, likelihood = np.asarray(state["belief"]), np.asarray(state["likelihood"])
     top = log_likelihood.max(axis=1, keepdims=True)
     weight = np.exp(log_likelihood - np.where(np.isfinite(top), top, 0.0))
@@ -56,7 +56,7 @@ def observe(targets: TargetPriors, state: State, log_likelihood: FloatArray) -> 
 
 
 def predict(targets: TargetPriors, state: State) -> FloatArray:
-    """Return the predicted belief about the coming window, (n_targets, n_places), where any bound on it must start."""
+    """Return the predicted belief about the coming window, (n_targets, n_places), from which any bound must start."""
     if int(state["n_windows"]) == 0:
         return targets.initial
     return targets.forward(np.asarray(state["belief"])[-1][:, None, :])[:, 0]

@@ -108,7 +108,7 @@ class Segments:
 def _genie_tables(
     model: HiddenMarkovModel, tolerance: int, begin: FloatArray, keep_unseen: bool
 ) -> tuple[list[Segments], IntArray, dict[int, FloatArray]]:
-    """Return all runs' genie values, the window in which each ends, and the probability of staying unseen till then."""
+    """Return all runs' genie values, the window in which each ends and the probability of staying unseen until then."""
     n_locations, last = model.prior.n_locations, model.n_steps - 1
     matrix = model.prior.transition
     # levels: 0 … tolerance wrong guesses left, then the plain probability of the run

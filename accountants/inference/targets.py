@@ -104,7 +104,7 @@ class KnownTargets:
         return replace(self, users=self.users[first:last], priors=priors, first=self.first + first, crowd=crowd)
 
     def log_likelihood(self, reading: Reading, cells: IntArray, unknown: IntArray) -> FloatArray:
-        """Return ln Pr(reading given each target's place), up to a constant; ``n_cells`` is the cell of the unseen."""
+        """Return ln Pr(reading given each target's place), up to a constant. Cell ``n_cells`` stands for unseen."""
         if self.crowd is None:
             evidence = reading.evidence(cells)
         else:
@@ -115,7 +115,7 @@ class KnownTargets:
 def known_targets(
     known: KnownPrior, targets: int | tuple[int | str, ...], seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets with their priors, after reading any files. Targets are named or drawn from the training part."""
+    """Return targets with their priors, reading any files. Targets are named or drawn from the training part."""
     part = training.first(known.windows) if training is not None and known.windows is not None else None
     if known.estimate is not None:
         return _estimate(known, targets, seed, part)
@@ -144,7 +144,7 @@ def known_targets(
 def with_known_people(
     targets: KnownTargets, known: KnownPrior, share: float, seed: int, training: Training | None
 ) -> KnownTargets:
-    """Return targets whose adversaries know some people's cells, and only the long-run places of the others."""
+    """Return targets whose adversaries know the cells of some people, but only the long-run places of the others."""
     if share == 1:
         return targets
     if training is None or known.windows is None:
@@ -268,8 +268,8 @@ class TargetPriors:
 
     @cached_property
     def _likeliest(self) -> tuple[FloatArray, IntArray, FloatArray]:
-        """The probabilities of the likeliest moves from each place, where they lead, both (at most `_FIRST`, n_targets,
-        n_places), and the probability of the next one. Targets' places are numbered through.
+        """The likeliest moves from each place: their probabilities and destinations, both (at most `_FIRST`, n_targets,
+        n_places), and the probability of the next likeliest. Places are numbered consecutively across targets.
         """
         n_targets, n_places, _ = self.transition.shape
         n_first = min(_FIRST, n_places - 1)

@@ -98,7 +98,7 @@ def mechanism_defense(
 
 
 class _PooledNoise(NoiseSource):
-    """Noise drawn for many samples at once, four times as fast as noise seeded per sample and as independent."""
+    """Noise drawn for many samples at once: four times as fast as noise seeded per sample, and just as independent."""
 
     def at(
         self,

@@ -55,7 +55,7 @@ def best_weights(shadows: Array, labels: NDArray[np.bool_], trace: NDArray[np.bo
 
 
 def log_likelihood_ratios(statistics: Array, present: Array, absent: Array) -> Array:
-    """Return the evidence for the target's presence in nats, by Gaussians fitted to shadows with and without it.
+    """Return the evidence for the target's presence in nats, from Gaussians fitted to shadows with and without it.
 
     Both Gaussians have one deviation, fitted to both kinds together: a person adds the same to any group. (Carlini et
     al. do so where shadows are few.) Where statistics do not vary but differ, evidence is huge and finite.

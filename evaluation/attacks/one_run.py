@@ -72,7 +72,7 @@ class LowerBound:
 
     @property
     def amount(self) -> float:
-        """The lower bound on the loss of the people with the largest claim, if all claims are off by one factor."""
+        """The lower bound on the loss of people with the largest claim, if all claims are off by the same factor."""
         return self.factor * self.claim
 
 

@@ -93,7 +93,7 @@ class Game(Checked):
         return max(1, min(100, n_pool // 2))
 
     def settled(self, n_people: int, n_windows: int, n_cells: int) -> Game:
-        """Return a copy of the game with the number of targets set, at most the number of people."""
+        """Return the game with its number of targets set, by default at most the number of people (or 3 if larger)."""
         fitting = MAX_GAME_VALUES // (self.samples * n_windows * n_cells)
         default = min(max(fitting // len(MOBILITY_GROUPS) * len(MOBILITY_GROUPS), MIN_TARGETS), TARGETS)
         return self if self.targets is not None else replace(self, targets=min(default, max(n_people, 3)))

@@ -37,7 +37,7 @@ def period_windows(period: Period, n_windows: int, field: str) -> NDArray[np.int
 
 
 def game_blocks(observation: Period, inference: Period, n_windows: int, prior: str) -> NDArray[np.intp]:
-    """Divide the observation period into blocks as long as the inference period, which is the last one.
+    """Divide the observation period into blocks as long as the inference period, which is the last block.
 
     Aggregates of both must have the same number of windows, or no classifier trained on one applies to the other.
     Windows left over at the beginning are not used; with equal periods there is one block.

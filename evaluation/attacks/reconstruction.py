@@ -105,7 +105,7 @@ class SuccessBounds:
         return bound, {str(kind): successes for kind, successes in by_noise.items()}
 
     def _before(self, prior: MarkovPrior, segment: int) -> tuple[MarkovPrior, int]:
-        """Return the prior from the window before a segment on, and that window, or 0 for a stationary prior."""
+        """Return the prior that starts in the window before a segment, and that window (0 for a stationary prior)."""
         if is_stationary(prior):
             return prior, 0
         window = self.training + segment * self.horizon
@@ -324,7 +324,7 @@ def planned_segments(run: AttackedRun, places: PriorPlaces, settings: Settings) 
 def _targets(
     run: AttackedRun, trajectories: NDArray[np.intp], settings: Settings, game: ReconstructionGame
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose targets seen in enough training windows, equally many of each mobility group, and return both."""
+    """Choose targets seen in enough training windows, equally many per mobility group. Return indices and groups."""
     seen = (trajectories[:, : settings.training] < run.facts.n_cells).sum(axis=1)
     people = np.flatnonzero(seen >= settings.known.min_windows)
     if len(people) < len(MOBILITY_GROUPS):
@@ -352,7 +352,7 @@ def _known_priors(
 def _unknown_people(
     known: KnownTargets, run: AttackedRun, trajectories: NDArray[np.intp], number: int
 ) -> UnknownPeople | None:
-    """Count each window's people whom a target's adversary does not know; None if she knows everybody."""
+    """Return the people in each window who are unknown to a target's adversary, or None if she knows everybody."""
     if known.crowd is None:
         return None
     row = {tuple(user): place for place, user in enumerate(run.users.tolist())}

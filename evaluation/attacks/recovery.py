@@ -42,7 +42,7 @@ RAW, RELEASED, NOTHING, SHUFFLED = "raw counts", "the release", "without the rel
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of recovered with true trajectories, under the one-to-one matching of the highest accuracy.
+    """Agreement between recovered and true trajectories, under the one-to-one matching with the highest accuracy.
 
     The question is where people are in the windows with them, not whether they are there: a trajectory that is absent
     is taken to be where it was last, before its first window where it will be first.
@@ -57,7 +57,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Recovery:
-    """Agreement of recovered trajectories with the true ones, compared with two baselines."""
+    """Agreement between recovered and true trajectories, compared with two baselines."""
 
     recovered: Agreement  # the recovered trajectories
     # the same where every window's places are shuffled among the trajectories: what the counts alone give away
@@ -94,7 +94,7 @@ def places_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDA
 
 
 def n_present_of(released: NDArray[np.floating | np.integer], n_people: int) -> NDArray[np.intp]:
-    """Estimate each window's number of people from the released totals; everybody if all totals are zero."""
+    """Estimate each window's number of people from the released totals, or return everybody if all totals are zero."""
     totals = np.rint(np.nan_to_num(np.asarray(released, np.float64)).sum(axis=1))
     present = np.clip(totals, 0, n_people).astype(np.intp)
     return present if present.any() else np.full(len(present), n_people)
@@ -184,7 +184,7 @@ def _within_a_day(
 def seconds_to_recover(
     counts: NDArray[np.floating | np.integer], positions: Array, n_people: int, day: int | None
 ) -> float:
-    """Estimate the time of `recover` from the busiest window and the one before it, within a day and across days."""
+    """Estimate how long `recover` takes, within and across days, from the busiest window and the one before it."""
     n_windows = len(counts)
     last = max(int(counts.sum(axis=1).argmax()), 1)
     present, seconds = counts[last - 1 : last + 1], list[float]()

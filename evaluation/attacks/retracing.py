@@ -55,7 +55,7 @@ class Observed:
         return np.where(self.shown(others) == self.shown(others + 1), np.nan, left)
 
     def evidence(self, trajectory: NDArray[Any]) -> FloatArray:
-        """Return the log-likelihood ratio of the person being in each cell or elsewhere, by release and window."""
+        """Return the log-likelihood ratio of the person being in each cell versus elsewhere, by release and window."""
         left = self.without_others(trajectory)
         if self.noise is not None:
             values = log_ratio(self.noise, left, np.where(self.scale > 0, self.scale, 1.0))
@@ -68,13 +68,13 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class UnknownPeople:
-    """The people whom a target's adversary does not know, including the target, and her prior on the others."""
+    """The people unknown to a target's adversary, including the target, and the adversary's prior on the others."""
 
     people: IntArray  # (n_windows, n_cells)
     log_mass: FloatArray  # (n_cells, n), as `UnknownCrowd.log_mass`
 
     def evidence(self, observed: Observed) -> FloatArray:
-        """Return the `log_evidence` of an adversary who knows some others only, by release, window and cell."""
+        """Return the `log_evidence` of an adversary who knows only some of the others, by release, window and cell."""
         if observed.noise is None:
             known, shown = observed.counts - self.people, observed.shown or np.asarray
             published = shown(observed.counts)

@@ -76,7 +76,7 @@ def _true_positive_share(results: pl.DataFrame) -> dict[str, float | None]:
 
 
 def widened(figure: Mapping[str, float | None], limits: tuple[float, float]) -> dict[str, float | None]:
-    """Return a mean whose interval covers both an interval over targets and one over trials."""
+    """Return a mean whose interval covers both the interval over targets and the interval over trials."""
     low, high = limits
     return {
         "mean": figure["mean"],

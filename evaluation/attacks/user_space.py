@@ -57,7 +57,7 @@ class UserSpace:
         return np.asarray(self._rows[block][users].toarray())
 
     def counts(self, samples: Samples, chosen: NDArray[np.intp]) -> NDArray[np.int64]:
-        """Return the aggregates of the chosen samples, shape (n_chosen, n_windows, n_cells), 8 bytes an entry."""
+        """Return the aggregates of the chosen samples, shape (n_chosen, n_windows, n_cells), 8 bytes per entry."""
         counts = np.empty((chosen.size, *self.shape), dtype=np.int64)
         for block in np.unique(samples.blocks[chosen]):
             in_block = samples.blocks[chosen] == block
@@ -118,7 +118,7 @@ def draw_targets(binary: NDArray[Any], n_targets: int, seed: int) -> NDArray[np.
 
 
 def most_exposed(binary: NDArray[Any], n_targets: int) -> NDArray[np.intp]:
-    """Return the users with the most memberships. Ties are broken by emptier cells, and then by lower index.
+    """Return the users with the most memberships. Ties go to users in emptier cells, then to lower indices.
 
     Noise hides each count that a user is in alike, so that whoever is in most of them stands out most.
 

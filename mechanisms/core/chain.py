@@ -175,7 +175,7 @@ class Chain(Mechanism):
         return replace(release, charge=charge), state
 
     def _amplify(self, charge: tuple[Event, ...]) -> tuple[Event, ...]:
-        """Amplify a charge by sampling, unless it covers a whole period, where each window is sampled separately."""
+        """Amplify a charge by sampling, unless it covers a whole period, whose windows are sampled separately."""
         is_drawn_apart = self.reader.unit.kind == "period"
         return charge if self.sampling is None or is_drawn_apart else self.sampling.sampled(charge)
 

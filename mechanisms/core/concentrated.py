@@ -50,7 +50,7 @@ def rho_of(epsilon: float, delta: float) -> float:
 
 
 def _bisect(low: float, high: float, is_below: Callable[[float], bool]) -> tuple[float, float]:
-    """Halve an interval 60 times. Return both ends, of which the lower one is below what is sought."""
+    """Halve an interval 60 times. Return both ends; the lower end is below the value sought."""
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if is_below(middle) else (low, middle)

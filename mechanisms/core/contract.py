@@ -30,7 +30,7 @@ DAY = 86_400_000
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Public attributes of one window, known before reading any data (for traces: of many users' n-th points).
+    """Public attributes of one window (in traces, of many users' n-th points), known before reading any data.
 
     On traces every event of a user is a window of its own, which begins and ends with it, so that the same index means
     another time for every user: times, landmarks and periods are arrays of shape (n_users,). The times of the points
@@ -188,7 +188,7 @@ class Facts(Bounds):
 
 
 def in_periods(landmark: Mask, period: Integers, max_landmarks: int | None) -> dict[str, Integers]:
-    """Return each window's remaining and total landmarks and regular windows, given period numbers that never fall."""
+    """Return each window's remaining and total landmarks and regular windows, given nondecreasing period numbers."""
     counted = []
     for mask in (landmark, ~landmark):
         totals = np.bincount(period, weights=mask).astype(np.int64)
@@ -299,7 +299,7 @@ class Release:
 
 
 class Measured(NamedTuple):
-    """Linear functions of the counts x, ``windows`` @ x @ ``cells``, that receive the noise; None: the identity.
+    """Linear functions of the counts x, ``windows`` @ x @ ``cells``, to which noise is added. None means the identity.
 
     A release is a function of them, so that ``windows`` @ release @ ``cells`` tells as much. ``scale``: of their noise;
     None: that of the releases.
@@ -427,7 +427,7 @@ class EventStep(ChainStep):
 
     @property
     def draws_users(self) -> bool:
-        """Return whether a user's memberships in a window or block share one hash, as those of ``unit`` "user" do."""
+        """Return whether a user's memberships in a window or block share one hash. They do if ``unit`` is "user"."""
         return bool(getattr(self, "unit", None) == "user")
 
     @abstractmethod

@@ -20,7 +20,7 @@ _STEP, _N_NODES, _LARGEST_RATIO = 0.25, 49, 1e3
 
 
 def corners_of(cell: Mapping[str, Any]) -> Points:
-    """Return a cell's corners or its single point as (longitude, latitude), shape (n, 2). Other cells have none."""
+    """Return a cell's corners or point as (longitude, latitude), shape (n, 2). n is 0 for a cell with neither."""
     point = [cell["point"]] if "point" in cell else []
     polygons = cell.get("polygons") or [[cell.get("polygon") or point]]
     return np.concatenate([np.asarray(ring, np.float64).reshape(-1, 2) for rings in polygons for ring in rings])
@@ -157,7 +157,7 @@ def stay_points(
 
 
 def _leaves(points: Points, ends: NDArray[np.int64], max_distance: float) -> NDArray[np.int64]:
-    """Return each point's first later point more than ``max_distance`` away, or else the end of its trace."""
+    """For each point, return the first later point more than ``max_distance`` away, or else the end of its trace."""
     leaves = ends.copy()
     looking = np.arange(len(points))
     ahead = 1

@@ -51,7 +51,7 @@ def deviation_of(value: Array, half: Array) -> Array:
 
 @cache
 def _half_widths() -> tuple[Array, Array]:
-    """Return a grid of values in standard deviations and each one's ratio of half-width to value."""
+    """Return a grid of values in standard deviations, and the ratio of half-width to value at each of them."""
     distances = np.geomspace(1e-2, 10.0, 20_000)
     return distances, _quantile(distances) / distances
 

@@ -143,7 +143,7 @@ def draw_seeds(
 
 
 def _prefix(context: Sequence[bytes], arrays: Mapping[str, NDArray[Any]], n_axes: int) -> bytes:
-    """Return every row's beginning: context, shapes and types, which tell arrays of the same bytes apart."""
+    """Return the prefix of every row: context, shapes and types, which distinguish arrays with the same bytes."""
     described = [f"{name}:{array.dtype.str}:{array.shape[n_axes:]}".encode() for name, array in arrays.items()]
     return b"".join([len(part).to_bytes(8, "little") + part for part in (*context, *described)])
 
@@ -159,7 +159,7 @@ def _rows(arrays: Sequence[NDArray[Any]], n_rows: int) -> list[bytes]:
 
 
 def _canonical(value: Any) -> NDArray[Any]:
-    """Convert an array to canonical form for hashing. Integers get one width; other types keep their bytes."""
+    """Convert an array to canonical form for hashing. Integers get a common width; other types keep their bytes."""
     array = np.asarray(value)
     if array.dtype in (np.dtype("<i8"), np.dtype("<f8")):  # as they are
         return array

@@ -121,7 +121,7 @@ class NoiseFamily:
         return np.sqrt(self.variance(scale))
 
     def expected_difference(self, scale: Any, other: Any) -> Array:
-        """Return E|Z₁ − Z₂| for independent noise at scales b and c; of points the mean distance.
+        """Return E|Z₁ − Z₂| for independent noise at scales b and c. For points, this is the mean distance.
 
         √(b² + c²) times the mean size of Gaussian noise, (b² + bc + c²)/(b + c) of Laplace noise, in the plane
         `geometry.expected_distance`. It sets a rate and no guarantee: integer families take the continuous formula.

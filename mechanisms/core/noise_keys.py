@@ -113,7 +113,7 @@ class NoiseKey:
         return list(self.fingerprints[: len(fingerprints)]) == list(fingerprints)
 
     def limited_to(self, fingerprints: Sequence[str]) -> NoiseKey:
-        """Return the key restricted to these epoch fingerprints. Raise `NoiseKeyError` if they are not its own."""
+        """Return the key restricted to its first epochs, by fingerprint. Raise `NoiseKeyError` if they do not match."""
         if not fingerprints or not self.continues(fingerprints):
             raise NoiseKeyError("this is not the noise key that the run began with; every worker needs the same one")
         n_epochs = len(fingerprints)
@@ -150,7 +150,7 @@ def new_key_file(path: str | os.PathLike[str]) -> NoiseKey:
 
 
 def add_key_epoch(path: str | os.PathLike[str], start_ms: int) -> NoiseKey:
-    """Add a secret to a key file for windows from ``start_ms`` onwards, which must be after the last epoch's start."""
+    """Add a secret to a key file for windows from ``start_ms`` onwards. This must be after the last epoch's start."""
     key = NoiseKey.from_file(path)
     if start_ms <= key.epochs[-1]:
         raise ParameterError("start_ms", start_ms, f"after the last epoch's start, {key.epochs[-1]}")

@@ -388,7 +388,7 @@ class Registry(Generic[T]):
 
 
 def place_of(plugin: Any, names: Iterable[str] = ()) -> str:
-    """Return the file and line of a class or function, or of the first named method it defines; else its module."""
+    """Return the file and line of a class or function, or of its first method in ``names``, or else its module."""
     methods = [vars(plugin)[name] for name in names if isinstance(plugin, type) and name in vars(plugin)]
     for code in (*(getattr(method, "fget", method) for method in methods), plugin):
         code = inspect.unwrap(code)  # as the line is that of what a decorator was put on
@@ -420,7 +420,7 @@ def load(module: str) -> ModuleType:
 
 
 def load_visible(package: str, name: str, group: str = "") -> ModuleType:
-    """Import a plug-in of a package or of the current folders. Raises `PluginError` if it was loaded from another."""
+    """Import a plug-in of a package or of the current folders. Raise `PluginError` if it was loaded from elsewhere."""
     module = load(f"{package}.{name}")
     for place in places(package, group)[1:]:
         file = os.path.join(place, f"{name}.py")
@@ -431,7 +431,7 @@ def load_visible(package: str, name: str, group: str = "") -> ModuleType:
 
 
 def places(package: str, group: str = "") -> tuple[str, ...]:
-    """Return where plug-ins lie: in the package itself, and in a sub-folder of the current folders.
+    """Return the folders that hold plug-ins: the package itself, and a sub-folder of each of the current folders.
 
     ``group``: what entry points of the kind are called, if not as the package.
     """
@@ -441,7 +441,7 @@ def places(package: str, group: str = "") -> tuple[str, ...]:
 
 
 def describe_plugin_error(error: BaseException) -> str | None:
-    """Describe an error by the third-party plug-in line that raised it, as in ``fading.py:7: NameError: …``, or None.
+    """Describe an error by the line of a third-party plug-in that raised it (``fading.py:7: NameError: …``), or None.
 
     If a line of penstock failed, the plug-in in use there is a possible cause: its method may return the wrong thing.
     """
@@ -460,7 +460,7 @@ def describe_plugin_error(error: BaseException) -> str | None:
 
 
 def _plugins_in_use(error: BaseException) -> list[str]:
-    """Return the locations of third-party plug-ins called in the innermost frame that calls any, otherwise of all."""
+    """Return the locations of third-party plug-ins called in the innermost frame that calls any, or else of all."""
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None) in EXTERNAL_FILES]
     kinds = [
         kind
@@ -497,7 +497,7 @@ def installed(group: str) -> dict[str, EntryPoint]:
 
 @cache
 def _is_extended() -> bool:
-    """Return whether any installed package may declare penstock entry points. An archive on the path always may."""
+    """Return whether any installed package may declare penstock entry points. An archive on the path always counts."""
     files = (file for folder in sys.path for file in Path(folder).glob("*-[iI][nN][fF][oO]/entry_points.txt"))
     declared = (re.search(rb"^\s*\[penstock\.", file.read_bytes(), re.MULTILINE) for file in files)
     return any(map(os.path.isfile, sys.path)) or any(declared)

@@ -166,7 +166,7 @@ class Points(View):
         return np.where((state["last_window"] > 0)[:, None], state["last"], window.origin)
 
     def distance(self, one: NDArray[Any], other: NDArray[Any], window: Window) -> tuple[Array, int]:
-        """Return the great-circle distance, to which a moved point adds at most its displacement, and a count of 1."""
+        """Return the great-circle distance, which changes by at most a moved point's displacement, and a count of 1."""
         return distance(one, other), 1
 
     def charge(self, window: Window, offer: Offer, query_budget: float) -> tuple[Event, ...]:

@@ -24,7 +24,7 @@ class Sensitivity(NamedTuple):
 
 
 def price_of_replacement(measure: str, is_pure: bool = False) -> float:
-    """Return the factor between the cost of replacing a person's contributions and that of adding or removing them.
+    """Return the cost of replacing a person's contributions as a multiple of the cost of adding or removing them.
 
     Let v and v′ be the two contributions. In L1 they are at most abs(v) + abs(v′) apart, so that an ε doubles. In L2
     the square of their distance is abs(v)² + abs(v′)² − 2·v·v′, at most the sum of the squares, since contributions are
@@ -149,7 +149,7 @@ def of_mixtures(entries: NDArray[np.float64], w: int, max_cells: ArrayLike = 1) 
 
 
 def of_any_mixtures(entries: NDArray[np.float64], max_cells: ArrayLike = 1) -> Sensitivity:
-    """Return the sensitivity to one window; sums of it bound that to any windows (in L2 the largest row sum: Schur)."""
+    """Return the sensitivity to one window. Sums of it bound that to any windows (in L2 the largest row sum: Schur)."""
     n, total = float(np.max(max_cells)), float(entries.sum())
     return Sensitivity(n * total, n * total**2)
 

@@ -63,7 +63,7 @@ def leaves_inputs_alone(subject: Subject) -> None:
         seen: list[Any] = []
 
         def look(state: State, seen: list[Any] = seen) -> State:
-            """Keep the state of the next step, and its bytes."""
+            """Record the state of the next step and its encoded bytes."""
             seen[:] = [state, encode_state(*FORMAT, state)]
             return state
 
@@ -399,7 +399,7 @@ def samples_anew_in_every_window_and_configuration(subject: Subject) -> None:
 
 
 def reads_releases_alone(subject: Subject) -> None:
-    """Check that post-processing changes values alone: no charges, windows, actions, masks, nor its input."""
+    """Check that post-processing changes only values, and not charges, windows, actions, masks or its input."""
     step, facts = subject.mechanism, facts_for()
     assert isinstance(step, Postprocess), "it is no post-processing"
     windows = [replace(window, active=np.arange(5) % 4 != window.index % 4) for window in facts.windows()]

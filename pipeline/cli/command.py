@@ -103,10 +103,10 @@ def print_lines(lines: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, with infinite numbers as text ("Infinity"), for JSON has none, and null for NaN."""
+    """Print a value as JSON. Infinite numbers, which JSON lacks, become text ("Infinity"), and NaN becomes null."""
 
     def finite(part: Any) -> Any:
-        """Return a part of the value without infinite numbers and NaN."""
+        """Return a part of the value with infinite numbers and NaN replaced."""
         if isinstance(part, Mapping):
             return {name: finite(item) for name, item in part.items()}
         if isinstance(part, list | tuple):
@@ -144,7 +144,7 @@ def print_forecast(task: str, seconds: float) -> None:
 
 @contextmanager
 def progress_bar(unit: str, enabled: bool, piped: bool = False) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show progress as a bar, or lines if piped. Yield a callback for the steps done, the total and a remark."""
+    """Show progress as a bar, or lines if piped. Yield a callback that takes the steps done, the total and a remark."""
     if not enabled:
         yield lambda done, total, remark: None
         return

@@ -110,7 +110,7 @@ def learn_to_file(
 
 
 def learn_profile(config: RunConfig, path: str | Path) -> dict[str, Any]:
-    """Learn typical counts from a run's releases and write them to a file, which a filter can use as its ``profile``.
+    """Learn typical counts from a run's releases and write them to a file that a filter can use as its ``profile``.
 
     The run is made first, or gone on with, in its own folder and on its own ledger, unless it has finished there. It is
     charged as any other; the profile is a function of its releases, and costs nothing more. Raises `ParameterError` if

@@ -18,7 +18,7 @@ KINDS = ("mechanisms", "accountants", "sources", "spaces", "windows", "metrics")
 
 
 def entries(kind: str) -> list[dict[str, Any]]:
-    """Return every plug-in of the given kind: its name, summary and parameters, and a mechanism's guarantee."""
+    """Return the name, summary and parameters of every plug-in of the given kind, and each mechanism's guarantee."""
     if kind == "metrics":
         from penstock.evaluation.utility import metric_called, metric_names
 

@@ -205,7 +205,7 @@ class Builder:
     def values(
         self, node: Mapping, cls: type, path: yaml.Path, also: tuple[str, ...] = (), plugin: str | None = None
     ) -> dict[str, Any]:
-        """Return the value (or FAILED) of every field that is mandatory or present in a section (or in ``plugin``)."""
+        """Return the value (or FAILED) of every mandatory or present field of a section, or of plug-in ``plugin``."""
         fields = fields_of(cls)
         known = (*also, *(field.key for field in fields))
         values: dict[str, Any] = {}
@@ -438,7 +438,7 @@ def load_plugin(base: type, name: str, settings: Iterable[str] = ()) -> Any:
 
 
 def build_plugin(base: type, section: Any, file: str, path: yaml.Path) -> Any:
-    """Build a plug-in from plain values. Errors are those of `load_plugin`, at ``path`` in ``file``."""
+    """Build a plug-in from plain values. Raises the same errors as `load_plugin`, located at ``path`` in ``file``."""
     return _plugin(base, nodes(section, Place(file)), path)
 
 

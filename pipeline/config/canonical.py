@@ -63,7 +63,7 @@ def digest(config: RunConfig) -> bytes:
 
 
 def values_digest(values: dict[str, Any]) -> bytes:
-    """Return the SHA-256 digest of plain values: of their JSON with sorted keys and without spaces.
+    """Return the SHA-256 digest of plain values, serialised as JSON with sorted keys and without spaces.
 
     >>> values_digest({}).hex() == hashlib.sha256(b"{}").hexdigest()
     True
@@ -72,7 +72,7 @@ def values_digest(values: dict[str, Any]) -> bytes:
 
 
 def content_digest(path: str) -> str:
-    """Return the SHA-256 digest of a file, or of a folder's sorted names and contents. URLs stay as they are."""
+    """Return the SHA-256 digest of a file, or of a folder's sorted names and contents. A URL is returned unchanged."""
     if not os.path.exists(path):
         return path
     total = hashlib.sha256()

@@ -71,7 +71,7 @@ def require_public_facts(
 
 
 def require_guarantee(mechanism: Steps, allow_no_guarantee: bool) -> Findings:
-    """Require a guarantee of the first step on counts, the only one that reads private values, unless waived."""
+    """Require that the first step on counts, the only one that reads private values, has a guarantee, unless waived."""
     on_counts = [i for i, step in enumerate(mechanism) if not isinstance(step, EventStep)]
     for i in on_counts[:1] or range(len(mechanism))[-1:]:
         promised = mechanism[i].guarantee

@@ -47,7 +47,7 @@ class PlannedLine:
 
 
 def plan_temporal(config: RunConfig, goal: float) -> PlannedLine:
-    """Find the largest ε of add/remove that keeps each window's temporal loss within a goal, for each accountant.
+    """Find the largest ε (add/remove) that keeps each window's temporal loss within a goal for every accountant.
 
     Raises `ConfigError` where no mechanism spends an ``epsilon`` a window, nothing says what the adversary knows, what
     is known was learned from the people of a deployment, or no ε keeps an endless stream under the goal.
@@ -90,7 +90,7 @@ def _largest_epsilon(config: RunConfig, goal: float, correlation: KnownCorrelati
 
 
 def plan_conditional(config: RunConfig, goal: float) -> PlannedLine:
-    """Plan noise on traces that keeps each secret's loss within a goal, by the configuration's one accountant.
+    """Plan noise on traces that keeps each secret's loss within a goal, for the ``conditional_inferential`` accountant.
 
     No σ fixed beforehand holds for the times that come, so the value names the goal and what the adversary knows; σ is
     then worked out for each trace. Where ``windows.gap`` is set, the promise names the σ of points that far apart.

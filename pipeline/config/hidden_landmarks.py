@@ -105,7 +105,7 @@ class LandmarkChoice(Checked):
 
 
 def worst_loss(amounts: ArrayLike, chosen: ArrayLike, size: int, covered: int = 0) -> float:
-    """Return the largest loss of any ``size`` landmarks, at least ``covered`` of them chosen, and one more window.
+    """Return the largest total loss of ``size`` landmarks, at least ``covered`` of them chosen, and one other window.
 
     >>> worst_loss([1.0, 0.0, 1.0, 0.0], [False, True, False, True], size=2, covered=1)
     2.0
@@ -136,7 +136,7 @@ def choice_of(config: RunConfig) -> LandmarkChoice | None:
 
 
 def describe_choice(choice: LandmarkChoice, mechanism: LandmarkSchedule) -> tuple[str, str]:
-    """Describe the choice in one sentence, and what the releases cost the private landmarks in another."""
+    """Return one sentence about the choice and one about what the releases cost the private landmarks."""
     chosen = np.arange(choice.n_windows) < choice.shown  # what they cost does not depend on which windows it is
     size, fewer = choice.size, np.cumsum(choice.coverage())
     usual = int(np.searchsorted(fewer, _RARE, side="right"))
@@ -175,7 +175,7 @@ def plan_landmarks(config: RunConfig, path: str | Path, shown: int, epsilon: flo
 
 
 def _loss(mechanism: LandmarkSchedule, chosen: NDArray[np.bool_], size: int, covered: int) -> float:
-    """Return the largest loss of the landmarks, at least ``covered`` of them public, and one more window."""
+    """Return the largest total loss of the landmarks, at least ``covered`` of them public, and one other window."""
     if isinstance(mechanism, LandmarkUniform):
         share = mechanism.budget / min(int(chosen.sum()) + 1, len(chosen))
         return worst_loss(np.full(len(chosen), share), chosen, size, covered)

@@ -51,7 +51,7 @@ class Plan:
     noise_choice: NoiseChoice | None = None  # None: it was not left to be chosen
 
     def with_noise_key(self) -> Self:
-        """Return the plan with its noise key, which each worker reads anew. Raise `PenstockError` without one.
+        """Return the plan with its noise key, which each worker reads itself. Raise `PenstockError` if there is none.
 
         Another key, or an epoch that the run did not begin with, would be a second release of the same windows.
         """

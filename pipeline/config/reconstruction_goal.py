@@ -54,7 +54,7 @@ NOT_COVERED = (
 def plan_reconstruction(
     config: RunConfig, share: float, foreseen: Callable[[float], None] = lambda seconds: None
 ) -> PlannedLine:
-    """Plan a release by which an informed adversary retraces at most a fraction of people in any stretch.
+    """Plan a release from which an informed adversary retraces at most a given fraction of people in any stretch.
 
     She knows everybody else's cells, a Markov prior of the target and all releases up to the end of the stretch of T
     windows (`horizon`), and succeeds with at most s of them wrong (`tolerance`): the terms of the run's accountant
@@ -101,7 +101,7 @@ def plan_reconstruction(
 
 
 def _accountant(config: RunConfig) -> tuple[int, Reconstruction]:
-    """Return the only reconstruction accountant, which defines the adversary, preceded by its index."""
+    """Return the index of the only reconstruction accountant and the accountant, which defines the adversary."""
     configured = [(i, one) for i, one in enumerate(config.accountants) if isinstance(one, Reconstruction)]
     if len(configured) != 1:
         text = "a plan needs one reconstruction accountant, whose prior, horizon and tolerance say what is retraced"
@@ -153,7 +153,7 @@ class _Crowd:
         return max(means)
 
     def seconds(self, plan: Plan) -> float:
-        """Estimate a search's time from a few people, without noise on windows without active sensors."""
+        """Estimate a search's duration by timing a few people. A plan without noise is timed without active sensors."""
         index, coming = (different := self._distinct_stretches(self._stretches(plan)))[-1]
         coming = coming if coming.noise else PlannedWindows((frozenset(),) * self.horizon)
         n_timed, begin = min(_TIMED, len(self.known.priors)), time.monotonic()
@@ -168,7 +168,7 @@ class _Crowd:
         return list(forecast.horizons(self.n_stretches))
 
     def _distinct_stretches(self, stretches: Sequence[PlannedWindows]) -> list[tuple[int, PlannedWindows]]:
-        """Return all stretches that could be the worst, as first window (1-based) and releases.
+        """Return all stretches that could be the worst, as pairs of the first window (1-based) and the releases.
 
         Of two with the same sensors, that with more noise everywhere tells no more, if people are alike in any window
         and if the larger noise is the smaller with further noise: not of the discrete Gaussian.
@@ -264,7 +264,7 @@ def _budget(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[st
 
 
 def _last_safe(excess: Callable[[int], float], unsafe: int, excess_safe: float, excess_unsafe: float) -> int:
-    """Return the largest integer in [0, unsafe) whose excess over the goal, which grows with it, is at most 0.
+    """Return the largest integer in [0, unsafe) whose excess over the goal is at most 0. Excess grows with the integer.
 
     The excess of both ends is about what is given. Tried is where a line between the ends meets the goal, of which an
     end that stays where it is counts half (Illinois): fewer trials than by halving.
@@ -294,7 +294,7 @@ def _round_digits(value: float, sign: int) -> float:
 
 
 def _sensors(plan: Plan, crowd: _Crowd, share: float, minimum: float) -> tuple[str, str, Any, float]:
-    """Plan how many cells publish exact counts, by visits. ``minimum``: fraction retraced if none does."""
+    """Plan how many cells publish exact counts, most visited first. ``minimum``: fraction retraced if none does."""
     places, cells = crowd.known.places, plan.space.cells
     presence = np.mean([prior.initial[places.location] for prior in crowd.known.priors], axis=0) * places.share
     order = np.argsort(-presence[:-1], kind="stable")

@@ -108,7 +108,7 @@ def n_windows_of(source: Source, windows: Windows) -> int | None:
 
 @rule
 def check_window_numbers(source: Source, windows: Windows) -> Findings:
-    """Reject a run whose windows are too many or cannot be numbered from the start of the source or an origin."""
+    """Reject a run that has too many windows or cannot number them from the start of the source or an origin."""
     if source.from_ is None and windows.origin is None:
         yield Finding(("source", "from"), None, f"{EXPECTED_TIME} (the first window starts there)")
     elif source.until is not None:
@@ -175,7 +175,7 @@ def check_place_columns(source: Source, space: Space) -> Findings:
 
 @rule
 def check_time_spans(budget_period: int | None, windows: Windows, output: Output, source: Source) -> Findings:
-    """Check that periods are no shorter than a window, ledgers cover whole ones and delays are shorter."""
+    """Check that periods are at least one window, ledger spans are whole windows and delays are less than a window."""
     if budget_period is not None and budget_period < windows.size:
         yield Finding(("budget_period",), budget_period, f"at least one window ({format_duration(windows.size)})")
     span = output.ledger_span
@@ -401,7 +401,7 @@ def check_space(mechanism: Steps, space: Space) -> Findings:
 
 @rule
 def check_bounds(mechanism: Steps, bounding: Bounding, sensors: Sensors) -> Findings:
-    """Check that the unit supports bounds per block or period, and that sensors go with steps and bounds."""
+    """Check that the unit supports bounds per block or period, and that sensors fit the steps and bounds."""
     for step in mechanism:
         if isinstance(step, Generalization) and sensors != Sensors():
             name = MECHANISMS.name_of(type(step))

@@ -265,7 +265,7 @@ class _NodeReader:
         return mapping
 
     def copy(self, node: Node, path: Path) -> Node:
-        """Return a copy of the node to which an alias refers, counting the nodes that this adds."""
+        """Return a copy of the node to which an alias refers, and count the added nodes."""
         self.count(node.place, path)
         if isinstance(node, Scalar):
             return Scalar(node.place, node.value, node.text)
@@ -351,7 +351,7 @@ def key_path(text: str) -> Path | None:
 
 
 def write(node: Node, steps: Path, value: Node, done: Path = ()) -> Problem | None:
-    """Set a value at a key path below the path ``done``, creating sections. Return a problem if impossible."""
+    """Set a value at a key path below the path ``done``, creating sections. Return a problem if this is impossible."""
     step, rest = steps[0], steps[1:]
     if isinstance(step, int) and isinstance(node, Sequence):
         if step > (n := len(node.items)):

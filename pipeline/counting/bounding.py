@@ -66,7 +66,7 @@ class Bounding(Checked):
 
 
 def unbounded(bounding: Mapping[str, Any], n_cells: int) -> str | None:
-    """Return a warning if ``bounding`` leaves contributions to windows of several cells unbounded, or None."""
+    """Return a warning if ``bounding`` does not limit in how many cells per window one person counts, or None."""
     if n_cells == 1 or bounding.get("max_cells") is not None or bounding.get("max_per_period") is not None:
         return None
     return (
@@ -238,7 +238,7 @@ class CountingBounds(Bounds):
         return self.max_per_period is not None
 
     def first_joint_window(self, window: Window, length: int) -> int:
-        """Return the first window bounded or counted with the given one, which is in a block of ``length``."""
+        """Return the first window bounded or counted together with the given one. ``length``: windows per block."""
         if self.over_periods and window.period_last is not None:
             return int(window.period_last - window.n_windows + 1)
         return (window.index - 1) // length * length + 1
@@ -254,7 +254,7 @@ class CountingBounds(Bounds):
             )
 
     def spans_windows(self, together: int) -> bool:
-        """Return whether bounding chooses among a person's events in several windows, ``together`` as one."""
+        """Return whether bounding chooses among a person's events in several windows. ``together``: windows merged."""
         return self.over_blocks or self.over_periods or together > 1
 
 
@@ -352,7 +352,7 @@ MIN_SHARE, MAX_CUT_SHARE = 0.99, 1 / 8
 def quota_for_noise(
     memberships: ContributionRows, period: Integers, n_counts: int, deviation: Callable[[int], float]
 ) -> int:
-    """Return the smallest ``max_per_period`` that keeps 99 % of memberships, with a bias small beside the noise.
+    """Return the smallest ``max_per_period`` that keeps 99 % of memberships with little bias compared with the noise.
 
     ``n_counts``: windows × cells, over which the mean square of what is cut off is taken. ``deviation``: standard
     deviation of the noise for a bound; it grows with the bound.

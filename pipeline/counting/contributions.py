@@ -145,7 +145,7 @@ class KeyLayout:
         return (self.n_windows - 1).bit_length() + self.cell_bits
 
     def holds(self, users: Integers) -> bool:
-        """Return whether that many users fit in the remaining bits of a 62-bit key."""
+        """Return whether the user codes fit in the remaining bits of a 62-bit key."""
         low, high = (int(users.min()), int(users.max())) if len(users) else (0, 0)
         return low >= 0 and high.bit_length() + self.place_bits < KEY_BITS
 
@@ -170,7 +170,7 @@ class KeyLayout:
         return keys >> self.place_bits, place >> self.cell_bits, place & ((1 << self.cell_bits) - 1)
 
     def count(self, keys: Integers) -> Integers:
-        """Count the keys per window per cell, shape (n_windows, n_cells)."""
+        """Count the keys per window and cell, shape (n_windows, n_cells)."""
         table = np.zeros(1 << self.place_bits, np.int64)
         step = max(CHUNK, len(table))
         for start in range(0, len(keys), step):
@@ -179,7 +179,7 @@ class KeyLayout:
 
 
 def distinct_keys(keys: Integers, *, in_runs: bool = False) -> Integers:
-    """Sort keys in place and return the distinct ones. ``in_runs``: by a merge sort, faster for few sorted runs."""
+    """Sort keys in place and return the distinct ones. ``in_runs``: merge sort, which is faster for few sorted runs."""
     keys.sort(kind="stable" if in_runs else None)
     start = starts_of([keys])
     return keys if start.all() else keys[start]
@@ -196,7 +196,7 @@ def split_groups(group: Integers) -> Iterator[tuple[int, Any]]:
 
 
 def crowded(keys: Integers, layout: KeyLayout, max_cells: int) -> Integers:
-    """Return the sorted indices of rows whose user has more than ``max_cells`` cells in that window.
+    """Return the sorted indices of rows whose user has more than ``max_cells`` cells in the row's window.
 
     O(n) without a sort: keys are sorted by user and window already, so a key that equals the one ``max_cells`` places
     on in these belongs to such a user.
@@ -303,7 +303,7 @@ def decoded(data: bytes | memoryview) -> Contributions:
 
 
 def union(pieces: Sequence[Contributions], layout: KeyLayout, keep: str) -> Contributions:
-    """Merge sets of distinct contributions to a group of windows, all or none of which carry marks."""
+    """Merge sets of distinct contributions to one group of windows. Either all of the sets carry marks or none do."""
     if len(pieces) == 1:
         return pieces[0]
     marks = [piece.marks for piece in pieces if piece.marks is not None]

@@ -41,7 +41,7 @@ Integers = NDArray[np.int64]
 
 
 def visits(contributions: Contributions, layout: KeyLayout) -> Contributions:
-    """Return each user's cells in a group of windows, marked with the number of windows of their presence."""
+    """Return each user's cells in a group of windows, the first marked with the user's number of active windows."""
     user, bits = contributions.keys >> layout.place_bits, layout.cell_bits
     first = np.flatnonzero(starts_of([user]))
     n_windows = np.add.reduceat(starts_of([contributions.keys >> bits]), first, dtype=np.int64) if len(first) else first

@@ -115,7 +115,7 @@ _HIDDEN = "file:"
 
 @dataclass(frozen=True)
 class ClassifiedRows:
-    """A block's row counts along with the window, cell and use of each row, each of shape (n_rows,)."""
+    """A block's row counts, and each row's window, cell and whether it is used, as arrays of shape (n_rows,)."""
 
     counts: RowCounts
     window: NDArray[np.int64]
@@ -126,7 +126,7 @@ class ClassifiedRows:
 def classify_rows(
     block: EventBlock, grid: WindowGrid, space: Space, closed: NDArray[np.int64] | None = None
 ) -> ClassifiedRows:
-    """Classify each row as out of time, out of area, late or used, beside those that the source rejected.
+    """Classify each row as out of time, out of area, late or used. The counts include rows that the source rejected.
 
     ``closed``: the last window that was final when each row arrived; None: all windows are still open.
     """
@@ -153,7 +153,7 @@ def rejected_by_reason(block: EventBlock) -> dict[str, int]:
 
 
 def last_final_windows(piece: MicroBatch, grid: WindowGrid) -> NDArray[np.int64]:
-    """Return the last window that was already final when each row in a micro-batch arrived, shape (n_rows,).
+    """Return, for each row in a micro-batch, the last window that was already final when it arrived, shape (n_rows,).
 
     A window is closed to a row once the watermark that the row is held against (in a deployment the row's arrival) has
     reached the window's end plus allowed lateness: row for row, so that the cuts do not matter.

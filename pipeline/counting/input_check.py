@@ -38,7 +38,7 @@ EPOCH = 10 * 365 * 24 * 3_600_000
 def first_use(
     blocks: Iterable[EventBlock], grid: WindowGrid, space: Space, on_points: bool
 ) -> tuple[RowCounts, list[EventBlock]]:
-    """Return the outcomes of rows up to the first usable block, whatever its lateness, and a sample of blocks."""
+    """Return row counts up to and including the first block with a row to use, late or not, and a sample of blocks."""
     total, sample = RowCounts(), list[EventBlock]()
     for block in blocks:
         total.add(classify_rows(block, grid, space).counts)

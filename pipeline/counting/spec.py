@@ -83,7 +83,7 @@ class Batching:
     def of(
         cls, n_windows: int | None, n_cells: int, unit: int, streaming: bool, n_shards: int = 1, ordered: bool = False
     ) -> Batching:
-        """Choose the batching of a mechanism on ``unit`` windows at once; ``ordered``: rows are sorted by time."""
+        """Choose the batching for a mechanism on ``unit`` windows at once. ``ordered``: rows are sorted by time."""
         maximum = 1 if streaming or n_windows is None else min(GROUP_CELLS // n_cells, -(-n_windows // GROUPS))
         maximum = min(maximum, ORDERED_WINDOWS) if ordered else maximum
         return cls(max(1, maximum // unit) * unit, n_windows, n_cells, n_shards)

@@ -31,7 +31,7 @@ class PrivateFacts:
         return self.first + len(self.counts) - 1
 
     def joined(self, later: PrivateFacts) -> PrivateFacts:
-        """Return this data with that of the next windows appended."""
+        """Return this data with the next windows' data appended."""
         counts = np.concatenate([self.counts, later.counts])
         return PrivateFacts(self.first, counts, np.concatenate([self.target_cells, later.target_cells]))
 
@@ -97,7 +97,7 @@ def empty_target_cells() -> Integers:
 def target_cells(
     contributions: tuple[ContributionRows, Integers], targets: Targets, keep: str, hash_key: bytes
 ) -> Integers:
-    """Return each target's cell by window as rows (window, target, cell), given what `Targets.among` returns."""
+    """Return each target's cell by window as rows (window, target, cell), given the output of `Targets.among`."""
     memberships, person = contributions
     if len(person) == 0:
         return empty_target_cells()
@@ -133,7 +133,7 @@ def targets_of(
 
 
 def as_counted(users: Any, digest_key: bytes | None) -> tuple[Integers, Integers]:
-    """Convert users to the identities used in counting, shape (n, 2), with each one's position in ``users``.
+    """Convert users to the identities used in counting, shape (n, 2). Also return each identity's index in ``users``.
 
     ``users``: identities from a training part, or ids as people write them: a number is looked for as a number and as
     text. ``digest_key``: None in a simulation; ids are refused in a deployment, which must not hold them.

@@ -103,7 +103,7 @@ class CodeTable:
         return self._identities[: len(self)][codes]
 
     def _lookup(self, hashes: list[NDArray[np.uint64]]) -> tuple[Integers, Integers]:
-        """Return the code for each pair of hashes, -1 if it is not in the table, and where the search for it ended."""
+        """Return the code of each pair of hashes, or -1 if the table lacks it, and the slot where its search ended."""
         slot, mark = self._slots(hashes[0]), hashes[1]
         codes = self._table.take(slot) - np.int64(1)
         others = np.flatnonzero((self._hashes[1].take(codes, mode="clip") != mark) & (codes >= 0))
@@ -117,7 +117,7 @@ class CodeTable:
         return numbers.view(np.int64) & (len(self._table) - 1)
 
     def _add(self, hashes: list[NDArray[np.uint64]], slot: Integers, users: pl.Series) -> Integers:
-        """Add the ids of rows, which are not in the table yet, by their first rows. Return the code of each row.
+        """Add the rows' ids, none of which is in the table yet, in order of first appearance. Return each row's code.
 
         ``slot``: where the search for each ended.
         """
@@ -137,7 +137,7 @@ class CodeTable:
         return codes
 
     def _put(self, slot: Integers, mark: NDArray[np.uint64], first: int) -> Integers:
-        """Put rows into the table, numbered from ``first``, each into the first slot from its ``slot`` that is free.
+        """Put rows, numbered from ``first``, into the table, each into the first free slot from its ``slot`` onward.
 
         Return for each row which one of its id was put. ``slot`` becomes that row's slot.
         """
@@ -152,7 +152,7 @@ class CodeTable:
         return self._table[slot] - np.int64(first + 1)
 
     def _keep(self, hashes: list[NDArray[np.uint64]], users: pl.Series) -> None:
-        """Keep the hashes and identities of ids under the next codes."""
+        """Store the hashes and identities of new ids under the next codes."""
         n_before, n_ids = len(self), len(self) + len(users)
         if n_ids > len(self._identities):
             # Arrays of their own: groups may be counted in other threads that ask for identities.
@@ -170,7 +170,7 @@ class CodeTable:
 
 
 def with_digests(frame: pl.DataFrame, digest_key: bytes | None) -> pl.DataFrame:
-    """Replace user ids with 16-byte digests of the same `user_codes` table. Without a key, events stay.
+    """Replace user ids with 16-byte digests that have the same `user_codes` table. Without a key, nothing changes.
 
     >>> frame = pl.DataFrame({"user": ["ann", "bob", "ann"]})
     >>> hidden = with_digests(frame, b"key")["user"]
@@ -205,7 +205,7 @@ def _digests_of_numbers(numbers: Integers, key: bytes) -> Integers:
 
 
 def _bytes_of(texts: pa.Array) -> tuple[Integers, NDArray[np.uint8]]:
-    """Return the offsets of strings in their shared buffer, the end of the last one included, and the buffer."""
+    """Return the offsets of strings in their shared buffer, including the end of the last string, and the buffer."""
     texts = texts.view(pa.large_binary())
     _, begins, data = texts.buffers()
     begins = np.frombuffer(begins, np.int64, len(texts) + 1, 8 * texts.offset) if len(texts) else np.zeros(1, np.int64)

@@ -164,7 +164,7 @@ class ChoiceRequest(Checked):
                 raise ParameterError(option, name, error.expected) from None
 
     def of(self, config: RunConfig) -> ChoiceRequest:
-        """Return the request with what it leaves unset as in ``config``: the stretch to protect, ε and δ."""
+        """Return the request with unset values (the stretch, ε and δ) filled in from ``config`` or by default."""
         step, stretch = config.mechanism[0], None
         if step.guarantee.unit.kind == "stretch":
             stretch = format_duration(step.guarantee.unit.length * config.windows.size)

@@ -104,7 +104,7 @@ def _make(piece: Piece, kept: RecordFolder) -> None:
 
 
 def run_tasks(tasks: Mapping[int, Task], n_jobs: int, plugins: Sequence[str] = ()) -> Iterator[tuple[int, str | None]]:
-    """Run tasks (module-level functions, arguments) and yield each finished one's number, or why it failed.
+    """Run tasks (a module-level function and its arguments). Yield each task's number and, if it failed, the reason.
 
     With one job tasks run in this process; else in worker processes, which register ``plugins`` first. Where a process
     dies, the tasks that were not done run each in a process of its own, so that the one that kills it affects no other.

@@ -277,7 +277,7 @@ def write_choice(experiment: Sweep, summary: pl.DataFrame, folder: Path) -> dict
 
 
 def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
-    """Return settings with ``allowed`` (all limits met), ``frontier`` (Pareto-optimal) and ``best`` of the allowed.
+    """Add ``allowed`` (meets all limits), ``frontier`` (Pareto-optimal) and ``best`` (best allowed) to the settings.
 
     >>> wide = pl.DataFrame({"e": [1, 2, 3], "mean f1": [0.8, 0.9, 0.9], "mean loss": [1.0, 2.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.85}, at_most={"loss": 5}, prefer="loss")
@@ -298,7 +298,7 @@ def frontier(choose: Choose, wide: pl.DataFrame) -> pl.DataFrame:
 
 
 def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64]]:
-    """Return by how much each setting exceeds each limit, relative to it: positive where it is not met.
+    """Return by how much each setting misses each limit, relative to the limit. Positive if the limit is not met.
 
     >>> wide = pl.DataFrame({"mean f1": [1.0, 0.25], "mean loss": [1.0, 3.0]})
     >>> limits = Choose(at_least={"f1": 0.5}, at_most={"loss": 2})
@@ -316,7 +316,8 @@ def excesses(choose: Choose, wide: pl.DataFrame) -> dict[str, NDArray[np.float64
 
 
 def binding(choose: Choose, wide: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the only ``limit`` that rules out a better setting or, if none is allowed, the one missed by most.
+    """Return the only ``limit`` that rules out a better setting. If no setting is allowed, return the limit that the
+    closest setting misses by the most.
 
     ``row`` is that of the setting, ``keeping`` that of the nearest setting that keeps this limit, if any.
 

@@ -226,7 +226,7 @@ def run_trial(
     group_size: int | None = None,
     game: Game | None = None,
 ) -> Trial:
-    """Release and account for a configuration on people read earlier, by all or only the named accountants.
+    """Release a configuration for people read earlier, and account for it with all or only the named accountants.
 
     Raises `DataError` if a budget stopped the run before its last window: its measures would be those of fewer
     windows.

@@ -156,7 +156,7 @@ def current_listeners() -> ListenerSet:
 
 @contextmanager
 def listening(*listeners: Listener) -> Iterator[None]:
-    """Register listeners of what this thread runs in the block. Listeners that are equal are notified only once."""
+    """Register listeners for whatever this thread runs in the block. Equal listeners are notified only once."""
     before = _AUDIENCE.set(ListenerSet(*current_listeners().listeners, *listeners))
     try:
         yield

@@ -40,7 +40,7 @@ def short_loss(loss: float) -> str:
 
 
 class ReleaseCosts(NamedTuple):
-    """Costs and times of count releases as columns. ``is_covered`` marks those published without a charge."""
+    """Costs and times of count releases as columns. ``is_covered`` marks releases published without a charge."""
 
     available_at: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -143,7 +143,9 @@ def _starts(sorted_keys: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def price(amounts: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Convert amounts in ε, ρ and optionally μ²/2 to ε. An infinite ε is replaced by the smallest other one at δ."""
+    """Convert amounts in ε, ρ and optionally μ²/2 to ε. If any ε is infinite, use the smallest ε at δ that the
+    other measures imply.
+    """
     if all(math.isfinite(epsilon) for epsilon, *_ in amounts.values()):
         return {name: float(epsilon) for name, (epsilon, *_) in amounts.items()}
     at_delta = {
@@ -168,7 +170,7 @@ def even_odds(epsilon: float) -> str:
 
 def describe_losses(figures: Mapping[str, float], one: str = "person", unit: str = "") -> str:
     """Describe the result of `losses` or `expected_losses` in a sentence. ``one`` is the noun for the holder of an id,
-    and ``unit`` describes what the figure ``unit`` is for.
+    and ``unit`` describes the span that the figure ``unit`` covers.
 
     >>> describe_losses({"release": 0.4, "day": 2.0, "run": 14.0})
     'One person loses at most ε = 2 by a day (even odds become at most 88.1 %), 14 by the whole run (over 99.9 %),
@@ -198,7 +200,7 @@ def describe_losses(figures: Mapping[str, float], one: str = "person", unit: str
 
 
 def explain_day_excess(figures: Mapping[str, float], one: str = "person") -> str:
-    """Explain why a day costs more than the run, starting with a space, or return an empty string if it does not."""
+    """Explain, after a leading space, why a day costs more than the run. Return an empty string if it does not."""
     if figures["day"] <= figures.get("run", math.inf):
         return ""
     return (

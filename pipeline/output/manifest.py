@@ -252,7 +252,7 @@ def row_equation(plan: Plan) -> dict[str, Any]:
 
 
 def offsets_read(plan: Plan, complete: bool) -> dict[str, Any] | None:
-    """Compare the counted offsets (to the run's end if complete) with the brokers'; None without offsets."""
+    """Compare the counted offsets (up to the run's end if complete) with the brokers'. None if there are no offsets."""
     source = plan.config.source
     if not isinstance(source, LiveSource) or not source.has_offsets:
         return None
@@ -352,7 +352,7 @@ def actions(released: pl.DataFrame) -> dict[str, int]:
 
 
 def check_windows(plan: Plan, released: pl.DataFrame, complete: bool) -> None:
-    """Raise `RowEquationError` unless each window, or each up to the last if incomplete, was released once."""
+    """Raise `RowEquationError` unless every window (up to the last released one if incomplete) was released once."""
     present = released["window"].to_numpy()
     n_due = plan.grid.calendar.n_windows if complete else None
     if n_due is None:

@@ -313,7 +313,7 @@ def record_end(plan: Plan) -> None:
 
 
 def _charge_traces(plan: Plan, transaction: Ledger) -> None:
-    """Charge every slot that a trace run overlaps with the promised amount."""
+    """Charge the promised amount to every slot that a trace run overlaps."""
     calendar, terms, promised = plan.grid.calendar, transaction.terms, plan.traces.mechanism.budget
     last = terms.slot((calendar.until_ms or calendar.end(1)) - 1) - terms.slot(calendar.start(1)) + 1
     epsilon, rho = (math.inf, promised) if terms.measure == "rho" else (promised, promised**2 / 2)
@@ -454,8 +454,8 @@ class LedgerRegistry:
         return any(_is_entered(ledgers.get(identity_of(self.ledger) or "")) for ledgers in known)
 
     def note(self, identity: str, resumed: bool = False, announced: bool = False) -> None:
-        """Record that a run has started, resumed or ended, or is about to enter. Raises `ConfigError` if this cannot be
-        recorded anywhere, and never was.
+        """Record that a run has started, resumed or ended, or is about to enter the ledger. Raises `ConfigError` if
+        this cannot be recorded anywhere and never has been.
         """
         n_entries = len(Ledger(self.ledger).checked_entries())
         is_written, path = False, os.path.abspath(self.ledger)
@@ -473,7 +473,7 @@ class LedgerRegistry:
 
 
 def _is_entered(noted: dict[str, Any] | None) -> bool:
-    """Return whether a ledger that was noted had entries then, and was not only announced."""
+    """Return whether a ledger had entries when it was noted, rather than only having been announced."""
     return noted is not None and noted.get("entries") != 0
 
 

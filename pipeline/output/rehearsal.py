@@ -30,7 +30,7 @@ MIN_COUNTS = 20_000
 
 
 class Rehearsal(NamedTuple):
-    """A simulated run without people, from public facts and a public seed, with replicas for stable estimates.
+    """A simulated run without people, based on public facts and a public seed, with replicas for stable estimates.
 
     ``releases`` are noisy counts before post-processing; ``has_every_charge`` if they are of all windows, and no charge
     follows earlier outputs.
@@ -43,7 +43,7 @@ class Rehearsal(NamedTuple):
 
 
 def rehearse(config: RunConfig, *, max_counts: int = MAX_TOTAL_COUNTS) -> Rehearsal | None:
-    """Release all-zero windows, or a whole run if small, through the steps.
+    """Release windows of zero counts through the steps, covering the whole run if it is small.
 
     None for traces and for cells derived from the data, which is not read.
     """
@@ -119,7 +119,7 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
 
 
 def budget_unit(plan: Plan) -> str:
-    """Return the windows that the figure ``unit`` of `expected_losses` is for, in words."""
+    """Describe in words the windows that the figure ``unit`` of `expected_losses` covers."""
     return plan.chain.reader.guarantee.words.unit.removeprefix("all of one user's events in ")
 
 
@@ -131,7 +131,7 @@ def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:
 
 
 def noise_warning(config: RunConfig, noise: float) -> str | None:
-    """Return a warning if the mean absolute noise is at least as large as the typical count, provided that is known."""
+    """Return a warning if the mean absolute noise is at least as large as the typical count, if that is known."""
     typical = config.typical_count
     if typical is None or noise < typical:
         return None

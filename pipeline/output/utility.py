@@ -133,7 +133,7 @@ def _prior_scores(
 
 
 def _prior_of_file(plan: Plan, windows: NDArray[Any]) -> tuple[Array, dict[str, Any]] | None:
-    """Return the expected counts from the filter's profile or from a learned file, with its facts, or None."""
+    """Return the expected counts and facts from the filter's profile or a learned file, or None if neither applies."""
     profiles = (step.profile for step in plan.config.mechanism if isinstance(step, Filter))
     if (profile := next(filter(None, profiles), None)) is not None:
         usual = UsualCounts.read(profile.file)
@@ -169,7 +169,7 @@ def _matrices(folder: Path, cells: tuple[str, ...]) -> tuple[Array, Array, Array
 
 
 def _trace_scores(folder: Path) -> list[_Score]:
-    """Return the mean metres between released and true points: of all, by landmark and by user."""
+    """Return the mean metres between released and true points: overall, for landmarks, for the rest, and by user."""
     released = pl.read_parquet(folder / "public" / "traces.parquet")
     true = pl.read_parquet(folder / "operator" / "truth.parquet")
     metres = distance(*(frame.select("latitude", "longitude").to_numpy() for frame in (released, true)))

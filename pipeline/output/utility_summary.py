@@ -291,7 +291,7 @@ def shared_rows(releases: pl.LazyFrame) -> pl.DataFrame:
 def matrices(
     rows: pl.LazyFrame, windows: pl.Series, cells: Sequence[str], *columns: pl.Expr, max_rows: int = PART_ROWS
 ) -> dict[str, NDArray[np.float64]]:
-    """Return a window-by-cell matrix per column, NaN where missing, reading few rows at a time."""
+    """Return a window-by-cell matrix per column (NaN: missing), reading a bounded number of rows at a time."""
     names = [column.meta.output_name() for column in columns]
     made = {name: np.full((len(windows), len(cells)), np.nan) for name in names}
     row, column = windows.to_numpy(), pl.col("cell").cast(pl.Enum(cells), strict=False).to_physical()

@@ -57,7 +57,7 @@ class RunWriter:
         self._sinks = sinks_of(plan)
 
     def releases(self, batch: Batch, final_at: float | None = None) -> None:
-        """Write charged releases, and publish them ``output.delay`` after they are final, or at once if None."""
+        """Write charged releases, and publish them ``output.delay`` after ``final_at``, or at once if it is None."""
         if batch.stopped:
             self.stopped(batch.stopped)
         if not batch.releases:
@@ -140,7 +140,7 @@ class RunWriter:
         atomic.write_json(parts_folder(self.plan, "stopped") / "stopped.json", reason)
 
     def _wait(self, final_at: float) -> None:
-        """Wait for the configured delay after the window became final, unless it is over already."""
+        """Wait for what is left of the configured delay after the window became final."""
         delay = self.plan.config.output.delay / 1000
         if 0 < (left := final_at + delay - self._clock()) <= delay:
             self._sleep(left)

@@ -1,4 +1,4 @@
-"""Account loop: steps one accountant through all releases in order, as the release loop does for the mechanism."""
+"""Account loop: steps one accountant through all releases in order, like the release loop for the mechanism."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = ("account_loop", VERSION)
 
 
 class AccountLoop:
-    """Loop of one accountant's shard over consecutive releases, whose encoded state alone persists.
+    """Loop that steps one accountant's shard through consecutive releases. Only the encoded state persists.
 
     ``facts`` hold what was prepared for the shard; ``targets`` are the numbers of the people whom it follows, if any.
     """
@@ -94,7 +94,7 @@ class AccountLoop:
 
 
 def _checked_rows(accountant: Accountant, method: str, rows: Rows) -> Rows:
-    """Return rows. Raises `PluginError` if one is something else or has no number."""
+    """Return the rows. Raises `PluginError` if one is not an `AccountRow` or its value is NaN."""
     for row in rows:
         if not isinstance(row, AccountRow):
             raise _contract_error(accountant, method, f"must return rows of AccountRow, not {type(row).__name__}")
@@ -108,7 +108,7 @@ def _contract_error(accountant: Accountant, method: str, text: str) -> PluginErr
 
 
 def accountant_state(accountant: Accountant, flat: State) -> State:
-    """Decode the accountant's state in that of its loop. Raise `StateVersionError` for other versions."""
+    """Decode the accountant's state from its loop's state. Raise `StateVersionError` if the version differs."""
     name = ACCOUNTANTS.name_of(type(accountant))
     return decode_state(flat["state"].tobytes(), name, accountant.version)
 

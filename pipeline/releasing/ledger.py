@@ -34,7 +34,7 @@ _HEAD_LENGTH = 64
 
 
 class LedgerExhausted(BudgetExceeded):
-    """Raised if a release would exceed the ledger's budget. Nothing has been charged or released then."""
+    """Raised if a release would exceed the ledger's budget. In that case, nothing has been charged or released."""
 
     def __str__(self) -> str:
         return f"{super().__str__()} of the ledger, which all runs over its event source share"
@@ -76,7 +76,7 @@ class Charge:
             raise ValueError(f"charges of ε = {self.epsilon} and ρ = {self.rho}: neither is negative, or no number")
 
     def amounts(self, measure: str) -> tuple[float, float]:
-        """Return the charge to a unit with all of its windows, and to a unit with only some of them."""
+        """Return the amounts charged to a unit with all of the charge's windows and to a unit with only some."""
         amount = 1.0 if measure == "runs" else float(getattr(self, measure))
         if not self.replaced or measure == "runs":
             return amount, amount
@@ -352,7 +352,7 @@ class Ledger:
             self._check_fits(posting, refused=data is not None)
 
     def charge(self, charge: Charge) -> None:
-        """Charge a window once. A repeat of identical input is a retry, of other input a `DataError`."""
+        """Charge a window once. Repeating it with identical input is a retry. Different input raises `DataError`."""
         posting, data = self._look_up(charge)
         if data is None:
             self._check_fits(posting)
@@ -461,7 +461,7 @@ class Ledger:
         known.read_to = file.seek(0, os.SEEK_END)
 
     def _check_heads(self, kept: Sequence[str | None], before: str, entries: Sequence[LedgerEntry]) -> None:
-        """Raise `DataError` unless every stored head matches an entry; one that is missing was lost."""
+        """Raise `DataError` if a stored head matches no entry, or is missing although it should have been stored."""
         heads = {None, "", before, *(entry.head for entry in entries)}
         for path, head in zip(self._heads, kept):
             if head not in heads:

@@ -97,7 +97,7 @@ class ReleaseLoop:
         return self._encode(self.mechanism.start(self.facts), budget, shown)
 
     def released(self, data: bytes) -> int:
-        """Return the last released window. Rows that arrive later for windows up to it are ignored."""
+        """Return the last released window. Rows that arrive later for this or an earlier window are ignored."""
         return int(self._decode(data)[2]["released"])
 
     def stopped(self, data: bytes) -> bool:
@@ -114,7 +114,7 @@ class ReleaseLoop:
     def advance(
         self, data: bytes, first: int, counts: NDArray[Any], ledger: Ledger | None = None
     ) -> tuple[Batch, bytes]:
-        """Release consecutive windows, of which ``first`` is the next, from bounded counts (n_windows, n_cells).
+        """Release consecutive windows, from the next one (``first``) on, given bounded counts (n_windows, n_cells).
 
         ``data`` is the state from `start` or the previous call; in the ``ledger``, if any, every step is checked before
         it is made and charged after it.

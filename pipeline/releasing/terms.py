@@ -130,7 +130,7 @@ class Terms:
         return UnitCosts(self.protected, self.facts)
 
     def facts(self, first: int, last: int) -> tuple[Integers, NDArray[np.bool_]]:
-        """Return the budget periods (0 if there is one) and a landmark mask of a range of slots."""
+        """Return each slot's budget period (0 if there is only one) and the landmark mask for a range of slots."""
         periods, marks = one_period(first, last)
         skipped = max(0, 1 - first)  # slots before 1970
         if first + skipped <= last:

@@ -180,7 +180,7 @@ def gather(pieces: Sequence[State], terms: TraceSpec, grid: WindowGrid, space: S
 
 
 def _thin(times: Integers, starts: Integers, gap: int) -> Integers:
-    """Return the indices left of each trace, thinned from its start to points at least ``gap`` apart.
+    """Return the indices of the points kept when each trace is thinned from its start to points at least ``gap`` apart.
 
     >>> _thin(np.array([0, 4, 5, 9, 11, 3, 7]), np.array([0, 5]), 5).tolist()
     [0, 2, 4, 5]

@@ -62,7 +62,7 @@ class Treatment:
         return self.labels.get(name, name.replace("_", " "))
 
     def reason(self, name: str) -> str:
-        """Explain why a metric's neighbour relation is not that of the headline losses, or return ""."""
+        """Explain why a metric's neighbour relation differs from that of the headline losses, or return ""."""
         return next((reason for beginning, reason in self.reasons.items() if name.startswith(beginning)), "")
 
     def panel(self, name: str, unit: str) -> tuple[str, str]:

@@ -34,7 +34,9 @@ MAX_CELLS = 2_000
 
 @dataclass(frozen=True)
 class Run:
-    """A run's folder, read from merged tables, or parts so far while it goes on; ``public_only``: of ``public/``."""
+    """A run's folder, read from its merged tables or, during the run, from the parts written so far. If ``public_only``
+    is set, only ``public/`` is read.
+    """
 
     folder: Path
     public_only: bool = False
@@ -109,7 +111,7 @@ class Run:
 
     @cached_property
     def accounts(self) -> pl.DataFrame:
-        """The rows of all accountants; of each metric the last one, final before provisional."""
+        """The rows of all accountants, keeping each metric's last row and preferring final to provisional rows."""
         sides = {side: self.table(f"{side}/accounts") for side in ("public", "operator")}
         tables = [rows.with_columns(side=pl.lit(side)) for side, rows in sides.items() if rows is not None]
         tables = [rows for rows in tables if not rows.is_empty()]
@@ -126,7 +128,7 @@ class Run:
 
     @cached_property
     def losses(self) -> dict[str, float] | None:
-        """The largest possible loss of any one person, over several time spans; None before a release."""
+        """Any one person's largest possible loss over several time spans, or None before the first release."""
         if loss := (self.operator or {}).get("loss"):
             return dict(loss)
         rows = self.traces if self.releases is None else self.releases
@@ -136,7 +138,7 @@ class Run:
 
     @cached_property
     def visits(self) -> tuple[int, int] | None:
-        """The visits (a person in a cell and window) and how many of them were released, or None."""
+        """The number of visits (a person in a cell and window) and the number released, or None if unknown."""
         if self.traces is not None:
             return None
         sums = pl.col("count", "bounded").sum()
@@ -153,7 +155,7 @@ class Run:
         return self.table("operator/utility")
 
     def table(self, name: str) -> pl.DataFrame | None:
-        """Return a table such as ``public/accounts``, categories as strings, or None if there is none yet."""
+        """Return a table such as ``public/accounts`` with categories as strings, or None if it does not exist yet."""
         return self.read(name, lambda rows: rows.with_columns(cs.categorical().cast(pl.String)).collect())
 
     def read(self, name: str, query: Callable[[pl.LazyFrame], T]) -> T | None:

@@ -56,7 +56,7 @@ class Drawing:
 
 
 def draw_counts(run: Run, cell: str | None = None) -> Drawing:
-    """Plot a cell's released counts (by default the busiest's) with 95 % intervals, and true ones if known."""
+    """Plot a cell's released counts with 95 % intervals, and true counts if known. The default is the busiest cell."""
     counts = _counts(run)
     if cell is not None and cell not in counts.cells:
         raise ParameterError("cell", cell, f"a cell of the run, such as {counts.cells[0]!r}")
@@ -104,7 +104,7 @@ def notebook_html(title: str, lines: Iterable[str], plot: Callable[[], Drawing] 
 
 
 def draw_map(run: Run, window: int | None = None) -> Drawing:
-    """Draw a map of a window's releases (by default the busiest's), negative counts in another colour."""
+    """Draw a map of a window's releases, with negative counts in another colour. The default is the busiest window."""
     counts = _counts(run)
     numbers = counts.windows["window"].to_list()
     if window is not None and window not in numbers:

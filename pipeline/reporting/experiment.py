@@ -94,7 +94,7 @@ class ExperimentFolder:
         return ", ".join(shown) or "the only setting"
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """Sort metrics as the experiment lists them, which the manifest's sorted keys do not keep."""
+        """Sort metrics in the order of the experiment's list, which the manifest's sorted keys do not preserve."""
         order = self.manifest.get("measures", [])
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 

@@ -42,7 +42,7 @@ class LivePage:
 
 @contextmanager
 def watch(folder: Path) -> Iterator[str]:
-    """Serve a run's page and yield its address, for a short while afterwards too, for open browsers."""
+    """Serve a run's page and yield its address. Serving goes on briefly after the block for browsers still open."""
     page = LivePage(folder)
 
     def newest() -> Answer:

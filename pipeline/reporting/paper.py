@@ -60,7 +60,7 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name and manifest of an experiment or a run, the operator's before the public one."""
+    """Return an experiment's or a run's name and manifest, preferring the operator's manifest to the public one."""
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest
@@ -97,7 +97,7 @@ def latex(frame: pl.DataFrame, about: str) -> str:
 
 
 def write_for_paper(folder: str | Path) -> list[Path]:
-    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report, as confidential as it."""
+    """Write ``figures.csv``, ``figures.tex`` and ``citation.bib`` beside the report. They are just as confidential."""
     folder, frame = Path(folder), tidy_figures(folder)
     entry = citation(*_manifest(folder))
     place = folder / "operator" if not is_experiment(folder) and Run(folder).is_deployment else folder

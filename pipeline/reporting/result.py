@@ -92,7 +92,7 @@ class Result:
         return tidy_figures(self.folder)
 
     def plot(self, cell: str | None = None) -> Drawing:
-        """Plot a cell's released counts over time (by default the busiest's), and true ones if known."""
+        """Plot a cell's released counts over time, and true counts if known. The default is the busiest cell."""
         from penstock.pipeline.reporting.data import Run
         from penstock.pipeline.reporting.drawing import draw_counts
 

@@ -121,7 +121,7 @@ def _count_shards(
 
 
 def _groups(plan: Plan, source: FileSource, writer: RunWriter) -> Iterator[_Work]:
-    """Yield window groups and their contributions in order, each once the source has no more rows for the group."""
+    """Yield window groups and their contributions in order, as soon as the source has no more rows for a group."""
     # Not for shards of users, which go by identities. Of a deployment's ids only keyed digests are kept.
     ids = CodeTable(plan.keys.users) if plan.batching.n_shards == 1 else None
     held = HeldContributions(plan.batching.layout, plan.bounds.keep, parts_folder(plan, "held"), ids)

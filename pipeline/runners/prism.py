@@ -45,7 +45,7 @@ def run(plan: Plan, beam_options: Sequence[str] = ()) -> bool:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if Prism is missing, `DataError` if the beginning of input to read again is gone."""
+    """Raise `ConfigError` if Prism is missing, or `DataError` if the beginning of input to be read again is gone."""
     _command(beam_options)
     if plan.resumed and plan.streaming:
         live_source(plan).check_beginning(live_input(plan), counted_rows(plan).offsets)

@@ -80,7 +80,7 @@ def reduced(
 def counted(
     plan: Plan, group: int, pieces: Sequence[Contributions], quota: PeriodQuota | None = None
 ) -> tuple[GroupCounts, Contributions | None]:
-    """Count a user shard's contributions to a window group. Return users' visits too if they are kept."""
+    """Count a user shard's contributions to a window group. Also return users' visits if they are kept."""
     if not pieces:
         return nothing(group, plan.batching), None
     parts = plan.chain, plan.grid, plan.bounds, plan.batching, plan.keys, plan.targets
@@ -112,7 +112,7 @@ class Prefetcher(Generic[Item]):
             yield item
 
     def take(self, timeout: float | None = None) -> Item | None:
-        """Return the next item, or None on timeout or at the end. Raise the producer's exception again."""
+        """Return the next item, or None on timeout or at the end. Re-raises the producer's exception."""
         try:
             item = self._ready.get(timeout=timeout)
         except queue.Empty:

@@ -162,7 +162,7 @@ class Source(Checked, ABC):
         return self
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return the source reading only users, times and given columns of latitude, longitude and place."""
+        """Return a source that reads only users, times and whichever of latitude, longitude and place are given."""
         return self
 
     def from_start(self) -> FileSource:
@@ -177,7 +177,7 @@ class Source(Checked, ABC):
 
     @abstractmethod
     def digests(self) -> dict[str, str]:
-        """Return input files' SHA-256 digests by name, or that of the parameters of generated events."""
+        """Return each input file's SHA-256 digest by name or, for generated events, that of their parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +232,7 @@ class RowOrder:
         return MIN_EVENT_TIME if self._disorder is None else self.latest - self._disorder
 
     def check(self, times: Integers, place: Callable[[int], str]) -> None:
-        """Check the order of the next rows. Raise a `DataError` with the ``place`` of a row out of order."""
+        """Check the order of the next rows. Raise a `DataError` that names the ``place`` of a row out of order."""
         if self._disorder is None or not len(times):
             return
         reached = latest_before(times, self._from, self._until, self.latest)

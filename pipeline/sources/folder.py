@@ -126,7 +126,7 @@ class Folder(LiveSource):
 
     @property
     def has_arrival(self) -> bool:
-        """True if rows have an ``arrival`` column. If not, rows are taken to arrive when their file does."""
+        """True if rows have an ``arrival`` column. Otherwise, a row is taken to arrive when its file arrives."""
         return self.of.has_arrival
 
     @property

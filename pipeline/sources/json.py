@@ -128,7 +128,7 @@ def lists_in(value: Any, path: str = "") -> dict[str, Iterable[Any]]:
 
 
 def names_in(objects: Iterable[Any]) -> dict[str, None]:
-    """Return the paths of all scalars in the objects; of a list those of the first entry, or two numbers.
+    """Return the paths of all scalars in the objects. Of a list, only the first entry counts, or two for numbers.
 
     >>> list(names_in([{"id": 7, "geometry": {"coordinates": [8.5, 47.4, 408]}}]))
     ['id', 'geometry.coordinates.0', 'geometry.coordinates.1']

@@ -80,7 +80,7 @@ class Kafka(KafkaSettings):
             yield from kafka.micro_batches(self, run, consumer, start, number, latest, checkpointed)
 
     def starts(self, run: LiveInput) -> list[State]:
-        """Return each reader's initial position: a reader per partition, at most ``run.max_readers``."""
+        """Return each reader's initial position. There is one reader per partition, up to ``run.max_readers``."""
         path = run.spool / "readers"
         if not path.exists():
             with closing(kafka.Consumer(self)) as consumer:
@@ -114,7 +114,7 @@ class Kafka(KafkaSettings):
             )
 
     def describe_unread_input(self, read: OffsetsRead) -> list[str]:
-        """Describe messages or whole partitions, appended before the last window was final, that are unread.
+        """Describe unread messages, or whole unread partitions, appended before the last window was final.
 
         A row that its broker appended before the last window was final is part of the run; with ``watermark: events``
         the readers alone know how far it goes, but every partition with a message has one.

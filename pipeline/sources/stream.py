@@ -136,7 +136,7 @@ class Stream(LiveSource):
     def micro_batches(
         self, run: LiveInput, folder: Path, start: State, number: int, latest: int, checkpointed: Checkpointed
     ) -> Iterator[MicroBatch | None]:
-        """Yield events in micro-batches of a short interval each. ``folder`` takes temporary files for sorting.
+        """Yield events in micro-batches that each cover a short interval. Temporary files for sorting go to ``folder``.
 
         A micro-batch covers a second of real time, or some windows where there is no speed. Memory: one chunk where
         events are sorted, otherwise one block.

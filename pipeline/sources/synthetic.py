@@ -400,7 +400,7 @@ class Synthetic(FileSource):
         return [Span(i, (), start, min(start + size, n_steps)) for i, start in enumerate(range(0, n_steps, size))]
 
     def spans_from(self, first: int) -> Iterator[Span]:
-        """Yield spans in order from index ``first``, of a day each if the time range is unbounded."""
+        """Yield spans in order from index ``first``. Each covers one day if the time range is unbounded."""
         if self.until is not None:
             yield from super().spans_from(first)
             return

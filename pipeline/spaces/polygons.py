@@ -293,7 +293,7 @@ def _quote(name: str) -> str:
 
 
 def _is_wgs84(crs: Any) -> bool:
-    """Return whether a coordinate system's identifier, or its name, is that of WGS 84 longitude and latitude.
+    """Return whether a coordinate system's identifier or name denotes WGS 84 longitude and latitude.
 
     >>> _is_wgs84({"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::4326"}}), _is_wgs84("EPSG:25832")
     (True, False)

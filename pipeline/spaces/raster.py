@@ -114,7 +114,7 @@ def _touching(edges: Floats, cell: Indices, shape: tuple[int, ...], slack: float
 
 
 def _distinct(numbers: Indices) -> Indices:
-    """Return the distinct numbers, sorted: for many that are in stretches in order, quicker than `numpy.unique`."""
+    """Return the sorted distinct numbers. Faster than `numpy.unique` for many numbers in sorted runs."""
     numbers = np.sort(numbers, kind="stable")
     is_first: NDArray[np.bool_] = np.append(True, numbers[1:] != numbers[:-1])
     return numbers[is_first[: len(numbers)]]

@@ -151,7 +151,7 @@ def _of_gbfs(path: str, text: str) -> pl.DataFrame:
 
 
 def _stops(path: str, table: pl.DataFrame, name: str, placed: bool, column: str | None) -> pl.DataFrame:
-    """Return a feed's stops with a position, the first of each ``column``; ``placed``: if people board there."""
+    """Return a feed's stops with a position, the first for each ``column``. ``placed``: only where people board."""
     column = {"station_id": "stop_id", "name": "stop_name"}.get(column or "", column)
     needed = [*(("stop_lat", "stop_lon") if placed else ()), *([column] if column is not None else [])]
     for heading in needed:

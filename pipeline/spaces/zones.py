@@ -99,7 +99,7 @@ class Zones(Space):
         return np.append(zone, -1)[in_chunks(self._first, frame, _CHUNK)]
 
     def _first(self, latitude: Floats, longitude: Floats) -> NDArray[np.int64]:
-        """Return each point's first polygon, its border included, or −1 for no polygon."""
+        """Return the first polygon that contains each point, border included, or −1 if there is none."""
         if len(latitude) < FEW_POINTS:
             return self._first_by_tree(latitude, longitude)
         first = self._raster.look_up(latitude, longitude)

@@ -25,7 +25,7 @@ _HORIZON = 13_569_465_600_000
 
 
 def check_time_zone(field: str, name: str) -> ZoneInfo:
-    """Return an IANA name's time zone. Raise `ParameterError` for ``field``, with a similar name, if unknown.
+    """Return an IANA time zone. If it is unknown, raise `ParameterError` for ``field`` and suggest a similar name.
 
     >>> check_time_zone("time_zone", "Europe/Berlin").key
     'Europe/Berlin'
@@ -82,7 +82,7 @@ def _changes_in(time_zone: str, year: int) -> tuple[tuple[int, int], ...]:
 
 
 def clock_changes(time_zone: str, after: int, until: int) -> list[tuple[int, int]]:
-    """Return all clock changes, ``after`` < instant < ``until``, as sorted pairs (instant, new offset).
+    """Return all clock changes with ``after`` < instant < ``until`` as sorted pairs (instant, new offset).
 
     >>> clock_changes("Europe/Berlin", 1_583_000_000_000, 1_590_000_000_000)  # spring 2020
     [(1585443600000, 7200000)]
@@ -247,7 +247,7 @@ class Calendar:
         return index
 
     def whole_days(self, windows: NDArray[np.int64]) -> NDArray[np.datetime64]:
-        """Return each window's local date, or NaT unless the run has all windows of it and all are given.
+        """Return each window's local date, or NaT unless all windows of that date are in the run and are given.
 
         A window belongs to the date on which it starts, also where it ends on the next. The run holds a window if it
         begins no later and ends no earlier. ``windows``: different window numbers, ascending.

@@ -148,7 +148,7 @@ class WindowGrid:
         return last if self.calendar.n_windows is None else min(last, self.calendar.n_windows)
 
     def closed(self, times: NDArray[np.int64], watermarks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the last window that was final on each event's arrival, by its watermark, shape (n,).
+        """Return the last window that was already final when each event arrived, judging by its watermark, shape (n,).
 
         Windows far from those of the events are left out: an event is late if its window is not above its number here.
         O(n) where events are in order; a binary search for each that is older than its watermark.
@@ -211,7 +211,7 @@ class WindowGrid:
 
 
 def period_calendar(length: int, begin: int, time_zone: str) -> Calendar:
-    """Return the budget periods' calendar from ``begin``, or the local midnight before for whole days."""
+    """Return the calendar of budget periods from ``begin`` or, for whole days, from the midnight of its local date."""
     if length % DAY:
         return Calendar(step=length, anchor=begin, time_zone="UTC", from_ms=begin)
     return Calendar(step=length, anchor=wall_time(time_zone, begin) // DAY * DAY, time_zone=time_zone, from_ms=begin)

@@ -54,7 +54,7 @@ def discrete_laplace(bits: Bits, n_per_row: Counts, scales: NDArray[np.float64])
 
 
 def laplace_magnitude(words: Words, scales: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Draw magnitudes with P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from words' bits but the last, the sign."""
+    """Draw magnitudes, P(≥ m) = 2 a**m / (1 + a), a = exp(-1 / scale), from a word's bits but the last (the sign)."""
     # The number of m ≥ 1 with U < P(≥ m) is floor(scale · (ln(2 / (1 + a)) - ln U)), where U in [k, k + 1) · 2**-53.
     # The midpoint is off by half a part and half a rounding, 1.25 parts at most, which 2 / midpoint exceeds. The shift
     # is right to 1.8 · 2**-48 (2**-48 of expm1 and of the logarithm), the logarithm to 2**-48 · abs(ln U) with

@@ -63,7 +63,7 @@ def _as_words(column: ArrayLike) -> NDArray[np.uint64]:
 
 
 def _hash(key: bytes, columns: list[NDArray[np.uint64]], last: NDArray[np.uint64], result: NDArray[np.uint64]) -> None:
-    """Hash rows into ``result``, shape (1, n) or (2, n). ``last`` is each message's final word, or one for all."""
+    """Hash rows into ``result``, shape (1, n) or (2, n). ``last`` is each message's final word, or one word for all."""
     half, n_rows, is_wide = struct.unpack("<2Q", key[:16]), result.shape[1], len(result) == 2
     constants = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
     lanes: list[NDArray[np.uint64]] = [

@@ -202,7 +202,7 @@ class Table:
 
     @classmethod
     def _of_json(cls, path: str) -> Table:
-        """Read the first objects of the first non-empty file, from the longest of its lists."""
+        """Read the first objects of the longest list in the first non-empty file."""
         for file, stream in open_inputs(list_files(path, Json.patterns), Json.patterns):
             lists = {
                 name: [each for each in islice(entries, _HEAD_ROWS) if isinstance(each, dict)]
@@ -237,7 +237,7 @@ def source_of(path: str) -> type[Csv | Parquet | Json]:
 
 
 def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple[str, ...]]:
-    """Detect the encoding of a file's head, which may end inside a character. Return it, the text and remarks."""
+    """Detect the encoding of a file's head, which may end inside a character. Return the encoding, text and remarks."""
     known = stated or next((name for mark, name in _MARKS.items() if head.startswith(mark)), None)
     others = () if known or b"\0" in head else _ENCODINGS
     texts: dict[str, str] = {}
@@ -254,7 +254,7 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
         raise DataError(f"{path}: {text}; --encoding says another encoding")
 
     def n_known(encoding: str) -> int:
-        """Count the event fields that the header names when decoded with an encoding."""
+        """Count the event fields named in the header if it is decoded with an encoding."""
         names = re.split(r"[,;\t|]", texts[encoding].split("\n", 1)[0])
         return sum(bool(named(part, names)) for part in _WORDS)
 
@@ -263,7 +263,7 @@ def _decode(path: str, head: bytes, stated: str | None) -> tuple[str, str, tuple
 
 
 def _with_day(frame: pl.DataFrame, file: str) -> pl.DataFrame:
-    """Append the day in a file's name as a column, if there is one and some column holds times of day."""
+    """If some column holds times of day, append the day in the file's name, if there is one, as a column."""
     clocks = (
         name for name in frame.columns if share(frame[name].str.contains(r"^\s*\d\d?[:.hH時时]\s*\d\d")) >= MAJORITY
     )
@@ -351,7 +351,7 @@ def _time(frame: pl.DataFrame, zone: str, names: dict[str, str], checks: dict[st
     left = [names["time"]] if "time" in names else _unassigned(frame, names)
 
     def formats(columns: list[str], of: Sequence[str], before: str = "") -> dict[str, str]:
-        """Return each column's time format where it has one, with ``before`` put before the column's values."""
+        """Return the time formats of the columns that have one, after prefixing their values with ``before``."""
         forms = {name: time_format(before + frame[name], zone, of) for name in columns}
         return {name: form for name, form in forms.items() if form}
 

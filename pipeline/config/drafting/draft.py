@@ -141,7 +141,7 @@ def draft(
 
 
 def _stops(file: str, events: pl.DataFrame, has_positions: bool) -> Places | Stations:
-    """Return the space of a file of stops, matched to events by nearest position or by name."""
+    """Build the space from a file of stops, matching events by nearest position or by name."""
     if has_positions:
         return Stations(file=file, radius=_RADIUS)
     places = Places(file=file, elsewhere=True)
@@ -260,7 +260,7 @@ def _caveats(facts: DraftFacts) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Write a text as a quoted scalar of YAML, with escapes only where it could not be read otherwise."""
+    """Return a text as a quoted YAML scalar, escaping non-ASCII characters only if some character is unprintable."""
     return json.dumps(text, ensure_ascii=not text.isprintable())
 
 

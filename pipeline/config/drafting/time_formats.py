@@ -79,7 +79,7 @@ def _shape_of_format(name: str) -> str:
 
 
 def time_span(values: pl.Series, name: str, zone: str) -> int:
-    """Return the days spanned by the times, plus those between now and the last one if it is in the future."""
+    """Return the days spanned by the times, plus the days from now to the last time if it is in the future."""
     if "%" not in name:
         return 0
     times = TimeFormat(name, zone).milliseconds(values).drop_nulls()

@@ -29,7 +29,7 @@ _MESSAGES, _BYTES = 1000, 4 << 20
 
 
 class MessageSink(Sink):
-    """Base class for sinks that send each table's rows to a topic (None: not sent), in order and at least once.
+    """Base class for sinks that send each table's rows to its topic, if it has one, in order and at least once.
 
     What is released again after a kill is sent again under the same key. The service is not contacted before there is
     something to send.

@@ -47,7 +47,7 @@ class Store(Sink):
         self.plan, self.objects = plan, Objects(output)
 
     def begin(self) -> None:
-        """Claim the folder in the store and publish first files. Raise `ConfigError` if it is taken."""
+        """Claim the folder in the store and publish a stream's first files. Raise `ConfigError` if it is taken."""
         if not self.objects.put(MARK, f'{{"run": "{public_name(self.plan)}"}}\n'.encode()):
             text = f"{self.objects.place(MARK)} is of another run; choose another folder of the store"
             raise ConfigError((f"output.store.path: {text} (a deployment that has begun then goes on with --resume)",))
@@ -113,7 +113,7 @@ class Objects:
         return f"{self.output.path.rstrip('/')}/{name}"
 
     def put(self, name: str, data: bytes) -> bool:
-        """Write an object unless it exists. Return whether it has these bytes, or raise `DataError`."""
+        """Write an object unless it exists, and return whether it has these bytes. Raise `DataError` on failure."""
         place, system = self.place(name), self.system
         try:
             if system is None:

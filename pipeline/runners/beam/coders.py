@@ -143,7 +143,7 @@ def decode_rows(data: bytes) -> tuple[RowCounts, int]:
 
 
 def late(n_rows: int, memberships: int = 0) -> tuple[int, bytes]:
-    """Encode row counts that reclassify rows counted as used as late."""
+    """Encode row counts that move rows from used to late."""
     return row_counts(RowCounts(used=-n_rows, late=n_rows), -memberships)
 
 

@@ -124,15 +124,13 @@ def _reporting(plan: Plan) -> Iterator[None]:
 
 
 def final_at(plan: Plan, group: int) -> int:
-    """Return a group's deadline in milliseconds since 1970, when its last window is final, rounded up to a
-    `whole_second`.
-    """
+    """Return when a group's last window becomes final, in milliseconds since 1970, rounded up to a `whole_second`."""
     last = group * plan.batching.group + plan.batching.windows_of(group)
     return -whole_second(-plan.grid.deadline(last))
 
 
 def last_due(plan: Plan, group: int) -> int:
-    """Return the last group that is final when a group is counted. For finite input, this is the run's last group."""
+    """Return the last group that is final once ``group`` is counted. For finite input, this is the run's last group."""
     return group if plan.streaming else plan.batching.n_groups - 1
 
 

@@ -26,7 +26,7 @@ _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependenc
 
 
 def versions() -> tuple[str, ...]:
-    """Return the usable versions of Beam's Flink runner: that of the installed Beam, then tested ones."""
+    """Return the usable versions of Beam's Flink runner: the installed Beam's version, then tested ones."""
     return tuple(dict.fromkeys((apache_beam.__version__, *TESTED)))
 
 
@@ -37,7 +37,7 @@ def folder_of(version: str) -> Path:
 
 
 def version(begun_with: str | None = None) -> str:
-    """Return a job's initial version, or the best one fetched. Raise `ConfigError` if there are none."""
+    """Return the best fetched version, preferring a job's initial one. Raise `ConfigError` if no jars are fetched."""
     for candidate in filter(None, (begun_with, *versions())):
         if any(folder_of(candidate).glob("beam-runners-flink-*.jar")):
             return candidate
@@ -50,7 +50,7 @@ def class_path(begun_with: str | None = None) -> str:
 
 
 def server(jar: str | None = None, begun_with: str | None = None) -> tuple[str | None, list[str]]:
-    """Return the runner's version (None if a custom jar hides it) and its job server's Java arguments.
+    """Return the runner's version (None if a custom jar's name lacks it) and its job server's Java arguments.
 
     >>> server("/opt/beam-runners-flink-1.19-job-server-2.77.0.jar")
     ('2.77.0', ['-jar', '/opt/beam-runners-flink-1.19-job-server-2.77.0.jar'])

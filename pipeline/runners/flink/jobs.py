@@ -128,7 +128,7 @@ def check_graph(plan: Plan) -> None:
 
 
 def mark_job(plan: Plan, runner: str = "") -> None:
-    """Record a run's graph and Flink runner version ("": a service). Raise `StateVersionError` on change.
+    """Record a run's graph and Flink runner version ("": a service). Raise `StateVersionError` if the runner changed.
 
     Runners from 2.76 on drop the readers in checkpoints of those before.
     """
@@ -159,7 +159,7 @@ def check_savepoint(plan: Plan, path: str) -> None:
 
 
 def cancel_jobs(plan: Plan, master: str, *, seconds: float = _PATIENCE) -> bool:
-    """Cancel a run's jobs on a cluster, identified by its folder, and wait for them to end. Checkpoints are kept.
+    """Cancel the jobs of a run (found by its folder) on a cluster and wait for them to end. Checkpoints are kept.
 
     Returns whether none is left as far as the cluster can tell; otherwise a line of the log says so.
     """
@@ -227,7 +227,7 @@ _PREFIX = ".penstock_"
 
 
 class FlinkMeasures:
-    """Metrics of a job, copied periodically to this process's: counters and gauges unless Flink is embedded.
+    """A job's metrics, copied periodically into this process's. Counters and gauges need a Flink that is not embedded.
 
     Beam's job service tells none before a job has ended, and that of a run is cancelled.
     """
@@ -240,7 +240,7 @@ class FlinkMeasures:
         return parts_folder(self._plan, "releases").glob("*.parquet")
 
     def delays(self) -> None:
-        """Record the delays of releases written since the last call, by their files: Flink gives sums alone."""
+        """Record the delays of releases written since the last call, from their files: Flink only reports sums."""
         if not self._plan.streaming:
             return
         for part in sorted(part for part in self._releases() if part.stem > self._written):

@@ -54,7 +54,7 @@ class Renewal:
         return sum(n_turns) >= (1 + _PATIENT) * maximum or before not in ("", self._released)
 
     def stop(self) -> bool:
-        """Stop the job with a savepoint in the run's folder. Return False if there is none and it goes on."""
+        """Stop the job with a savepoint in the run's folder. Return False if this fails and the job goes on."""
         begun = time.monotonic()
         try:
             savepoint = self._savepoint(begun + _PATIENCE)

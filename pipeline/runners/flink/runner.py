@@ -114,7 +114,7 @@ _REASONS = {
 
 @contextmanager
 def _engine(plan: Plan, given: dict[str, str], words: Sequence[str] | None, rest_port: int | None) -> Iterator[str]:
-    """Yield the given endpoint or, during the block, that of a job server started with ``words``."""
+    """Yield the given endpoint, or start a job server with ``words`` for the block and yield its endpoint."""
     if words is None:
         yield given["job_endpoint"]
         return
@@ -137,7 +137,7 @@ def _server_folder(plan: Plan) -> Path:
 
 
 def check_ready(plan: Plan, beam_options: Sequence[str]) -> None:
-    """Raise `ConfigError` if the job server cannot run or resume, `DataError` if input to read again is gone."""
+    """Raise `ConfigError` if the job server cannot run or resume, or `DataError` if input to be read again is gone."""
     given = _options_by_name(beam_options)
     jar = given.get("flink_job_server_jar")
     if "job_endpoint" not in given:

@@ -145,7 +145,7 @@ _DAMAGE = (
 def open_inputs(
     files: Iterable[str], patterns: tuple[str, ...], *, limits: Limits = Limits()
 ) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield each input's name (``archive!member`` in an archive) and stream, to be consumed before the next.
+    """Yield each input's name (``archive!member`` in an archive) and its stream, which must be read before the next.
 
     ``files``: plain files, files compressed with gzip, Zstandard, xz or bzip2, tar archives (compressed too), zip
     archives. The first bytes of a file say what it is, not its name. ``patterns``: which members of an archive
@@ -231,7 +231,7 @@ def _decompress(name: str, raw: io.BufferedReader, allowance: _Allowance) -> io.
 
 
 def _members(stream: IO[bytes], is_zip: bool) -> Iterator[tuple[str, Callable[[], Any] | None]]:
-    """Yield each archive member's name and a function that opens it, or None if it is no file."""
+    """Yield each archive member's name and a function that opens it, or None if it is not a file."""
     if is_zip:
         with zipfile.ZipFile(stream) as zipped:
             for entry in zipped.infolist():

@@ -198,7 +198,7 @@ class Consumer:
         return partition in self._ended
 
     def idle(self, after: int) -> frozenset[int]:
-        """Return the partitions that are not paused and have been at their end for at least ``after`` milliseconds."""
+        """Return the partitions that are not paused and have been read to their end for at least ``after`` ms."""
         since = time.monotonic() - after / 1000
         return frozenset(p for p, ended in self._ended.items() if ended <= since and p not in self._paused)
 
@@ -284,7 +284,7 @@ class Consumer:
         )
 
     def _note(self, error: Any) -> None:
-        """Record an error. With no broker in reach, no partition is known to be read to its end."""
+        """Record an error. Without a reachable broker, no partition is known to have been read to its end."""
         self._trouble = error.str()
         self._refused |= error.code() in (self._kafka.KafkaError._AUTHENTICATION, self._kafka.KafkaError._SSL)
         self._ended = dict.fromkeys(self._ended, time.monotonic())
@@ -432,7 +432,7 @@ class _TopicReader:
         return time if time is None or self.listed is None else min(time, self.listed)
 
     def _by_clock(self, ended: frozenset[int], clock: int, messages: Messages | None = None) -> int | None:
-        """Return the time reached once all is read, with partitions that have ended at ``clock``."""
+        """Return the time reached once ``messages`` are read, given that ``ended`` partitions ended at ``clock``."""
         read = {p: polled[-1].timestamp()[1] for p, polled in (messages or {}).items()}
         times = {p: max(time, read.get(p, time)) for p, time in self.progress.times.items()}
         return min((self.progress.at_end(p, clock) if p in ended else time for p, time in times.items()), default=None)
@@ -525,7 +525,7 @@ class _TopicReader:
         )
 
     def _adapt_batch_size(self, rows: Mapping[int, tuple[int, Any]]) -> None:
-        """Adapt the batch size to few windows, which are kept in memory: a backlog may span thousands of them.
+        """Size batches so that each spans few windows, which are kept in memory. A backlog may span thousands of them.
 
         By typical times, so that single ones that are wrong decide nothing.
         """

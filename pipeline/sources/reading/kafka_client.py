@@ -60,7 +60,7 @@ class KafkaSettings(MessageSettings):
 
     @property
     def lateness_flaw(self) -> tuple[str, str] | None:
-        """See `LiveSource.lateness_flaw`. None for broker timestamps, which a row alone decides."""
+        """See `LiveSource.lateness_flaw`. None for broker timestamps, with which no other row can make a row late."""
         return None if self.by_broker else ("watermark", "broker (from a topic with LogAppendTime)")
 
 
@@ -83,7 +83,7 @@ def null_logger() -> logging.Logger:
 
 
 def resolved_options(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return client options with ``env:`` and ``file:`` references resolved, never to be written anywhere."""
+    """Return client options with ``env:`` and ``file:`` references resolved. Never write them anywhere."""
     values = {name: resolved_value(name, value) for name, value in options.items()}
     return {"bootstrap.servers": brokers, "client.id": "penstock", **values}
 
@@ -142,7 +142,7 @@ class Producer:
 
 
 def send_letters(producer: Producer, dead_letters: str, rejects: Iterable[Reject]) -> None:
-    """Send a dead letter for every rejected message, which counts as read once that is delivered.
+    """Send a dead letter for every rejected message. The message counts as read once the letter is delivered.
 
     Its key is ``topic/partition/offset``, so that one that is sent again after a kill replaces itself in a compacted
     topic.

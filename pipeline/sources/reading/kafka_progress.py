@@ -63,7 +63,7 @@ Kind = TypeVar("Kind", bound=Numbered)
 
 
 class Journal(Generic[Kind]):
-    """Write-ahead journal of micro-batches, one a line. A torn last line was not acted upon and is ignored.
+    """Write-ahead journal of micro-batches, one per line. An incomplete last line was never acted upon and is ignored.
 
     The process that opens the journal takes it over. Anything that another process, presumed dead, writes afterwards
     is ignored. Entries before ``number``, the first micro-batch to be read again, are removed.

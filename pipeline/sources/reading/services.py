@@ -106,7 +106,7 @@ class Outage:
         self.record_success()
 
     def probe(self, reason: Callable[[], str | None]) -> None:
-        """Check a service if an attempt is due; ``reason`` returns None or why it cannot be reached."""
+        """Check a service if an attempt is due. ``reason`` returns why it cannot be reached, or None."""
         if self.is_attempt_due:
             if (why := reason()) is None:
                 self.record_success()

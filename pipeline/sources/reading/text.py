@@ -306,7 +306,7 @@ def parse(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> ParsedRo
 
 
 def _regular(batch: TextBatch, wanted: Mapping[str, type[pl.DataType]]) -> pl.DataFrame | None:
-    """Return the columns of a batch without quotes, or None if a line has another number of fields."""
+    """Return the columns of a batch without quotes, or None if a line has a different number of fields."""
     format, n_rows = batch.format, sum(segment.n_lines for segment in batch.segments)
     n_fields, last = len(format.columns), format.columns[-1]
     if count_byte(batch.data, ord(format.separator)) != n_rows * (n_fields - 1):
@@ -352,7 +352,7 @@ def table_blocks(
     order: RowOrder,
     block_rows: int,
 ) -> Iterator[EventBlock]:
-    """Validate a table's rows, which ``before`` others precede in the file, and yield them in blocks.
+    """Validate a table's rows, which follow ``before`` other rows in the file, and yield them in blocks.
 
     ``word``: what a row is called in errors. ``raw``: returns the text of rows that are rejected.
     """
@@ -364,7 +364,7 @@ def table_blocks(
 
 
 def numbered_rows(file: str, before: int, n_rows: int) -> pl.Series:
-    """Return a user id per row, its file and 1-based number, for input that does not identify users."""
+    """Return a user id for each row, made of its file and 1-based number, for input that does not identify users."""
     numbers = pl.int_range(before + 1, before + 1 + n_rows, eager=True).cast(pl.String)
     return (PurePath(file).name + ":" + numbers).alias("user")
 
@@ -385,7 +385,7 @@ def _read_columns(data: bytes, n_rows: int, format: Dialect, wanted: Mapping[str
 
 
 def as_numbers(text: pl.Expr, kind: type[pl.DataType] = pl.Float64) -> pl.Expr:
-    """Parse text as numbers; spaces around and a typographic minus are allowed, all else becomes null.
+    """Parse text as numbers. Surrounding spaces and a typographic minus are allowed. Anything else becomes null.
 
     >>> pl.DataFrame({"a": [" 12.5\\u00a0", "\\u22127", "12 5"]}).select(as_numbers(pl.col("a")))["a"].to_list()
     [12.5, -7.0, None]
@@ -471,7 +471,7 @@ class TextSource(PathSource):
                 yield block
 
     def _place(self, batch: TextBatch, before: int, row: int) -> str:
-        """Return the file and line of a valid row, which is counted from valid row ``before`` of the batch."""
+        """Return the file and line of a valid row. ``row`` counts from the batch's valid row ``before``."""
         rows = self.parse(batch)
         sound = split_valid(self.events(rows, batch))[1]
         segment, line = batch.locate(rows.lines()[sound[before + row : before + row + 1]])

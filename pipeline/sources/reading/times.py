@@ -207,7 +207,7 @@ class TimeFormat:
 
 
 def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> pl.Series:
-    """Convert times to milliseconds since 1970 by the first format that matches, or to null.
+    """Convert times to milliseconds since 1970 with the first format that matches, or to null.
 
     >>> first_matching_format(pl.Series(["1970-01-01", "2/1/1970"]), map(TimeFormat, ("iso", "%d/%m/%Y"))).to_list()
     [0, 86400000]
@@ -220,7 +220,7 @@ def first_matching_format(column: pl.Series, formats: Iterable[TimeFormat]) -> p
 
 
 def polars_timestamps(table: pa.Table) -> pa.Table:
-    """Convert timestamps to what polars supports: UTC for time zones, milliseconds for seconds.
+    """Convert timestamps to types that polars supports: UTC in place of time zones, milliseconds in place of seconds.
 
     Seconds after the year 9999 are missing: as milliseconds they would come round to other times.
 
@@ -252,7 +252,7 @@ def _normalise_hour_24(text: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def _plausible_times(column: pl.Series, left: pl.Series) -> pl.Series:
-    """Keep rows with at least two digits in the mask, unless it is all true or all false."""
+    """Limit the mask to rows with at least two digits, unless it is all true or all false."""
     if left.all() or not left.any():
         return left
     rows = left.arg_true()
