@@ -32,10 +32,10 @@ COVERED = mechanisms accountants evaluation
 comma = ,
 TESTS_OF_COVERED = $(COVERED:%=tests/%) $(COVERED:%=penstock/%)
 coverage: $(VENV)/.test
-	@mkdir -p build
+	@mkdir -p build && rm -f build/coverage.txt
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m slipcover --source $(subst $() ,$(comma),$(COVERED)) --skip-covered \
 		--out build/coverage.txt -m $(PYTEST) -m "not slow and not integration" $(TESTS_OF_COVERED)
-	@awk 'END {print "$(COVERED): their tests run " $$4 " % of " $$2 " lines, all but " $$3}' build/coverage.txt
+	@awk 'END {if (!$$4) exit 1; print "$(COVERED): their tests run " $$4 " % of " $$2 " lines, all but " $$3}' build/coverage.txt
 
 others: $(VENV)/.test
 	$(PARALLEL) -m "not slow and not integration" $(TESTS_OF_COVERED:%=--ignore=%)

@@ -257,7 +257,7 @@ def _init(arguments: argparse.Namespace) -> int:
         raise DataError(f"{out}: is there already; give another name with --out")
     rehearsal = rehearse(loads(drafted.text)) if drafted.is_whole else None
     losses = rehearsal and expected_losses(rehearsal)
-    cost = [describe_losses(losses, drafted.one, budget_unit(rehearsal.plan))] if rehearsal and losses else []
+    cost = [describe_losses(losses, drafted.one, budget_unit(rehearsal))] if rehearsal and losses else []
     then = "write what is marked FIXME in it"
     if drafted.is_whole:
         then = f"now look at it, then: penstock run {out} --runner local"

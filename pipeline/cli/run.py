@@ -138,7 +138,7 @@ def expectations(config: RunConfig) -> list[str]:
         ("CAUTION", noise and noise_warning(config, noise[0])),
         ("CAUTION", None if config.source.has_people else rows),
         ("noise", choice and choice.words),
-        ("loss", losses and rehearsal and describe_losses(losses, one, budget_unit(rehearsal.plan))),
+        ("loss", losses and rehearsal and describe_losses(losses, one, budget_unit(rehearsal))),
         ("CAUTION", caution(losses, one)),
         ("expect", noise and describe_expected_noise(config, *noise)),
         ("CAUTION", promised and unbounded(vars(config.bounding), promised.plan.grid.n_cells)),

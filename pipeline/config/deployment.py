@@ -58,6 +58,7 @@ def require_public_facts(
     for i, step in enumerate(mechanism):
         if isinstance(step, Filter) and step.profile is not None and not is_profile_charged(step.profile):
             expected = "declared: public, or with the ledger that holds the charges of the run that it is learned from"
+            expected += " (a profile of an earlier version names no run: learn it again)"
             yield Finding(("mechanism", i, "profile"), step.profile.file, expected)
     if space.derived_from_data:
         yield Finding(("space",), space, "a list of places from elsewhere, not the most visited of the private data")

@@ -32,6 +32,7 @@ from penstock.mechanisms.core.plugin import (
 )
 from penstock.mechanisms.core.schedules import AUTO, BudgetSchedule
 from penstock.mechanisms.core.sensitivity import Sensitivity
+from penstock.mechanisms.core.unit import WINDOW
 from penstock.mechanisms.fast import Fast
 from penstock.mechanisms.period_uniform import PeriodUniform
 from penstock.mechanisms.w_event_uniform import WEventUniform
@@ -63,6 +64,8 @@ CONFIGURED = "filter as configured"
 CALENDAR_DAY = "day"
 #: Mechanisms that protect all that a person does in a budget period.
 PERIOD_MECHANISMS = (PeriodUniform, Fast)
+#: Keys that bound a budget period: each candidate sets them anew.
+PERIOD_BOUND = ("max_per_period", "pace")
 #: Shares of all memberships that the bounds on a budget period keep which are tried.
 KEPT_SHARES = (0.95, 0.99)
 #: An adversary's advantage, and her game: the people who are in most counts, told apart by LiRA.
@@ -120,8 +123,8 @@ class ChoiceRequest(Checked):
 
     protect: str | None = parameter(
         None,
-        doc="any stretch of a person's contributions of a duration, window, or day: a calendar day; unset: that of the "
-        "configuration, or 24h",
+        doc="any stretch of a person's contributions of a duration, window, or day: a calendar day; unset: the windows "
+        "or the calendar day that the configuration's first step protects, or 24h",
     )
     epsilon: float | None = parameter(
         None,
@@ -166,14 +169,17 @@ class ChoiceRequest(Checked):
     def of(self, config: RunConfig) -> ChoiceRequest:
         """Return the request with unset values (the stretch, ε and δ) filled in from ``config`` or by default."""
         step, stretch = config.mechanism[0], None
-        if step.guarantee.unit.kind == "stretch":
+        if step.guarantee.unit == WINDOW:
+            stretch = "window"
+        elif step.guarantee.unit.kind == "stretch":
             stretch = format_duration(step.guarantee.unit.length * config.windows.size)
         elif isinstance(step, PERIOD_MECHANISMS) and config.budget_period == parse_duration("1d"):
             stretch = CALENDAR_DAY
         protect = self.protect or stretch or "24h"
         usual: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
         if stretch and n_windows(config, protect) == n_windows(config, stretch):
-            usual |= {name: of_step for name in usual if (of_step := getattr(step, name, None)) is not None}
+            of_step = {name: getattr(step, name, None) for name in usual}
+            usual |= {name: value for name, value in of_step.items() if value is not None and math.isfinite(value)}
         usual |= {name: given for name in usual if (given := getattr(self, name)) is not None}
         return replace(self, protect=protect, **usual)
 
@@ -337,8 +343,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
         raise ParameterError("--for" if needs_days else "measures", asked.purpose if needs_days else daily, no_days)
     usual = (name for name in MEASURES if not (no_days and measure(name).daily))
     set_first = {"landmarks": None, "budget_period": "1d" if w is None else None} | changes
-    if config.bounding.max_per_period is not None:
-        set_first["bounding.max_per_period"] = None
+    set_first |= {f"bounding.{key}": None for key in PERIOD_BOUND if getattr(config.bounding, key) is not None}
     document = {
         "name": f"choose-{config.name}",
         "question": f"Which mechanism has the smallest error here with {asked.question}?",
@@ -359,7 +364,7 @@ def experiment_of(path: str | Path, overrides: Iterable[str], asked: ChoiceReque
         variants = candidates(w, asked, bounds, configured)
         for changes in variants.values():
             step = MECHANISMS.get(changes["mechanism"][0]["type"]).examples()[0]
-            bounding = replace(config.bounding, max_per_period=changes.get("bounding.max_per_period"))
+            bounding = replace(config.bounding, max_per_period=changes.get("bounding.max_per_period"), pace=None)
             flaws = [check_accountant_support((step,), (entry,), bounding) for entry in config.accountants]
             kept = [one for one, wrong in zip(listed, flaws) if not any(wrong)]
             if len(kept) < len(listed):

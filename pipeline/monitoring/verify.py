@@ -64,13 +64,16 @@ def verify(folder: Path) -> list[Check]:
     # JSON is YAML, so the manifest's configuration loads as it stands.
     config = loads(json.dumps(manifest["configuration"]), name="operator/manifest.json")
     run, of_traces, recomputed = _Run(folder, manifest, public, config), "points" in manifest, digest(config).hex()
-    shown = public["configuration"]
-    same = manifest["configuration_digest"] == recomputed and shown == public_configuration(config)
-    same = same and public["configuration_digest"] == values_digest(shown).hex()
+    shown, wrong = public["configuration"], []
+    if manifest["configuration_digest"] != recomputed:
+        wrong.append("the operator's")
+    if shown != public_configuration(config) or public["configuration_digest"] != values_digest(shown).hex():
+        wrong.append("the public one (earlier versions made another)")
     table = ("traces", TRACES) if of_traces else ("releases", releases_schema(config.mechanism))
     checks = [*_rows(run), *(_schema(folder, *of) for of in (table, ("accounts", ACCOUNTS)))]
     checks += _traces(run) if of_traces else _releases(run)
-    checks.append(Check("configuration digest", same, f"{recomputed[:16]}… recomputed from the manifest"))
+    detail = f"{recomputed[:16]}… recomputed from the manifest" + (f"; wrong: {', '.join(wrong)}" if wrong else "")
+    checks.append(Check("configuration digest", not wrong, detail))
     try:
         digests = input_digests(config)
     except PenstockError as error:

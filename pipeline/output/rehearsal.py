@@ -14,6 +14,7 @@ from penstock.mechanisms.core.contract import Interpretation, Postprocess, Relea
 from penstock.mechanisms.core.guarantee import EPSILON, RHO
 from penstock.mechanisms.core.noise_keys import NoiseKey
 from penstock.mechanisms.core.run import run_mechanism
+from penstock.mechanisms.core.unit import Unit
 from penstock.pipeline.config.plan import Plan, outline
 from penstock.pipeline.config.run import RunConfig
 from penstock.pipeline.output.loss import ReleaseCosts, of_counts, price, short
@@ -118,9 +119,13 @@ def _budget_totals(plan: Plan) -> dict[str, float]:
     return price(figures if n_windows is None else figures | {"run": amounts(n_windows, n_periods)})
 
 
-def budget_unit(plan: Plan) -> str:
-    """Describe in words the windows that the figure ``unit`` of `expected_losses` covers."""
-    return plan.chain.reader.guarantee.words.unit.removeprefix("all of one user's events in ")
+def budget_unit(rehearsal: Rehearsal) -> str:
+    """Describe in words the windows that the figure ``unit`` of `expected_losses` covers, or return an empty string."""
+    if rehearsal.has_every_charge:
+        return ""
+    terms = run_terms(rehearsal.plan)
+    kind = "run" if terms.kind == "period" and terms.period is None else terms.kind
+    return Unit(kind, terms.length if kind == "stretch" else 1).words().removeprefix("one user's events in ")
 
 
 def expected_noise(rehearsal: Rehearsal) -> tuple[float, float] | None:

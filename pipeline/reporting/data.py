@@ -68,6 +68,11 @@ class Run:
         return bool(self.public["mode"] == "deployment")
 
     @property
+    def cited(self) -> dict[str, Any]:
+        """The manifest that identifies the run in a citation: the public one for a deployment."""
+        return self.public if self.is_deployment else self.operator or self.public
+
+    @property
     def configuration(self) -> dict[str, Any]:
         """The configuration in the operator's manifest, or the redacted one in the public manifest."""
         return dict((self.operator or self.public)["configuration"])

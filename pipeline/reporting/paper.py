@@ -60,12 +60,12 @@ def tidy_figures(folder: str | Path) -> pl.DataFrame:
 
 
 def _manifest(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return an experiment's or a run's name and manifest, preferring the operator's manifest to the public one."""
+    """Return an experiment's or a run's name and the manifest that identifies it where it is cited."""
     if is_experiment(folder):
         manifest = ExperimentFolder(folder).manifest
         return manifest["name"], manifest
     run = Run(folder)
-    return run.public["name"], run.operator or run.public
+    return run.public["name"], run.cited
 
 
 _TEXTS, _NUMBERS = ("kind", "accountant", "measure"), ("value", "low", "high")

@@ -531,7 +531,7 @@ def provenance(run: Run) -> dict[str, Any]:
         "configuration": key + as_yaml(configuration),
         "facts": facts,
         "versions": manifest["versions"],
-        "citation": citation(str(run.public["name"]), manifest),
+        "citation": citation(str(run.public["name"]), run.cited),
         "inputs": Table(["Input", "SHA-256"], list(manifest.get("inputs", {}).items()), "Digests of the inputs"),
     }
 

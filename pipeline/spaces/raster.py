@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ Holds = Callable[[Indices, Floats, Floats], NDArray[np.bool_]]
 
 #: Most squares from west to east, and from south to north, without the margin (4 bytes each).
 SQUARES_ALONG = 1800
-_EDGES_PER_BATCH = 1 << 16
+_PIECES_PER_BATCH = 1 << 18
 #: Points that are not worth a raster.
 FEW_POINTS = 1 << 14
 
@@ -78,7 +79,8 @@ class Raster:
         row, column = (latitude - self.south) / self.height, (longitude - self.west) / self.width
         inside = (row >= 0) & (row < n_rows) & (column >= 0) & (column < n_columns)
         # The first square is in the margin, so its answer is that of all points outside.
-        square = np.where(inside, np.floor(row) * n_columns + np.floor(column), 0).astype(np.int64)
+        square = np.zeros(len(row), np.int64)
+        square[inside] = np.floor(row[inside]) * n_columns + np.floor(column[inside])
         return self.answers.ravel()[square].astype(np.int64)
 
 
@@ -87,15 +89,19 @@ def _touched_squares(edges: Floats, cell: Indices, shape: tuple[int, ...], slack
 
     Edges, shape (n, 4), are in units of squares. Squares are counted row by row.
     """
-    parts = [slice(begin, begin + _EDGES_PER_BATCH) for begin in range(0, len(edges), _EDGES_PER_BATCH)]
-    pairs = [_distinct(np.concatenate([*_touching(edges[part], cell[part], shape, slack)])) for part in parts]
+    # Pieces no longer than a square in either direction: each touches at most three squares each way.
+    n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
+    ends = np.flatnonzero(np.diff(np.cumsum(n_pieces) // _PIECES_PER_BATCH)) + 1
+    parts = [slice(begin, end) for begin, end in pairwise([0, *ends.tolist(), len(edges)])]
+    batches = (_touching(edges[part], cell[part], n_pieces[part], shape, slack) for part in parts)
+    pairs = [_distinct(np.concatenate([*batch])) for batch in batches]
     one, other = np.divmod(_distinct(np.concatenate(pairs)), math.prod(shape))
     return one, other
 
 
-def _touching(edges: Floats, cell: Indices, shape: tuple[int, ...], slack: float) -> Iterator[Indices]:
-    # Pieces no longer than a square in either direction: each touches at most three squares each way.
-    n_pieces = np.maximum(np.ceil(np.maximum(*np.abs(edges[:, 2:] - edges[:, :2]).T)), 1).astype(np.int64)
+def _touching(
+    edges: Floats, cell: Indices, n_pieces: Indices, shape: tuple[int, ...], slack: float
+) -> Iterator[Indices]:
     piece = np.arange(n_pieces.sum()) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
     spans = []
     for axis in (0, 1):

@@ -14,6 +14,7 @@ from penstock.mechanisms.core.plugin import ConfigError
 from penstock.pipeline.config.canonical import digest, values_digest
 from penstock.pipeline.config.run import loads
 from penstock.pipeline.monitoring.verify import verify
+from penstock.pipeline.reporting.paper import write_for_paper
 from tests.tools import deployments
 from tests.tools.ledgers import ledger_of
 from tests.tools.small_configuration import run_locally as run
@@ -107,7 +108,22 @@ def test_verify_notices_another_public_configuration(deployment, repaired):
     if repaired:
         shown["configuration_digest"] = values_digest(shown["configuration"]).hex()
     manifest.write_text(json.dumps(shown))
-    assert [check.name for check in verify(folder) if not check.passed] == ["configuration digest"]
+    [wrong] = [check for check in verify(folder) if not check.passed]
+    assert (wrong.name, wrong.detail.split("; ")[1]) == (
+        "configuration digest",
+        "wrong: the public one (earlier versions made another)",
+    )
+
+
+def test_what_is_cited_of_a_deployment_confirms_no_guess_of_the_source_either(deployment):
+    _, sections = deployment
+    config = loads(json.dumps(sections))
+    folder = run(config).folder
+    public = json.loads((folder / "public" / "manifest.json").read_text())["configuration_digest"]
+    for path in write_for_paper(folder):
+        text = path.read_text()
+        assert public in text
+        assert digest(config).hex() not in text
 
 
 def test_the_membership_game_is_for_simulations(deployment):

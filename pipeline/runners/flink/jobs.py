@@ -243,10 +243,11 @@ class FlinkMeasures:
         """Record the delays of releases written since the last call, from their files: Flink only reports sums."""
         if not self._plan.streaming:
             return
-        for part in sorted(part for part in self._releases() if part.stem > self._written):
-            deadline = self._plan.grid.deadline(windows_of(part.stem).stop - 1) / 1000
-            metrics.record(metrics.RELEASE_DELAY, max(0.0, part.stat().st_mtime - deadline))
-            self._written = part.stem
+        with suppress(OSError):  # metrics end no run
+            for part in sorted(part for part in self._releases() if part.stem > self._written):
+                deadline = self._plan.grid.deadline(windows_of(part.stem).stop - 1) / 1000
+                metrics.record(metrics.RELEASE_DELAY, max(0.0, part.stat().st_mtime - deadline))
+                self._written = part.stem
 
     def look(self) -> None:
         """Poll Flink's counters and look at new releases, at most once per interval."""

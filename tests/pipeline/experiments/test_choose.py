@@ -90,11 +90,20 @@ DAY = ("budget_period=1d", "landmarks=", "accountants=[{type: composition}]")
             ChoiceRequest(protect="24h"),
             ("24h", 3.0, 1e-6),
         ),
+        ((*DAY[1:], "mechanism={type: discrete_laplace, epsilon: 0.3}"), ChoiceRequest(), ("window", 0.3, 1e-6)),
+        ((*DAY[1:], "mechanism={type: w_event_uniform, w: 6, epsilon: .inf}"), ChoiceRequest(), ("6h", 1.0, 1e-6)),
     ],
 )
 def test_what_is_left_unset_is_asked_as_configured(configuration, changes, asked, expected):
     asked = asked.of(load(configuration, changes))
     assert (asked.protect, asked.epsilon, asked.delta) == expected
+
+
+def test_a_pace_is_that_of_the_configured_bound_and_is_not_kept_without_it(configuration):
+    changes = (*DAY, "bounding={max_per_period: 12, pace: [1, 1]}", "mechanism={type: period_uniform, epsilon: 2}")
+    experiment = experiment_of(configuration, changes, ChoiceRequest(n_seeds=1), {})
+    assert {trial.config.bounding.pace for trial in experiment.trials} == {None}
+    assert None in {trial.config.bounding.max_per_period for trial in experiment.trials}
 
 
 def test_an_accountant_is_left_out_where_it_has_no_theorem(configuration):

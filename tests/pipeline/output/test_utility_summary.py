@@ -394,6 +394,17 @@ UNITS = [
         {"budget_period": "1d", "landmarks": LANDMARKS},
         "1 in the landmark windows of a budget period and in any one other window of it (73.2 %)",
     ),
+    (  # the guard's budget is for the unit of its ledger, and not for 24 windows
+        {"type": "w_event_ba", "epsilon": 8.0, "w": 24},
+        {"budget_period": "1d", "landmarks": LANDMARKS, "accountants": [{"type": "landmark_budget", "budget": 3.0}]},
+        "3 in the landmark windows of a budget period and in any one other window of it (95.3 %)",
+    ),
+    # Six pairs of windows that are counted as one: no more windows than these are sure to meet no seventh pair.
+    (
+        [{"type": "temporal_generalization", "windows": 2}, {"type": "w_event_ba", "epsilon": 1.0, "w": 6}],
+        {},
+        "2 in any 11 successive windows (88.1 %)",
+    ),
 ]
 
 
