@@ -68,7 +68,11 @@ def verdict(run: Run) -> str | None:
         where = f"where {number(verdict_line['mean_count'], 2)} are there"
         use = f"The counts {lost_in_noise}are off by about {_people(verdict_line['error'], run)} {where}"
     elif noise:
-        use = f"95 of 100 counts are off by at most {_people(noise[0], run)} where {number(noise[1], 2)} are shown"
+        bounds = run.configuration.get("bounding") or {}
+        is_bounded = any(bounds.get(key) for key in ("max_cells", "max_per_period"))
+        within = f"Within the bounds on a {ONE[run.counted]}'s visits, " if is_bounded else ""
+        error = f"off by at most {_people(noise[0], run)} where {number(noise[1], 2)} are shown"
+        use = f"{within}95 of 100 counts are {error}"
     else:
         use = "The counts are shown as they are"
     if not any(map(states_guarantee, run.public["guarantee"])):

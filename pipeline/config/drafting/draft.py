@@ -128,7 +128,7 @@ def draft(
         *table.notes,
     ]
     if len(events):
-        notes += [*_list_uncertainties(table, columns, source, events, rejects), *_caveats(facts)]
+        notes += [*_list_uncertainties(table, columns, source, events, rejects, stated), *_caveats(facts)]
     else:
         unread = "no row was read"
         if is_whole:
@@ -193,7 +193,12 @@ def _events(source: Csv | Parquet | Json | Citibike) -> tuple[pl.DataFrame, Reje
 
 
 def _list_uncertainties(
-    table: Table, columns: Columns, source: Csv | Parquet | Json | Citibike, events: pl.DataFrame, rejects: Rejects
+    table: Table,
+    columns: Columns,
+    source: Csv | Parquet | Json | Citibike,
+    events: pl.DataFrame,
+    rejects: Rejects,
+    stated: UserHints,
 ) -> Iterator[str]:
     """Yield one sentence about each uncertain guess."""
     if not table.header:
@@ -206,7 +211,7 @@ def _list_uncertainties(
     elif re.search(_DEVICES, user, re.IGNORECASE):
         yield f"{user} is taken for a person: one person with two of them counts twice, two with one once"
     if not isinstance(source, Citibike):
-        yield from _time_uncertainties(table, columns, source.time_zone)
+        yield from _time_uncertainties(table, columns, source.time_zone, stated.time_format is not None)
     n_rows = len(events) + rejects.total()
     if n_rows >= _EVENTS:
         yield f"only the first {n_rows:,} rows were looked at"
@@ -218,12 +223,12 @@ def _list_uncertainties(
         yield f"{rejects.total():,} of {n_rows:,} rows cannot be read, and will be rejected{where}"
 
 
-def _time_uncertainties(table: Table, columns: Columns, zone: str) -> Iterator[str]:
+def _time_uncertainties(table: Table, columns: Columns, zone: str, is_stated: bool) -> Iterator[str]:
     """Yield one sentence about each uncertainty in how times were parsed."""
     parts = {part: columns.names[part] for part in ("date", "time") if part in columns.names}
     times = join_date(table.frame.select(pl.col(name).alias(part) for part, name in parts.items()))["time"]
     form = columns.time_format
-    for other in other_orders(form):
+    for other in () if is_stated else other_orders(form):
         # Years in place of days would lie decades apart.
         if fit(times, other, zone) >= MAJORITY and time_span(times, other, zone) <= time_span(times, form, zone) + 366:
             second = "month" if form.lower().index("y") == other.lower().index("y") else "year"

@@ -76,6 +76,13 @@ def test_that_a_release_tells_of_somebody_is_said_unless_empty_ones_are_allowed(
     assert message not in words(other)
 
 
+def test_what_stays_with_the_operator_is_said_of_the_kind_of_run(deployed, tmp_path):
+    run_folder(tmp_path)
+    assert "operator/ holds true counts, rejected rows and the ledger." in words(tmp_path)
+    assert "no true counts are kept" in words(deployed)
+    assert "holds true counts" not in words(deployed)
+
+
 def test_a_look_at_the_data_and_rows_that_are_trips_are_said(deployed, tmp_path, monkeypatch):
     assert "were chosen without looking at the data The choice" in words(deployed)
     other = shutil.copytree(deployed, tmp_path / "other")

@@ -587,7 +587,7 @@ NONE = {"mechanism": "raw", "guarantee": "none: x", "unit": "u", "neighbours": "
             {"guarantee": [NONE]},
             ", and nothing protects the people in them.",
         ),
-        ({}, {}, "95 of 100 counts are off by at most "),
+        ({}, {}, "Within the bounds on a person&#39;s visits, 95 of 100 counts are off by at most "),
     ],
 )
 def test_a_page_begins_with_a_sentence_for_everybody_and_then_its_picture(tmp_path, operator, public, sentence):

@@ -131,6 +131,9 @@ def test_days_that_could_be_months_are_read_as_those_that_are_close_together(tmp
     )
     assert loads(other.text).source.time_format == "%m/%d/%Y %I:%M %p"
     assert any("day and month cannot be told apart" in note for note in actual.notes)
+    hints = UserHints(time_format="%d/%m/%Y %I:%M %p")
+    told = draft(written(tmp_path, ["card,time,stop", *lines]), stated=hints)
+    assert not any("cannot be told apart" in note for note in told.notes)
 
 
 def test_a_file_without_a_header_is_told_by_its_values(tmp_path):
